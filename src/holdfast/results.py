@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.report.plots import Plot
     from holdfast.stats.core.cells import Average
+    from holdfast.stats.effects.failure_point import FailurePoints
     from holdfast.stats.effects.score_spread import Components
     from holdfast.stats.models.choice import ModelCost
     from holdfast.stats.models.datasets import DatasetDrops
@@ -94,6 +95,12 @@ class Results:
             return what_detectors_hold(self.boxes, **options)
 
         return result_frame(what_it_holds(self.counts, outcome=outcome, **options), "verdicts")
+
+    def failure_points(self, *, outcome: Outcome = "full", **options: Any) -> FailurePoints:
+        """Return the severities at which models first fail; options of ``stats.effects.failure_point``."""
+        from holdfast.stats.effects.failure_point import failure_points
+
+        return failure_points(self.counts, outcome=outcome, **options)
 
     def regression(self, *, outcome: Outcome = "full", **options: Any) -> Regression:
         """Fit accuracy ~ model + scenario + class; options of ``stats.regression.fit.fit``.

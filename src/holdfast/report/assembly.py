@@ -28,6 +28,7 @@ from holdfast.report.static.accuracy import maps, scenarios
 from holdfast.report.static.comparison import comparison
 from holdfast.report.static.confidence import confidence
 from holdfast.report.static.corruptions import corruptions
+from holdfast.report.static.failure_points import failure_point_section
 from holdfast.report.static.families import families
 from holdfast.report.static.front import front, verdict_items
 from holdfast.report.static.gallery import gallery, most_harmed, worst
@@ -257,6 +258,7 @@ def _static_sections(
         *families(evidence),
         *groups(evidence),
         *corruptions(evidence),
+        *failure_point_section(evidence),
         comparison(evidence),
         fit(evidence),
         confidence(evidence),

@@ -184,13 +184,13 @@ class SequentialEvidence:
         count = len(answers.sources)
         rows = sums(answers.source[side], answers.n[side], count)
         right = sums(answers.source[side], answers.right_restricted[side], count)
-        there = rows > 0
-        if not there.any():
+        shown = rows > 0
+        if not shown.any():
             return NO_EXCESS
-        share = right[there] / rows[there]
-        interval = self._interval(name, share, pairs[there], 0.0)
+        share = right[shown] / rows[shown]
+        interval = self._interval(name, share, pairs[shown], 0.0)
         return Excess(
-            int(there.sum()), float(share.mean()), self.chance, float(share.mean()) - self.chance,
+            int(shown.sum()), float(share.mean()), self.chance, float(share.mean()) - self.chance,
             interval.low - self.chance, interval.high - self.chance, float("nan"),
         )  # fmt: skip
 

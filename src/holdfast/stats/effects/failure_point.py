@@ -1,0 +1,173 @@
+"""How much a model can take: the severity at which it first fails on each photo, as survival curves.
+
+A photo that the model recognises as it is fails at the first severity with a wrong answer; one that it never misses
+survives the strongest. Photos are the unit, and the same photos serve every severity and model.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.answers import from_counts
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums, sums
+from holdfast.stats.core.reduce import Counts, Outcome
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEAST_SEVERITIES = 3
+_SEVERITY = re.compile(r"(?P<scenario>.+)@severity_(?P<severity>\d+)")
+
+CURVES = ["model", "scenario", "severity", "n", "survived", "low", "high"]
+POINTS = [
+    "model", "scenario", "n", "severities", "median", "median_low", "median_high", "mean", "mean_low", "mean_high",
+    "back", "never",
+]  # fmt: skip
+ORDERS = ["scenario", "first", "second", "n", "difference", "low", "high", "turns"]
+
+
+@dataclass(frozen=True)
+class FailurePoints:
+    """What came out.
+
+    Attributes:
+        curves: a row per model, scenario and severity: the share of photos that ``survived`` it and all weaker ones,
+            with ``low`` and ``high`` (95 %, over photos).
+        points: a row per model and scenario: ``median`` severity of the first failure (one more than the strongest
+            where more than half survive it), ``mean`` number of severities survived, each with an interval; photos that
+            come ``back`` (right again after a failure: answers are not monotone) and that ``never`` fail.
+        orders: a row per pair of models and scenario, on photos that both recognise: ``difference`` of the mean number
+            of severities survived (first − second); ``turns`` where the order of the two changes with severity, that is
+            where each is better at some severity with intervals (over all severities and pairs together) without 0.
+        sentence: what came out, in words.
+    """
+
+    curves: pd.DataFrame
+    points: pd.DataFrame
+    orders: pd.DataFrame
+    sentence: str
+
+
+def failure_points(
+    counts: Counts, *, outcome: Outcome = "full", resamples: int = RESAMPLES, seed: int = 0
+) -> FailurePoints:
+    """Return where models first fail under scenarios with three severities or more.
+
+    Args:
+        counts: from ``reduce``.
+        outcome: which answers count as right.
+        resamples: of photos.
+        seed: of the resamples.
+    """
+    import pandas as pd
+
+    scenarios = _severities(counts.conditions)
+    survival = {
+        (model, name): answers
+        for model in counts.models
+        for name, levels in scenarios.items()
+        if (answers := _survived(counts, model, outcome, levels)) is not None
+    }
+    curves, points, orders = [], [], []
+    pairs = sum(1 for key in survival for other in survival if key[1] == other[1] and key[0] < other[0])
+    for (model, name), (photos, lasted, back) in survival.items():
+        levels = sorted(scenarios[name])
+        drawn = resampled_sums(np.c_[lasted, np.ones(len(photos))], photos, resamples=resamples, seed=seed)
+        shares = drawn[:, :-1] / drawn[:, -1:]
+        low, high = interval(shares)
+        curve = lasted.mean(axis=0)
+        curves += [
+            (model, name, level, len(photos), *values)
+            for level, *values in zip(levels, curve.tolist(), low.tolist(), high.tolist(), strict=True)
+        ]
+        medians, means = interval(_median(shares, levels)), interval(shares.sum(axis=1))
+        points.append((
+            model, name, len(photos), len(levels), float(_median(curve[None], levels)[0]), float(medians[0]),
+            float(medians[1]), float(curve.sum()), float(means[0]), float(means[1]), int(back.sum()),
+            int(lasted[:, -1].sum()),
+        ))  # fmt: skip
+        orders += [
+            (name, model, other, *_compared(survival[model, name], survival[other, name], pairs, resamples, seed))
+            for other in counts.models
+            if other > model and (other, name) in survival
+        ]
+    frames = (
+        pd.DataFrame(rows, columns=names) for rows, names in ((curves, CURVES), (points, POINTS), (orders, ORDERS))
+    )
+    by_curve, by_point, by_pair = frames
+    return FailurePoints(by_curve, by_point, by_pair, _sentence(by_point, by_pair))
+
+
+_Survival = tuple[Floats, Floats, Floats]
+"""Photos that are right as they are; (photos, severities) 1 where all answers so far are right; who comes back."""
+
+
+def _severities(conditions: list[str]) -> dict[str, dict[int, str]]:
+    """Return scenario → severity → condition, where there are enough severities for a curve."""
+    grouped: dict[str, dict[int, str]] = {}
+    for name in conditions:
+        if match := _SEVERITY.fullmatch(name):
+            grouped.setdefault(match["scenario"], {})[int(match["severity"])] = name
+    return {name: levels for name, levels in grouped.items() if len(levels) >= LEAST_SEVERITIES}
+
+
+def _survived(counts: Counts, model: str, outcome: Outcome, levels: dict[int, str]) -> _Survival | None:
+    answers = from_counts(counts, model, outcome=outcome)
+    count = len(answers.sources)
+    right = np.full((1 + len(levels), count), np.nan)
+    for place, condition in enumerate([ORIGINAL, *(levels[level] for level in sorted(levels))]):
+        where = answers.under(condition)
+        rows = sums(answers.source[where], answers.n[where], count)
+        hits = sums(answers.source[where], answers.right[where], count)
+        right[place] = np.divide(hits, rows, out=np.full(count, np.nan), where=rows > 0)
+    known = ~np.isnan(right).any(axis=0) & (right[0] == 1)
+    if not known.any():
+        return None
+    fine = (right[1:, known] == 1).T
+    lasted = np.logical_and.accumulate(fine, axis=1)
+    back = (fine & ~lasted).any(axis=1)
+    return np.flatnonzero(known).astype(np.float64), lasted.astype(np.float64), back.astype(np.float64)
+
+
+def _median(shares: Floats, levels: list[int]) -> Floats:
+    """Return the first severity that half of the photos or fewer survive, one more than the strongest if none."""
+    fallen = shares <= 0.5
+    place = np.where(fallen.any(axis=1), fallen.argmax(axis=1), len(levels))
+    return np.array([*levels, levels[-1] + 1], np.float64)[place]
+
+
+def _compared(
+    first: _Survival, second: _Survival, pairs: int, resamples: int, seed: int
+) -> tuple[int, float, float, float, bool]:
+    """Return n, difference of means with its interval, and whether the order of two models turns with severity."""
+    both, ours, theirs = np.intersect1d(first[0], second[0], return_indices=True)
+    if not len(both):
+        nan = float("nan")
+        return 0, nan, nan, nan, False
+    gaps = first[1][ours] - second[1][theirs]
+    drawn = resampled_sums(np.c_[gaps, np.ones(len(both))], both, resamples=resamples, seed=seed)
+    shares = drawn[:, :-1] / drawn[:, -1:]
+    low, high = interval(shares.sum(axis=1))
+    level = 1 - 0.05 / (pairs * gaps.shape[1])  # Bonferroni, so that no severity of any pair is singled out by chance
+    lowest, highest = interval(shares, level=level)
+    turns = bool((lowest > 0).any() and (highest < 0).any())
+    return len(both), float(gaps.sum(axis=1).mean()), float(low), float(high), turns
+
+
+def _sentence(points: pd.DataFrame, orders: pd.DataFrame) -> str:
+    if points.empty:
+        return "No scenario has three severities or more."
+    worst = points.loc[points["mean"].idxmin()]
+    share = points["back"].sum() / points["n"].sum()
+    turned = int(orders["turns"].sum())
+    order = f" The order of models turns with severity in {turned} of {len(orders)} comparisons." if len(orders) else ""
+    return (
+        f"Soonest broken: {worst['model']} under {worst['scenario']}, which survives {worst['mean']:.1f} of "
+        f"{int(worst['severities'])} severities on average ({worst['mean_low']:.1f} to {worst['mean_high']:.1f}). "
+        f"{share:.0%} of photos are right again after a failure.{order}"
+    )

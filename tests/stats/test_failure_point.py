@@ -1,0 +1,90 @@
+"""Failure points: curves by hand, models that turn, and photos that come back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from holdfast.core.schema import PREDICTIONS
+from holdfast.stats.core.reduce import Counts, reduce
+from holdfast.stats.effects.failure_point import failure_points
+
+
+def counts(**right: np.ndarray) -> Counts:
+    """Model → (photos, 1 + severities): whether each answer is right, originals first."""
+    rows = [
+        {
+            "row_id": f"{model}/{photo}/{severity}", "task": "classify", "kind": "photo", "dataset": "d",
+            "sample_id": f"p{photo}", "source_id": f"p{photo}", "condition": "fog" if severity else "original",
+            "variant": f"severity_{severity}" if severity else "paper", "parameters": "{}", "model": model,
+            "trained_on": "", "label": "cat", "prediction": "x", "prediction_restricted": "x", "status": "ok",
+            "correct": bool(hit), "correct_restricted": bool(hit), "fold": -1,
+        }
+        for model, table in right.items()
+        for photo, answers in enumerate(table)
+        for severity, hit in enumerate(answers)
+    ]  # fmt: skip
+    return reduce(pa.Table.from_pylist(rows, schema=PREDICTIONS))
+
+
+def test_curves_medians_and_photos_that_come_back_by_hand() -> None:
+    table = np.array([
+        [1, 1, 1, 1, 1, 1],  # never fails
+        [1, 1, 1, 0, 0, 0],  # at 3
+        [1, 0, 1, 1, 1, 1],  # at 1, and comes back
+        [0, 1, 1, 1, 1, 1],  # wrong as it is: not counted
+        [1, 1, 1, 0, 0, 0],
+    ])  # fmt: skip
+    curve = failure_points(counts(model=table), resamples=200)
+    assert curve.curves["survived"].tolist() == [0.75, 0.75, 0.25, 0.25, 0.25]
+    point = curve.points.iloc[0]
+    assert (point["n"], point["median"], point["mean"], point["back"], point["never"]) == (4, 3, 2.25, 1, 1)
+    assert point["mean_low"] <= point["mean"] <= point["mean_high"]
+    assert "25% of photos are right again" in curve.sentence and curve.orders.empty
+
+
+def test_a_model_that_never_fails_has_a_median_beyond_the_strongest() -> None:
+    point = failure_points(counts(model=np.ones((6, 6), int)), resamples=50).points.iloc[0]
+    assert (point["median"], point["mean"], point["never"]) == (6, 5, 6)
+
+
+def test_order_of_models_that_turns_with_severity_is_seen_and_a_constant_one_is_not() -> None:
+    rng = np.random.default_rng(0)
+    early = np.c_[np.ones(300, int), np.repeat(rng.random((300, 1)) < 0.6, 5, axis=1)]  # 40 % fail at once, then none
+    late = np.c_[np.ones((300, 4), int), np.zeros((300, 2), int)]  # all fail at 4
+    turned = failure_points(counts(early=early, late=late), resamples=500).orders.iloc[0]
+    assert turned["turns"] and turned["n"] == 300
+    better = np.c_[np.ones(300, int), np.repeat(rng.random((300, 1)) < 0.9, 5, axis=1)]
+    same = failure_points(counts(early=early, later=better), resamples=500).orders.iloc[0]
+    assert not same["turns"] and same["high"] < 0
+
+
+def test_mean_is_covered() -> None:
+    """95 % intervals of the mean number of severities survived, each photo failing at a severity drawn for it."""
+    rng = np.random.default_rng(4)
+    shares = np.array([0.2, 0.1, 0.2, 0.1, 0.1, 0.3])  # fails at 1 … 5, never
+    truth, inside = float(shares @ [0, 1, 2, 3, 4, 5]), 0
+    for seed in range(100):
+        ends = rng.choice(6, 80, p=shares)
+        table = np.c_[np.ones(80, int), np.arange(5) < ends[:, None]]
+        point = failure_points(counts(model=table), resamples=300, seed=seed).points.iloc[0]
+        inside += point["mean_low"] <= truth <= point["mean_high"]
+    assert inside >= 86
+
+
+def test_two_severities_are_no_curve() -> None:
+    curve = failure_points(counts(model=np.ones((4, 3), int)))
+    assert curve.points.empty and curve.sentence == "No scenario has three severities or more."
+
+
+@pytest.mark.parametrize("missing", [0, 3])
+def test_photos_without_every_severity_are_left_out(missing: int) -> None:
+    whole = counts(model=np.ones((5, 6), int))
+    cells = whole.cells
+    name = "original" if missing == 0 else f"fog@severity_{missing}"
+    gone = (cells["source_id"].astype(str) == "p0") & (cells["condition"].astype(str) == name)
+    point = failure_points(dataclasses.replace(whole, cells=cells[~gone]), resamples=20).points.iloc[0]
+    assert point["n"] == 4

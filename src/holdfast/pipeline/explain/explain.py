@@ -195,8 +195,8 @@ class ExplainWorker:
                 parts: list[ExplainPart] = []
                 for condition in applicable(sample, self.conditions, stored):
                     key = row_key(self.again, self.prepared.collection.name, sample, condition, "")
-                    if (found := own.get(tuple(key[name] for name in _SHOWN))) is not None:
-                        parts += [(condition, found, method.text) for method in self.methods]
+                    if (shown := own.get(tuple(key[name] for name in _SHOWN))) is not None:
+                        parts += [(condition, shown, method.text) for method in self.methods]
                 jobs += [Job((model, sample), parts)] if parts else []
         return jobs
 

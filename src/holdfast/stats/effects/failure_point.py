@@ -162,7 +162,7 @@ def _compared(
 def _sentence(points: pd.DataFrame, orders: pd.DataFrame) -> str:
     if points.empty:
         return "No scenario has three severities or more."
-    worst = points.loc[points["mean"].idxmin()]
+    worst = points.sort_values("mean", kind="stable").iloc[0]
     share = points["back"].sum() / points["n"].sum()
     turned = int(orders["turns"].sum())
     order = f" The order of models turns with severity in {turned} of {len(orders)} comparisons." if len(orders) else ""

@@ -82,6 +82,12 @@ class Check:
     findings: tuple[DataFinding, ...] = ()
     looks: tuple[Look, ...] = ()
 
+    def __repr__(self) -> str:
+        return "\n".join([*self.lines, str(self.page)])
+
+    def _repr_html_(self) -> str:
+        return self.results._repr_html_()
+
 
 def check(
     model: Any,

@@ -12,8 +12,10 @@ import pytest
 from made_runs import make_run
 from PIL import Image
 
+from holdfast.check import Check
 from holdfast.core.errors import UserError
-from holdfast.results import Results
+from holdfast.core.types import Collection, LabelSpace
+from holdfast.results import Results, compare
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +79,15 @@ def test_frames_print_as_the_report_does_and_stay_frames(run: Results) -> None:
     assert "&lt;b&gt;" in text and "<b>" not in text and text.count("<tr>") == 3
     pd.testing.assert_frame_equal(pd.DataFrame(pickle.loads(pickle.dumps(drops))), pd.DataFrame(drops))
     assert repr(drops.iloc[:0]) and repr(run.drops(resamples=100).iloc[0])
+
+
+def test_objects_print_what_a_reader_wants(tmp_path: Path) -> None:
+    run = Results(make_run(tmp_path / "run"))
+    lines = ["model on photos:", "Undecided."]
+    check = Check(run, tmp_path / "index.html", {"n": 1}, None, None, None, lines)
+    assert repr(check).splitlines() == [*lines, str(tmp_path / "index.html")]
+    assert "Scores of the models" in check._repr_html_()
+    assert repr(Collection("pets", ("cat",), ())) == "Collection('pets', 0 samples, 1 classes)"
+    assert repr(LabelSpace(tuple("abcd"))) == "LabelSpace(4 outputs: 'a', 'b', 'c' …)"
+    verdict = compare(run, run, old_model="timm:first", new_model="timm:second")
+    assert repr(verdict) == f"Gate({verdict.sentence!r}, {len(verdict.conditions)} conditions)"

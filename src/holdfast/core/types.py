@@ -125,6 +125,9 @@ class Collection:
     def __len__(self) -> int:
         return len(self.samples)
 
+    def __repr__(self) -> str:
+        return f"Collection({self.name!r}, {len(self.samples):,} samples, {len(self.classes):,} classes)"
+
 
 @dataclass(frozen=True, slots=True)
 class LabelSpace:
@@ -135,6 +138,10 @@ class LabelSpace:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self.names[:3])) + (" …" if len(self.names) > 3 else "")
+        return f"LabelSpace({len(self.names):,} outputs: {shown})"
 
 
 @dataclass(frozen=True, slots=True)

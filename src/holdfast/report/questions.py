@@ -311,11 +311,7 @@ def _errors(asked: Questions) -> list[Part]:
         f"{len(failed):,} of {len(asked.frame):,} questions have no answer; they count in no statistic. holdfast ask "
         "with --retry-errors asks them again."
     )
-    return [
-        Heading("Questions without an answer"),
-        Text([text]),
-        Table("question_errors", "By reason", frame, columns),
-    ]
+    return [Heading("Questions without an answer"), Text([text]), Table("question_errors", "By reason", frame, columns)]
 
 
 def _cut(text: Any, length: int) -> str:

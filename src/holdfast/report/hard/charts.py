@@ -82,10 +82,7 @@ def overlap(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
     tips = [{"field": "row", "title": "model"}, {"field": "column", "title": "with"}]
     tips.append({"field": "shown", "title": "overlap, %"})
     layers: list[Chart] = [
-        {
-            "mark": {"type": "rect", "stroke": "white"},
-            "encoding": {"x": x, "y": y, "color": shade, "tooltip": tips},
-        }
+        {"mark": {"type": "rect", "stroke": "white"}, "encoding": {"x": x, "y": y, "color": shade, "tooltip": tips}}
     ]
     if size >= 22:
         ink = {"condition": {"test": "datum.estimate > 0.5", "value": "white"}, "value": INK}

@@ -26,12 +26,7 @@ SUBSETS = {"valid": "accepted by the oracle", "all": "all images"}
 _SHOWN_ABOVE = ("environment", "oracle_card", "warnings")
 
 
-def build(
-    folder: Path,
-    *,
-    pictures: Thumbnails | None = None,
-    modes: Modes | None = None,
-) -> Path:
+def build(folder: Path, *, pictures: Thumbnails | None = None, modes: Modes | None = None) -> Path:
     """Write ``mining/report`` of a hard set and return the path of its page.
 
     Args:
@@ -113,7 +108,7 @@ def verdict(mined: MinedSet) -> Section:
     section.lead = [
         f"On {plural(int(hard['n']), 'valid image')} of {plural(int(hard['prompts']), 'prompt')} that "
         f"{facts['choice']['words']} surrogates get wrong, against the unmined pool, "
-        f"models that took no part in choosing them are right on (pool → hard set): {'; '.join(findings)}.",
+        f"models that took no part in choosing them are right on (pool → hard set): {'; '.join(findings)}."
     ]
     frame = accuracy[accuracy["role"] == "target"].assign(
         model=lambda frame: frame["model"].map(short), row=lambda frame: frame["set"].replace(SETS)
@@ -249,11 +244,7 @@ def _choice_tables(mined: MinedSet) -> list[Any]:
         Column("fitted", "Fitted", "percent"),
         Column("images", "Valid images left, mean", "number"),
     ]
-    counted = [
-        Column("m", "m", "integer"),
-        Column("images", "Images", "integer"),
-        Column("valid", "Valid", "integer"),
-    ]
+    counted = [Column("m", "m", "integer"), Column("images", "Images", "integer"), Column("valid", "Valid", "integer")]
     by_m = mined.tables["by_m"].assign(model=lambda frame: frame["model"].map(mined.short))
     by_target = [Column("m", "m", "integer"), Column("model", "Target"), *_share_columns("", "", "Accuracy")[1:]]
     return [

@@ -6,10 +6,11 @@ Fields have fixed names; names that users give are always data, never part of an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart, Figure
+from holdfast.report.page.words import condition_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +61,41 @@ def dot_figure(
 ) -> Figure:
     """Return a figure of ``dots``; ``axis`` is the title of its horizontal axis, ``options`` are those of ``dots``."""
     return Figure(name, title, finding, lambda width: dots(frame, width, title=axis, **options), note)
+
+
+def model_figure(
+    name: str,
+    title: str,
+    finding: str,
+    frame: pd.DataFrame,
+    value: str,
+    *,
+    short: Mapping[str, str],
+    by: str = "condition",
+    words: Callable[[str], str] = condition_label,
+    **options: Any,
+) -> Figure:
+    """Return a ``dot_figure`` of a statistic of models, straight from its frame.
+
+    Args:
+        name: name of the figure's files.
+        title: what is shown.
+        finding: the text that replaces the picture.
+        frame: ``model``, the column ``by``, ``value``, and its interval as ``value_low`` and ``value_high``, or as
+            ``low`` and ``high``.
+        value: the statistic.
+        short: model → its name beside a chart, in order.
+        by: what the rows are.
+        words: returns the name of a row.
+        options: of ``dot_figure``.
+    """
+    ends = {end: f"{value}_{end}" if f"{value}_{end}" in frame else end for end in ("low", "high")}
+    tidy = frame.assign(
+        model=[short.get(model, model) for model in frame["model"]], row=frame[by].map(words), estimate=frame[value],
+        **{end: frame[column] for end, column in ends.items()},
+    )  # fmt: skip
+    models = [label for label in short.values() if label in set(tidy["model"])]
+    return dot_figure(name, title, finding, tidy, models=models, **options)
 
 
 def dots(

@@ -199,12 +199,7 @@ def as_crossed_latex(table: Table, down: str, across: str) -> str:
 
 
 def _booktabs(
-    caption: str,
-    align: str,
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    more: Sequence[str],
-    extra: str = "",
+    caption: str, align: str, heads: Sequence[str], rows: Sequence[Sequence[str]], more: Sequence[str], extra: str = ""
 ) -> str:
     lines = [
         rf"% needs \usepackage{{booktabs{extra}}}", r"\begin{table}", rf"\caption{{{latex(caption)}}}",

@@ -40,23 +40,12 @@ def scenarios(evidence: Evidence) -> Section:
     kind = "class-macro accuracy" if evidence.average == "macro" else "accuracy"
     section.lead = [_scenario_lead(evidence, kind)]
     rows = [condition_label(name) for name in evidence.conditions]
-    tidy = frame.assign(
-        row=frame["condition"].map(condition_label),
-        model=frame["model"].map(evidence.short),
-        estimate=frame["accuracy"],
-    )[["model", "row", "estimate", "low", "high", "n"]]
-    models = [evidence.short[name] for name in evidence.models]
-    figure = charts.dot_figure(
+    figure = charts.model_figure(
         "accuracy_by_scenario",
         "Accuracy under each condition, with 95 % intervals; below the original, the most harmful first",
-        " ".join(section.lead),
-        tidy,
-        models=models,
-        rows=rows,
-        axis=kind,
-        domain=(0, 1),
+        " ".join(section.lead), frame, "accuracy", short=evidence.short, rows=rows, axis=kind, domain=(0, 1),
         note=_notes(evidence),
-    )
+    )  # fmt: skip
     section.parts = [figure, _scenario_table(evidence)]
     return section
 

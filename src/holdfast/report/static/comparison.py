@@ -35,7 +35,7 @@ def comparison(evidence: Evidence) -> Section:
     section = Section("comparison", "Paired comparison")
     section.lead = [
         "Models are compared on the same photos, so that what makes a photo hard cancels out. p-values are corrected "
-        "by Holm within each family: the pairs of models are one, the drops under the conditions another.",
+        "by Holm within each family: the pairs of models are one, the drops under the conditions another."
     ]
     if len(evidence.models) == 1:
         section.lead = [
@@ -55,7 +55,7 @@ def _ranks(evidence: Evidence) -> list[Part]:
     table = ranking.table
     short = evidence.short
     labels = [f"{rank} · {short.get(name, name)}" for name, rank in zip(table["model"], table["rank"], strict=True)]
-    tidy = table.assign(model="", row=labels, estimate=table["accuracy"])[["model", "row", "estimate", "low", "high"]]
+    tidy = table.assign(model="", row=labels, estimate=table["accuracy"])
     sentence = _rank_sentence(evidence, table)
     figure = charts.dot_figure(
         "ranks",
@@ -179,26 +179,16 @@ def drop_parts(evidence: Evidence) -> list[Part]:
     kept = evidence.with_object(frame)
     sentence = _drop_sentence(evidence, kept)
     order = [name for name in evidence.conditions if name != ORIGINAL and not without_object(name)]
-    tidy = kept.assign(
-        model=kept["model"].map(evidence.short), row=kept["condition"].map(condition_label), estimate=kept["drop"],
-        solid=kept["p_holm"] < 0.05,
-    )[["model", "row", "estimate", "low", "high", "solid"]]  # fmt: skip
     rows = [condition_label(name) for name in order if name in set(kept["condition"])]
-    models = [evidence.short[name] for name in evidence.models]
     parts: list[Part] = [heading, Text([sentence, *_power(kept, donors_of(evidence.counts))])]
     if rows:
-        figure = charts.dot_figure(
-            "drops",
-            "Points of accuracy lost against the original on the same photos, with 95 % intervals",
-            sentence,
-            tidy,
-            models=models,
-            rows=rows,
-            axis="points lost (to the right) or gained",
-            zero=True,
+        figure = charts.model_figure(
+            "drops", "Points of accuracy lost against the original on the same photos, with 95 % intervals", sentence,
+            kept.assign(solid=kept["p_holm"] < 0.05), "drop", short=evidence.short, rows=rows,
+            axis="points lost (to the right) or gained", zero=True,
             note="Filled marks: the loss or gain stands after Holm's correction over all drops. Hollow: it may be "
             "chance.",
-        )
+        )  # fmt: skip
         parts.append(figure)
     ordered = evidence.in_order(frame, "condition")
     columns = drop_columns(evidence.short)

@@ -93,22 +93,13 @@ def _figure(evidence: Evidence, errors: CorruptionError, finding: str) -> Figure
     frame = errors.by_corruption
     order = frame.groupby("corruption")["error"].mean().sort_values(ascending=False, kind="stable").index
     rows = [_corruption_label(name) for name in order]
-    tidy = frame.assign(
-        model=frame["model"].map(evidence.name), row=frame["corruption"].map(_corruption_label), estimate=frame["error"]
-    )[["model", "row", "estimate", "low", "high", "n"]]
-    models = [evidence.short[name] for name in evidence.models if evidence.short[name] in set(tidy["model"])]
     spare = f"{SPARE_MARK} Meant for validation, not in the mean." if set(order) & set(SPARE_CORRUPTIONS) else ""
-    return charts.dot_figure(
+    return charts.model_figure(
         "corruption_errors",
         "Wrong answers under each corruption, averaged over its severities, with 95 % intervals; the worst first",
-        finding,
-        tidy,
-        models=models,
-        rows=rows,
-        axis="wrong answers",
-        domain=(0, 1),
-        note=spare,
-    )
+        finding, frame, "error", short=evidence.short, by="corruption", words=_corruption_label, rows=rows,
+        axis="wrong answers", domain=(0, 1), note=spare,
+    )  # fmt: skip
 
 
 def _corruption_label(corruption: str) -> str:

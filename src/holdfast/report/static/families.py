@@ -24,18 +24,16 @@ def families(evidence: Evidence) -> list[Section]:
     section.lead = [_sentence(evidence, lost)]
     kinds = list(dict.fromkeys(lost.models["family"]))
     frame = lost.models
-    tidy = frame.assign(
-        model=frame["model"].map(evidence.name), row=frame["family"], estimate=frame["drop"],
-        solid=frame["p_holm"] < 0.05,
-    )  # fmt: skip
-    models = [evidence.name(name) for name in evidence.models if name in set(frame["model"])]
     section.parts = [
-        charts.dot_figure(
+        charts.model_figure(
             "family_drops",
             "Points of accuracy lost under each family of scenarios, with 95 % intervals",
             section.lead[0],
-            tidy,
-            models=models,
+            frame.assign(solid=frame["p_holm"] < 0.05),
+            "drop",
+            short=evidence.short,
+            by="family",
+            words=str,
             rows=kinds,
             axis="points lost (to the right) or gained",
             zero=True,

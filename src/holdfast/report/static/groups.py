@@ -35,17 +35,16 @@ def _section(evidence: Evidence, name: str) -> Section:
         "with other photos."
     )
     values = list(dict.fromkeys(frame.sort_values("error", ascending=False)["value"]))
-    tidy = frame.assign(
-        model=frame["model"].map(evidence.name), row=frame["value"], estimate=frame["error"], low=frame["error_low"],
-        high=frame["error_high"], solid=(frame["low"] > 0) | (frame["high"] < 0),
-    )  # fmt: skip
     section.parts = [
-        charts.dot_figure(
+        charts.model_figure(
             f"groups_{key}",
             f"Share of wrong answers by {name}, with 95 % intervals",
             section.lead[0],
-            tidy,
-            models=[evidence.name(model) for model in evidence.models if model in set(frame["model"])],
+            frame.assign(solid=(frame["low"] > 0) | (frame["high"] < 0)),
+            "error",
+            short=evidence.short,
+            by="value",
+            words=str,
             rows=values,
             axis="wrong answers",
             domain=(0, 1),

@@ -40,7 +40,7 @@ def _interaction(evidence: Evidence) -> list[Part]:
     parts: list[Part] = [
         Text(
             [f"The regression above has one effect per scenario for all models. {tested.sentence}", tested.explanation]
-        ),
+        )
     ]
     figure = _differences(evidence, tested)
     if figure:

@@ -319,8 +319,7 @@ def build_detection(runs: Sequence[Run], out: Path, *, note: str = "") -> Path:
     sections.append(what_was_run(evidence, runs, {"outcome": "full", "average": "micro"}))
     facts = [
         *page_facts(
-            (len(counts.models), "network"),
-            (counts.cells["source_id"].nunique() if len(counts.cells) else 0, "photo"),
+            (len(counts.models), "network"), (counts.cells["source_id"].nunique() if len(counts.cells) else 0, "photo")
         ),
         (f"{len(KINDS)}", "kinds"),
         (f"{int(counts.cells['n'].sum()) if len(counts.cells) else 0:,}", "answers"),

@@ -25,13 +25,7 @@ from holdfast.report.page.words import (
     span,
 )
 from holdfast.report.trained.segmented_rows import Segmented
-from holdfast.report.trained.training import (
-    failed_trainings,
-    lines,
-    read_trainings,
-    thinned,
-    trainings_table,
-)
+from holdfast.report.trained.training import failed_trainings, lines, read_trainings, thinned, trainings_table
 from holdfast.stats.effects.segments import SEGMENT, WITHIN
 from holdfast.store import Run
 
@@ -105,31 +99,13 @@ def _how(segmented: Segmented) -> str:
     )
 
 
-def _tidy(segmented: Segmented, measure: str) -> pd.DataFrame:
-    frame = segmented.table
-    return frame.assign(
-        model=frame["model"].map(segmented.short),
-        row=frame["condition"].map(condition_label),
-        estimate=frame[measure],
-        low=frame[f"{measure}_low"],
-        high=frame[f"{measure}_high"],
-    )[["model", "row", "estimate", "low", "high"]]
-
-
 def _chart(segmented: Segmented) -> Figure:
-    tidy = _tidy(segmented, "miou")
-    models = [segmented.short[name] for name in segmented.models]
     rows = [condition_label(name) for name in segmented.conditions]
-    return charts.dot_figure(
-        "segmentation",
-        "Mean IoU of every model under every condition, with 95 % intervals",
-        _finding(segmented) + " ".join(["", *_cost(segmented)]),
-        tidy,
-        models=models,
-        rows=rows,
-        axis="mean IoU",
-        domain=(0, 1),
-    )
+    return charts.model_figure(
+        "segmentation", "Mean IoU of every model under every condition, with 95 % intervals",
+        _finding(segmented) + " ".join(["", *_cost(segmented)]), segmented.table, "miou", short=segmented.short,
+        rows=rows, axis="mean IoU", domain=(0, 1),
+    )  # fmt: skip
 
 
 def _table(segmented: Segmented) -> Table:

@@ -42,11 +42,7 @@ def corrected_by_people(walks: ReportWalks, votes: Votes, *, resamples: int, see
     pooled = table[table["label"] == ""]
     section.lead += _findings(pooled)
     rows = [walks.row(model, walk) for model, walk in walks.order]
-    section.parts = [
-        _figure(pooled, walks, rows),
-        _table("fmr_people", pooled),
-        Text([ASSUMED]),
-    ]
+    section.parts = [_figure(pooled, walks, rows), _table("fmr_people", pooled), Text([ASSUMED])]
     by_class = table[(table["label"] != "") & (table["judged"] > 0)]
     if len(by_class):
         section.parts.append(_table("fmr_people_by_class", by_class))
@@ -98,12 +94,7 @@ def _figure(pooled: pd.DataFrame, walks: ReportWalks, rows: list[str]) -> Figure
 
 
 def _table(name: str, frame: pd.DataFrame) -> Table:
-    words = {
-        "false_accepts": "False accepts",
-        "validation_rate": "VR",
-        "perturbed_accuracy": "PA",
-        "fmr": "FMR",
-    }
+    words = {"false_accepts": "False accepts", "validation_rate": "VR", "perturbed_accuracy": "PA", "fmr": "FMR"}
     by_class = bool((frame["label"] != "").any())
     columns = [
         Column("row", "Model"),

@@ -71,10 +71,7 @@ def _stops(known: pd.DataFrame, rows: list[str]) -> list[Part]:
         for row, part in list(counted.groupby("row"))[:8]
     )
     figure = Figure(
-        "walk_stops",
-        "Why walks stopped",
-        finding + ".",
-        lambda width: charts.stops(counted, width, rows=rows),
+        "walk_stops", "Why walks stopped", finding + ".", lambda width: charts.stops(counted, width, rows=rows)
     )
     reasons = [words for words, _ in STOPS.values() if words in set(counted["reason"])]
     table = counted.pivot(index="row", columns="reason", values="n").reindex(rows)[reasons].fillna(0).astype(int)

@@ -54,6 +54,9 @@ class Gate:
     more_photos: float
     sentence: str
 
+    def __repr__(self) -> str:
+        return f"Gate({self.sentence!r}, {len(self.conditions)} conditions)"
+
 
 def check_floor(estimate: float, low: float, high: float, floor: float) -> Verdict:
     """Return whether a number holds a floor: passed where its whole interval does, failed where none of it does.

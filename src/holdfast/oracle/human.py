@@ -1,8 +1,12 @@
-"""``human:VOTES?rule=recognisable|usable&at_least=6``: people who judged these very images, from exported votes."""
+"""``human:VOTES?rule=recognisable|usable&at_least=6``: people who judged these very images, from exported votes.
+
+``human:FOLDER?every=10`` asks people inside a walk, about every tenth step; FOLDER holds the votes of all rounds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
@@ -10,11 +14,13 @@ from holdfast.core.fingerprint import array_sha256, fingerprint
 from holdfast.core.names import Name
 from holdfast.core.protocols import Verdict
 from holdfast.core.types import Image
-from holdfast.core.votes import Decision, Votes, read_votes
+from holdfast.core.votes import FILE, Decision, Votes, read_votes
 from holdfast.oracle.classifier import places_of
 from holdfast.oracle.loading import Resources
 
 NOBODY = "nobody judged this image"
+UNDECIDED = "undecided"
+"""What people in rounds see in an image about which they have not decided."""
 
 
 class Human:
@@ -67,14 +73,57 @@ class Human:
         return Verdict(False, share, 2 * share - 1, "", reason)
 
 
-def load(name: Name, resources: Resources) -> Human:
-    """Load exported votes. Options: ``rule`` and ``at_least``, where they differ from the campaign's."""
+class PeopleInRounds:
+    """People who are asked about every so many steps of a walk, in rounds; nobody may have voted yet.
+
+    Its fingerprint does not follow the votes: they come in while walks go on, and a verdict once given stays.
+    """
+
+    def __init__(self, name: str, rounds: Sequence[Votes], classes: Sequence[str], *, every: int, rule: str) -> None:
+        self.name, self.every, self.classes = name, every, tuple(classes)
+        self._rounds = [Human(name, votes, classes) for votes in rounds]
+        self.fingerprint = fingerprint(["human in rounds", every, rule, self.classes])
+
+    def knows(self, images: Sequence[Image], labels: Sequence[str]) -> list[bool]:
+        """Return, for each image and class, whether people have decided."""
+        known = [people.knows(images, labels) for people in self._rounds]
+        return [any(answers) for answers in zip(*known, strict=True)] if known else [False] * len(images)
+
+    def judge(self, images: Sequence[Image], labels: Sequence[str]) -> list[Verdict]:
+        """Return a verdict per RGB image of any size; of one that nobody decided, a rejection that says so."""
+        places_of(labels, self.classes)
+        verdicts = []
+        for image, label in zip(images, labels, strict=True):
+            people = next((people for people in self._rounds if people.knows([image], [label])[0]), None)
+            waiting = Verdict(False, 0.0, -1.0, UNDECIDED, "people have not decided yet")
+            verdicts.append(people.judge([image], [label])[0] if people else waiting)
+        return verdicts
+
+
+def load(name: Name, resources: Resources) -> Human | PeopleInRounds:
+    """Load exported votes.
+
+    Options: ``rule`` and ``at_least``, where they differ from the campaign's; ``every``, the steps between two
+    questions to people inside a walk.
+    """
     options: dict[str, Any] = dict(name.options)
-    rule, at_least = str(options.pop("rule", "")), options.pop("at_least", 0)
+    rule, at_least, every = str(options.pop("rule", "")), options.pop("at_least", 0), options.pop("every", 0)
     if options:
-        raise UserError(f"human: knows the options rule and at_least, not {', '.join(options)}")
-    if isinstance(at_least, bool) or not isinstance(at_least, int):
-        raise UserError(f"at_least of human: is a whole number, not {at_least}")
+        raise UserError(f"human: knows the options rule, at_least and every, not {', '.join(options)}")
+    for option, value in (("at_least", at_least), ("every", every)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise UserError(f"{option} of human: is a whole number, not {value}")
+    if every:
+        folder = Path(name.name)
+        files = sorted([*folder.glob(FILE), *folder.glob(f"*/{FILE}")])
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"human:…?every= takes a folder for the votes of all rounds, which {name.name!r} is not")
+        rounds = [read_votes(file).with_rule(rule, at_least) for file in files]
+        shown = "&".join(
+            [f"every={every}", *([f"rule={rule}"] if rule else []), *([f"at_least={at_least}"] * (at_least > 0))]
+        )
+        asked = f"{rule} {at_least}"
+        return PeopleInRounds(f"human:{folder.name}?{shown}", rounds, resources.classes, every=every, rule=asked)
     votes = read_votes(name.name).with_rule(rule, at_least)
     shown = [f"{key}={value}" for key, value in (("rule", rule), ("at_least", at_least)) if value]
     return Human(f"human:{name.name}" + ("?" + "&".join(shown) if shown else ""), votes, resources.classes)

@@ -250,6 +250,15 @@ def card(oracle: Oracle) -> Card:
             "each image was asked about one class",
             oracle.fingerprint,
         )
+    if getattr(oracle, "every", 0):
+        return Card(
+            oracle.name,
+            f"People, who are asked about every {getattr(oracle, 'every', 0)}th step of a walk.",
+            "none: people looked",
+            _HUMAN,
+            "each image was asked about one class",
+            oracle.fingerprint,
+        )
     if oracle.name.startswith("http:"):
         return Card(
             oracle.name,

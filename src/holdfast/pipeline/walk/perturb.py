@@ -40,7 +40,9 @@ from holdfast.pipeline.walk.resources import (
 )
 from holdfast.pipeline.walk.rows import (
     KIND,
+    NEXT_ROUND,
     NO_WALK,
+    PEOPLE,
     PERTURBED,
     RANDOM_WALK,
     WALK_CONDITIONS,
@@ -53,7 +55,7 @@ from holdfast.pipeline.walk.rows import (
     feature_distance,
     walk_key,
 )
-from holdfast.pipeline.walk.walk import WalkInput, WalkResult, walk_with
+from holdfast.pipeline.walk.walk import PENDING, WalkInput, WalkResult, walk_with
 from holdfast.pipeline.walk.walk_step import Stepper
 from holdfast.store import Run, writing
 
@@ -256,15 +258,37 @@ def perturb(
         chosen = tuple(sample for sample in collection.samples if only is None or sample.sample_id in only)
         walks = _Walks(spec, run, setting, tested, prepared, chosen, progress, executor)
         run.predictions.drop_ids(walks.incomplete())
+        if in_rounds := getattr(setting.oracle, "every", 0):
+            run.predictions.drop((pc.field("kind") == KIND) & (pc.field("status") == PENDING))
         summary.merge(walks.execute(walks.plan(), "walk"))
         baseline = spec.random_walk and spec.walk.direction != "random"
         # Also where none is asked for: random walks of images that have changed are dropped.
         todo = walks.plan(walks.lengths(), retry=baseline)
         if baseline:
             summary.merge(walks.execute(todo, "baseline"))
+        if in_rounds:
+            summary.notes += _close_round(run)
         if spec.keep_images:
             write_manifest(provenance(run), run.path / "images")
     return run, summary
+
+
+def _close_round(run: Run) -> list[str]:
+    """Name the folder of the images that people are asked about now; return what to do, where walks wait."""
+    people = run.path / PEOPLE
+    rounds = len([*people.glob("round-*")])
+    if (people / NEXT_ROUND).is_dir():
+        rounds += 1
+        (people / NEXT_ROUND).rename(people / f"round-{rounds}")
+    walks = run.predictions.dataset()
+    waiting = walks.count_rows(filter=(pc.field("status") == PENDING) & (pc.field("condition") == PERTURBED))
+    if not waiting:
+        return []
+    folder = people / f"round-{rounds}"
+    return [
+        f"{waiting} walks wait for people: holdfast review {folder}, then holdfast review --export into a folder of "
+        f"its own (round-{rounds}) below that of human:, then the same command again"
+    ]
 
 
 def _recorded(spec: PerturbSpec, setting: WalkSetting, collection: Collection, run: Run) -> dict[str, Any]:
@@ -358,7 +382,7 @@ class _Walks:
         size = todo.count if alone else shard_size(todo.count, self.executor, self.spec.walk.batch_size)
         return execute(
             todo, worker, self.executor, step=step, size=size, known=known, samples=self.samples,
-            count=partial(Summary.count, fine=("ok", "rejected", "skipped")), progress=self.progress,
+            count=partial(Summary.count, fine=("ok", "rejected", "skipped", PENDING)), progress=self.progress,
         )  # fmt: skip
 
     def lengths(self) -> Callable[[PlannedWalk], int | None]:

@@ -183,10 +183,18 @@ def load_setting(spec: PerturbSpec, collection: Collection) -> WalkSetting:
         raise UserError("no oracle was named; --oracle O names one (holdfast ls oracles)")
     name, oracle_space = _oracle_name(spec)
     oracle = load_judge(name, collection, labels=spec.labels, device=spec.device)
-    if hasattr(oracle, "knows"):
+    if getattr(oracle, "every", 0):
+        if not spec.walk.deterministic:
+            raise UserError(
+                "people judge exact pixels, which have to come out alike in the next round: --deterministic"
+            )
+        if spec.random_walk and spec.walk.direction != "random":
+            raise UserError("people would have to judge the random walks, too: add --no-random-walk")
+    elif hasattr(oracle, "knows"):
         raise UserError(
-            f"{spec.oracle} cannot judge images that a walk is yet to make; walk with a model as oracle, let people "
-            "review its images, and correct FMR by their votes: holdfast report RUN --votes VOTES"
+            f"{spec.oracle} cannot judge images that a walk is yet to make; ask people in rounds "
+            f"({spec.oracle}?every=10), or walk with a model as oracle and correct FMR by their votes: "
+            "holdfast report RUN --votes VOTES"
         )
     generator = load_generator(spec.generator, device=spec.device)
     size = _working_size(spec, generator, collection)

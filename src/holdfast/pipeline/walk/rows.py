@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from holdfast.pipeline.files import file_name
 from holdfast.pipeline.jobs.plan import Job
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows, sample_key
 from holdfast.pipeline.walk.resources import PerturbSpec, WalkSetting, seen
-from holdfast.pipeline.walk.walk import Frame, WalkResult
+from holdfast.pipeline.walk.walk import PENDING, Frame, WalkResult
 from holdfast.store import Parts, write_json
 
 FeatureDistance = Callable[[Sequence[Image], Sequence[Image]], list[float]]
@@ -115,6 +116,8 @@ RECONSTRUCTION, PERTURBED, RANDOM_WALK = "reconstruction", "perturbed", "random_
 WALK_CONDITIONS = (ORIGINAL, RECONSTRUCTION, PERTURBED)
 """The conditions of one walk; the random one is walked when its length is known."""
 
+PEOPLE, NEXT_ROUND = "people", "next"
+"""Folders of a run: images that people judge, and those of the round that is being made."""
 NOT_FINITE = "the walk met a number that is not finite before its first image was accepted"
 NO_WALK = "there is no validated walk whose length it could have"
 
@@ -208,11 +211,15 @@ class WalkRecorder:
         apart = self._apart(finished)
         for walk in finished:
             sample = walk.sample
+            waiting = self._ask_people(model, walk)
             for condition, row_id in zip(walk.job.parts, walk.job.ids, strict=True):
                 row = walk_key(self._spec, self._dataset, self._setting, sample, condition, model)
                 row |= {"row_id": row_id, "label": sample.label}
                 if walk.walked is None:
                     yield row | {"status": walk.status, "error": walk.error}
+                    continue
+                if waiting and condition != ORIGINAL:
+                    yield row | {"status": PENDING, "error": waiting}
                     continue
                 row |= _outcome(walk.walked, condition, sample.sample_id, answers)
                 if condition != ORIGINAL:
@@ -222,6 +229,19 @@ class WalkRecorder:
                 if condition in (PERTURBED, RANDOM_WALK):
                     row |= self._details(model, walk, row_id, apart.get(sample.sample_id))
                 yield row
+
+    def _ask_people(self, model: Tested, walk: FinishedWalk) -> str:
+        """Write the images that people have to judge before a walk goes on, and return what it waits for."""
+        if walk.walked is None or walk.walked.stop != PENDING:
+            return ""
+        people = self._run / PEOPLE
+        for step, image in walk.walked.asking:
+            name = (
+                f"{walk.sample.label}/{self._folder(model)}-{file_name(walk.sample).replace('/', '-')}-{step:03d}.png"
+            )
+            if not any(people.glob(f"*/{glob.escape(name)}")):
+                write_atomic(people / NEXT_ROUND / name, encode_image(image))
+        return f"people are asked about step {walk.walked.asking[-1][0]}"
 
     def _answers(self, model: Tested, finished: Sequence[FinishedWalk]) -> dict[tuple[str, str], Row]:
         """Return (sample_id, condition) → outcome columns, for every picture there is."""

@@ -18,10 +18,13 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import LatentGenerator, Oracle
 from holdfast.core.types import Image
+from holdfast.oracle.human import UNDECIDED
 from holdfast.pipeline.specs import WalkOptions as WalkOptions
 from holdfast.pipeline.walk.resources import UnderTest as UnderTest
 from holdfast.pipeline.walk.walk_step import BatchView, State, Stepper
 
+PENDING = "pending"
+"""Why a walk stopped that waits for people; it is walked again, in the same way, when they have voted."""
 STOPS = ("budget", "rejected", "first_rejected", "fooled", "not_finite")
 
 
@@ -80,6 +83,8 @@ class WalkResult:
         frames: where asked for, the walk from step 0 to the last image that was judged.
         latent_start: where asked for, the encoder's latent; ``latent_end`` that of the kept image.
         seconds: of its steps: those of each batch, shared by who walked in it.
+        asking: where people judge in rounds, the images that they have not decided about, with their steps; the walk
+            then stopped for being ``pending``.
     """
 
     key: str
@@ -99,6 +104,7 @@ class WalkResult:
     latent_start: NDArray[np.float32] | None = None
     latent_end: NDArray[np.float32] | None = None
     seconds: float = 0.0
+    asking: tuple[tuple[int, Image], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,7 @@ class _Slot:
     reconstruction_accepted: bool = False
     frames: list[Frame] = field(default_factory=list)
     seconds: float = 0.0
+    asking: list[tuple[int, Image]] = field(default_factory=list)
 
 
 def walk(
@@ -188,7 +195,11 @@ def walk_with(
             if slot is None:
                 continue
             slot.seconds += seconds
-            keeps[place], stop = _decide(slot, facts[place], options)
+            keeps[place], stop = _decide(slot, facts[place], options, stepper.every)
+            if stepper.every and stepper.oracle_answers[int(facts[place].saw)] == UNDECIDED:
+                keeps[place], stop = _asked_later(slot, stop, look.levels[place], options, stepper.every)
+            if stop and slot.asking and stop != "not_finite":
+                stop = PENDING
             if stop:
                 ends[place] = stop
             if slot.walker.key in frames:
@@ -204,10 +215,28 @@ def walk_with(
                 slot.step += 1
 
 
-def _decide(slot: _Slot, facts: _Facts, options: WalkOptions) -> tuple[bool, str]:
+def _asked_later(slot: _Slot, stop: str, levels: object, options: WalkOptions, every: int) -> tuple[bool, str]:
+    """Note an image that people have to judge, and return that the walk waits for them.
+
+    About the reconstruction they are asked, too, but unless it counts the walk goes on meanwhile.
+    """
+    if _is_between(slot, every):
+        return False, stop
+    slot.asking.append((slot.step, _image(levels)))
+    return False, PENDING if slot.step or options.first == "reconstruction" else stop
+
+
+def _is_between(slot: _Slot, every: int) -> bool:
+    """Return whether people are not asked about this step: they are about each ``every``-th one and the last."""
+    return bool(every) and bool(slot.step % every) and slot.step < slot.budget
+
+
+def _decide(slot: _Slot, facts: _Facts, options: WalkOptions, every: int = 0) -> tuple[bool, str]:
     """Return whether this image is kept, and why the walk ends ('' where it goes on)."""
     accepted, finite = bool(facts.accepted), bool(facts.finite)
     slot.last = facts
+    if _is_between(slot, every):
+        return False, "" if finite else "not_finite"
     if slot.step == 0:
         slot.reconstruction_accepted = accepted and finite
     if not finite:
@@ -331,6 +360,7 @@ def _finished(
             latent_start=start if latents else None,
             latent_end=end if latents else None,
             seconds=slot.seconds,
+            asking=tuple(slot.asking),
         )
 
 

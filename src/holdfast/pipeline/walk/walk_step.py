@@ -68,6 +68,7 @@ class Stepper:
         self._generator, self._model, self._options = generator, model, options
         self.answers = model.answers
         self._judge, self.oracle_answers = _judging(oracle)
+        self.every = int(getattr(oracle, "every", 0))  # steps between two questions to people; 0: every step is judged
         self._mask = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask)).to(self.device)
         check_gradients(model.classifier, options)
         self._differentiates = needs_gradients(options)

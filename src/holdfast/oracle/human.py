@@ -119,11 +119,10 @@ def load(name: Name, resources: Resources) -> Human | PeopleInRounds:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"human:…?every= takes a folder for the votes of all rounds, which {name.name!r} is not")
         rounds = [read_votes(file).with_rule(rule, at_least) for file in files]
-        shown = "&".join(
-            [f"every={every}", *([f"rule={rule}"] if rule else []), *([f"at_least={at_least}"] * (at_least > 0))]
-        )
+        given = {"every": every, "rule": rule, "at_least": at_least}
+        called = f"human:{folder.name}?" + "&".join(f"{key}={value}" for key, value in given.items() if value)
         asked = f"{rule} {at_least}"
-        return PeopleInRounds(f"human:{folder.name}?{shown}", rounds, resources.classes, every=every, rule=asked)
+        return PeopleInRounds(called, rounds, resources.classes, every=every, rule=asked)
     votes = read_votes(name.name).with_rule(rule, at_least)
     shown = [f"{key}={value}" for key, value in (("rule", rule), ("at_least", at_least)) if value]
     return Human(f"human:{name.name}" + ("?" + "&".join(shown) if shown else ""), votes, resources.classes)

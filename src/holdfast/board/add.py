@@ -119,6 +119,11 @@ def add(
         if protocols:
             facts = _model(opened, model, details[model], device)
             entries += [_entry(opened, facts, dataset, name, part, details[model]) for name, part in protocols]
+    if not entries and "detect" in coded(rows["task"])[1]:
+        raise UserError(
+            f"{run} is a run of detectors, and boards hold classifiers only: holdfast report shows it, holdfast compare "
+            "tests one detector against another"
+        )
     if not entries:
         raise UserError(
             f"{run} has nothing for a board: it takes originals with static scenarios, generated pictures, or walks"

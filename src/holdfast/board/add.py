@@ -121,8 +121,8 @@ def add(
             entries += [_entry(opened, facts, dataset, name, part, details[model]) for name, part in protocols]
     if not entries and "detect" in coded(rows["task"])[1]:
         raise UserError(
-            f"{run} is a run of detectors, and boards hold classifiers only: holdfast report shows it, holdfast compare "
-            "tests one detector against another"
+            f"{run} is a run of detectors, and boards hold classifiers only: holdfast report shows it, holdfast "
+            "compare tests one detector against another"
         )
     if not entries:
         raise UserError(

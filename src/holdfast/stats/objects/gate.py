@@ -150,7 +150,8 @@ def _row(
     more = (nan, nan) if few else more_photos(differences, margin=margin, level=level, family=family)
     ends = sorted((sign * (mean - reach), sign * (mean + reach)))
     return row | {
-        "old": float(pairs["old"].mean()), "new": float(pairs["new"].mean()), "difference": sign * float(gain.mean()) + 0.0,
+        "old": float(pairs["old"].mean()), "new": float(pairs["new"].mean()),
+        "difference": sign * float(gain.mean()) + 0.0,  # no negative zero
         "low": ends[0], "high": ends[1], "n": len(differences.photos), "donors": differences.donors,
         "better": int((differences.photos > 0).sum()), "worse": int((differences.photos < 0).sum()),
         "p_pass": 1.0 if few else p_pass, "p_fail": 1.0 if few else p_fail,

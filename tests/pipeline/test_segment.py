@@ -276,7 +276,7 @@ def test_a_training_that_diverges_leaves_the_others_alone(data: Path, tmp_path: 
         ({"models": "bare:x"}, "no output for the background"),
         ({"models": "nothing:x"}, "segmenter scheme"),
         ({"models": "unet"}, "scheme:name"),
-        ({"models": "known:colour,known:colour"}, "one name"),
+        ({"models": "known:colour,known:colour"}, "share the name"),
         ({"models": "known:colour", "scenarios": "only_background"}, "nothing to segment"),
         ({"architectures": "timm:resnet18"}, "smp:"),
         ({"architectures": "smp:FPN"}, "smp:ARCHITECTURE@ENCODER"),

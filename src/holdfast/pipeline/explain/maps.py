@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.core.errors import SampleError, UserError, half_may_work, stop_or_sentence
+from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import safe_part, write_atomic
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
@@ -36,6 +37,7 @@ from holdfast.models import load_segmenter, local_dir
 from holdfast.models.attacks import model_input
 from holdfast.models.torch_classifier import as_batch, as_pictures
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.jobs.rows import answer_each, answered
 from holdfast.pipeline.segment import networks
 from holdfast.pipeline.specs import ExplainSpec
 from holdfast.store import Run
@@ -220,22 +222,11 @@ class MapMaker:
                     continue
                 reason = NO_FOREGROUND if share == 0 else ALL_FOREGROUND
                 rows.append(self._row(item, method) | {"status": "skipped", "error": reason})
-            rows += self._method(method, usable)
+            answers = answer_each(partial(self._measured, method), usable)
+            rows += [self._row(item, method) | answered(answer) for item, answer in zip(usable, answers, strict=True)]
         return rows
 
-    def _method(self, method: AttributionMethod, items: Sequence[Item]) -> list[dict[str, Any]]:
-        if not items:
-            return []
-        try:
-            return list(self._measured(method, items))
-        except Exception as error:
-            # One picture must not take the others with it, nor a batch that memory does not hold.
-            if len(items) > 1 and half_may_work(error):
-                half = len(items) // 2
-                return self._method(method, items[:half]) + self._method(method, items[half:])
-            return [self._row(items[0], method) | {"status": "error", "error": stop_or_sentence(error)}]
-
-    def _measured(self, method: AttributionMethod, items: Sequence[Item]) -> Iterator[dict[str, Any]]:
+    def _measured(self, method: AttributionMethod, items: Sequence[Item]) -> list[dict[str, Any]]:
         batch = as_batch([item.view for item in items])
         asked = self.subject.ask(
             batch, [item.label for item in items], [item.mask for item in items], self.options.target
@@ -246,10 +237,12 @@ class MapMaker:
             with self._randomised():
                 others, _ = self._maps(method, batch, asked)
         alike = self._cascade(method, items, batch, asked, maps, others)
+        rows = []
         for place, item in enumerate(items):
             heat, other = maps[place], None if others is None else others[place]
             about = {"target_class": asked.classes[place], "layer": layer}
-            yield self._row(item, method) | about | self._where(item, method, heat, other) | alike.get(place, {})
+            rows.append(self._row(item, method) | about | self._where(item, method, heat, other) | alike.get(place, {}))
+        return rows
 
     def _cascade(
         self,

@@ -17,6 +17,7 @@ from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import class_keys
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.models import load_segmenter
+from holdfast.pipeline.classifiers import check_names
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluation_rows import row_key
 from holdfast.pipeline.files import check_apart
@@ -263,9 +264,7 @@ def _load(spec: SegmentSpec, collection: Collection) -> list[testing.TestedSegme
         if hasattr(segmenter, "batch_size"):
             segmenter.batch_size = spec.batch_size or segmenter.batch_size
         tested.append(testing.mapped(segmenter, collection.classes, keys))
-    names = [model.segmenter.name for model in tested]
-    if len(set(names)) < len(names):
-        raise UserError(f"two of the models have one name: {', '.join(names)}; give one another with ?name=")
+    check_names([model.segmenter.name for model in tested])
     return tested
 
 

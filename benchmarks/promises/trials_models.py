@@ -28,16 +28,10 @@ from promises.worlds import clustered, counts_of, grid_of, pasted_models, two_co
 _exact = lru_cache(maxsize=None)(exact_p_values)
 
 
-def gate_at_margin(
-    rng: np.random.Generator, draws: int, *, margin: float = 0.05, whole: bool = False, **world: Any
-) -> Counted:
-    """A new model that is worse by exactly the margin: the gate's test, or with ``whole`` all of the gate."""
+def gate_at_margin(rng: np.random.Generator, draws: int, *, margin: float = 0.05, **world: Any) -> Counted:
+    """A new model that is worse by exactly the margin: the gate's test of one condition."""
     rows = []
     for _ in range(draws):
-        if whole:
-            verdict = gate(*two_counts(rng, loss=margin, **world), margin=margin).verdict
-            rows.append({"passes": verdict == "passed", "fails": verdict == "failed"})
-            continue
         photo, donor, (old, new) = two_models(rng, loss=margin, **world)
         each = len(photo) / (photo.max() + 1)
         differences = Differences(
@@ -46,6 +40,12 @@ def gate_at_margin(
         p_pass, p_fail = p_values(differences, -margin)
         rows.append({"passes": p_pass <= 0.05, "fails": p_fail <= 0.05})
     return tally(rows)
+
+
+def whole_gate(rng: np.random.Generator, draws: int, *, margin: float = 0.05, **world: Any) -> Counted:
+    """The same through all of the gate, from counts to the verdict."""
+    verdicts = [gate(*two_counts(rng, loss=margin, **world), margin=margin).verdict for _ in range(draws)]
+    return tally([{"passes": verdict == "passed", "fails": verdict == "failed"} for verdict in verdicts])
 
 
 def gate_single_answers(rng: np.random.Generator, draws: int, *, n: int, margin: float, changed: float) -> Counted:

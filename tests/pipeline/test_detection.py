@@ -263,3 +263,43 @@ def test_a_check_of_a_detector_says_what_it_holds_on_to(tmp_path):
         holdfast.check("embedded:resnet_rho0", "diorama:test?n=24", boxes="x.csv", out=tmp_path / "other")
     with pytest.raises(UserError, match="asks everything"):
         holdfast.check("known:scene", SCENES, budget="10", out=tmp_path / "third")
+
+
+def test_kill_9_and_run_again(tmp_path):
+    import signal
+    import subprocess
+    import time
+
+    from commands import HOLDFAST
+
+    scenes, conditions = "diorama:test?n=40&objects=0..4&size=96", "original,blur_background,random_background"
+    spec = {"models": ["embedded:boxes_rho0"], "scenarios": conditions}
+    holdfast.evaluate(scenes, out=tmp_path / "whole", **spec)
+    out = tmp_path / "killed"
+    command = [
+        *HOLDFAST,
+        "eval",
+        scenes,
+        "--models",
+        *spec["models"],
+        "--scenarios",
+        conditions,
+        "--out",
+        str(out),
+        "-q",
+    ]
+    with subprocess.Popen(command, text=True) as process:
+        while not list((out / "predictions").glob("part-*")):
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    holdfast.evaluate(scenes, out=out, **spec)
+    for name, keys in (
+        ("images", ["row_id"]),
+        ("objects", ["row_id", "object_id"]),
+        ("detections", ["row_id", "score", "x1"]),
+    ):
+        first, second = (tables(run)[name].sort_values(keys, ignore_index=True) for run in (tmp_path / "whole", out))
+        assert first.astype(str).equals(second.astype(str)), name
+    rows = [Run(run).rows().to_pandas().drop(columns="run_id") for run in (tmp_path / "whole", out)]
+    assert rows[0].sort_values("row_id", ignore_index=True).equals(rows[1].sort_values("row_id", ignore_index=True))

@@ -10,9 +10,9 @@ import pytest
 
 import holdfast
 
-PUBLIC = """HoldfastError Results SampleError UserError ask bundle check choose compare data detect evaluate explain
+PUBLIC = """HoldfastError Results SampleError UserError ask bundle check choose compare data evaluate explain
 export generate load_classifier load_collection mask mine modes open_run parse_conditions perturb plan remedy render
-report scenario segment synth train verify"""
+report scenario segment synth telltale train verify"""
 
 
 def test_the_inventory() -> None:

@@ -130,6 +130,15 @@ def test_yolo_files_with_boxes_and_polygons(images, tmp_path):
     assert [sample.sample_id for sample in collection.empty] == ["c"]
     (tmp_path / "data.yaml").write_text("names:\n  0: kitten\n  1: puppy\n")
     assert load_collection(f"yolo:{tmp_path}").object_classes == ("kitten", "puppy")
+    for written in (
+        "path: .\nnames: ['kitten', \"puppy\"]\nnc: 2\n",
+        "nc: 2\nnames:  # two\n- kitten\n- puppy\ntrain: x\n",
+    ):
+        (tmp_path / "data.yaml").write_text(written)
+        assert load_collection(f"yolo:{tmp_path}").object_classes == ("kitten", "puppy")
+    (tmp_path / "data.yaml").write_text("nc: 2\n")
+    with pytest.raises(UserError, match="no list of names"):
+        load_collection(f"yolo:{tmp_path}")
 
 
 VOC = """<annotation><filename>a.jpg</filename>

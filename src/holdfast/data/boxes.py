@@ -138,8 +138,10 @@ def coco_objects(
     for place, instance in enumerate(instances):
         box = instance.get("bbox")
         category = category_of(instance)
-        stated = instance.get("area")
-        area = float(stated) if isinstance(stated, (int, float)) and not isinstance(stated, bool) else 0.0
+        try:
+            area = float(instance.get("area") or 0)
+        except (TypeError, ValueError, OverflowError):
+            area = 0.0
         objects.append(
             ListedObject(
                 str(instance.get("id", f"n{place}")), categories.get(category, ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -174,17 +175,21 @@ def _yolo_names(given: Path | None, folder: Path, labels: Path) -> list[str]:
 
 
 def _from_yaml(file: Path) -> list[str]:
-    import yaml  # type: ignore[import-untyped]  # comes with timm
-
-    try:
-        names = yaml.safe_load(_text(file)).get("names")
-    except (yaml.YAMLError, AttributeError) as error:
-        raise UserError(f"{file.name} cannot be read as YAML with names") from error
-    if isinstance(names, Mapping) and all(isinstance(key, int) and 0 <= key < 10**5 for key in names):
-        return [str(names.get(place, place)) for place in range(max(names, default=-1) + 1)]
-    if not isinstance(names, list):
+    """Return the entry ``names`` of a YOLO data file: a list in one line or several, or numbers with their names."""
+    text = _text(file)
+    inline = re.search(r"^names:[ \t]*\[(.*?)\]", text, re.M | re.S)
+    if inline:
+        return [_unquoted(each) for each in inline[1].split(",") if each.strip()]
+    block = re.search(r"^names:[ \t]*(?:#.*)?\n((?:[ \t]*(?:-|\d+:)[^\n]*\n?|[ \t]*(?:#[^\n]*)?\n)+)", text, re.M)
+    entries = re.findall(r"^[ \t]*(?:-|(\d{1,5}):)[ \t]*(.+?)[ \t]*(?:#.*)?$", block[1], re.M) if block else []
+    if not entries:
         raise UserError(f"{file.name} has no list of names")
-    return [str(each) for each in names]
+    numbered = {int(number) if number else place: _unquoted(name) for place, (number, name) in enumerate(entries)}
+    return [numbered.get(place, "") for place in range(max(numbered) + 1)]
+
+
+def _unquoted(text: str) -> str:
+    return text.strip().strip("'\"")
 
 
 def _yolo_object(place: int, parts: list[str], classes: list[str]) -> ListedObject:

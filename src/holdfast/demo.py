@@ -139,10 +139,14 @@ def _flips(results: api.Results, out: Path) -> tuple[str, list[Picture]]:
     wrong = wrong.merge(right[["model", "sample_id"]], on=["model", "sample_id"])
     if wrong.empty:
         return "", []
-    answers = wrong.groupby(["model", "sample_id"])["prediction"].nunique().sort_values(ascending=False, kind="stable")
-    model, sample = answers.index[0]
+    wrong["lent"] = wrong["condition"] == "random_background"  # a true background says more than a colour
+    ranked = wrong.groupby(["model", "sample_id"]).agg(lent=("lent", "max"), answers=("prediction", "nunique"))
+    ranked["answers"] = ranked["answers"].clip(upper=STRIP - 1)
+    model, sample = ranked.sort_values(["answers", "lent"], ascending=False, kind="stable").index[0]
     own = rows[(rows["model"] == model) & (rows["sample_id"] == sample)].set_index("shown")
-    others = own[own.index.isin(kept) & ~own["correct"].astype(bool)].drop_duplicates("prediction")
+    others = own[own.index.isin(kept) & ~own["correct"].astype(bool)]
+    others = others.sort_values("condition", key=lambda names: names != "random_background", kind="stable")
+    others = others.drop_duplicates("prediction")
     names = [ORIGINAL, *others.index[: STRIP - 1]]
     small = thumbnails(results.run, {str(own["source_id"].iloc[0])}, size=420)
     pictures = []

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from commands import run
-from holdfast import demo
+from holdfast import api, demo
+from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.store import Run
 
 SCENES, WALKS = 24, 4
@@ -42,3 +43,27 @@ def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.Monke
     assert "is the robustness score of" in text and "trained live" in text
     trained = (tmp_path / "demo" / "trained" / "report" / "index.html").read_text(encoding="utf8")
     assert "39 trainings were made ahead" in trained
+
+
+def test_the_hero_is_a_photo_with_a_sure_mask_on_another_background(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = api.evaluate(
+        "diorama:test?n=24&context=0.95&size=64", models="embedded:vit_rho95",
+        scenarios=["original", "green", "random_background"], out=tmp_path / "run",
+    )  # fmt: skip
+    model, pictures = demo._flips(results, tmp_path)
+    assert model == "embedded:vit_rho95" and [picture.right for picture in pictures][:2] == [True, False]
+    assert pictures[1].caption.startswith("random background")
+    rows = results.rows(["sample_id", "condition", "correct", "donor_id"]).to_pylist()
+    good = {row["sample_id"] for row in rows if row["condition"] == "original" and row["correct"]}
+    lost = [row for row in rows if row["condition"] == "random_background" and not row["correct"]]
+    lost = [row for row in lost if row["sample_id"] in good]
+    kept = lost[-1]
+    doubtful = {row["sample_id"] for row in rows} - {kept["sample_id"], kept["donor_id"]}
+    monkeypatch.setattr(demo, "doubtful_masks", lambda _: doubtful)
+    (tmp_path / "other").mkdir()
+    demo._flips(results, tmp_path / "other")
+    shown = (tmp_path / "other" / "front" / "0.jpg").read_bytes()
+    source = thumbnails(results.run, {kept["sample_id"]}, size=420)
+    assert shown == source[kept["sample_id"], "original"]

@@ -14,7 +14,9 @@ from holdfast.pipeline.hard import publish, remedy_training
 from holdfast.pipeline.telltale import telltale
 from holdfast.pipeline.train import fitting
 from holdfast.pipeline.train.train import write_jobs
+from holdfast.results import Results
 from holdfast.store import Run
+from holdfast.studies import augmentation
 from holdfast.training import small_models
 
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -40,6 +42,13 @@ def test_a_damaged_record_is_named(name: str, text: str, tmp_path: Path) -> None
     file.unlink()
     if not name.startswith("small"):  # others do without it
         READERS[name](tmp_path)
+
+
+def test_a_damaged_list_of_perturbed_copies_is_named(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "manifest.parquet").write_bytes(b"PAR1" + bytes(40))
+    with pytest.raises(UserError, match=r"manifest\.parquet is damaged"):
+        augmentation._copies(Results(Run(tmp_path)))
 
 
 def test_a_record_with_values_of_another_kind_is_named(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from holdfast.models.torch_classifier import resolve_device
 from holdfast.report.page.tables import Column
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.trainings import mean_over_trainings
+from holdfast.store import read_table
 from holdfast.studies import trainings, walks
 from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, evaluate, ranged, world_note
 from holdfast.studies.transfer import swapped
@@ -134,10 +135,8 @@ def _pairs(options: StudyOptions, name: str, model: str) -> Pairs:
 
 def _copies(results: api.Results) -> dict[str, Any]:
     """Return image → file of its perturbed copy."""
-    import pandas as pd
-
     folder = results.path / "images"
-    table = pd.read_parquet(folder / "manifest.parquet", columns=["made_from", "path"])
+    table = read_table(folder / "manifest.parquet").to_pandas()
     return {str(image): folder / str(path) for image, path in zip(table["made_from"], table["path"], strict=True)}
 
 

@@ -18,6 +18,7 @@ from holdfast.report.page.words import percent, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import interval
 from holdfast.stats.models.trainings import Estimate
+from holdfast.store import read_table
 from holdfast.studies import walks
 from holdfast.studies.study import (
     Setting,
@@ -178,10 +179,8 @@ def side_by_side(
     options: StudyOptions, results: api.Results, rows: pd.DataFrame, way_of: Mapping[str, str], *, most: int = 3
 ) -> Finding:
     """Return rows of pictures: an original, and the images that walks against each kind of model left of it."""
-    import pandas as pd
-
     folder = results.path / "images"
-    table = pd.read_parquet(folder / "manifest.parquet", columns=["made_from", "made_against", "path"])
+    table = read_table(folder / "manifest.parquet").to_pandas()
     files = {(str(row.made_from), str(row.made_against)): folder / str(row.path) for row in table.itertuples()}
     first = {kind: name for name, kind in reversed(list(way_of.items()))}  # the first model of each kind
     valid = rows[rows["validated"]]

@@ -17,7 +17,6 @@ def contents(folder: Path) -> dict[str, str]:
     """
     import pyarrow.parquet as pq
 
-    trained = any(True for _ in folder.rglob("*.safetensors"))
     hashes: dict[str, str] = {}
     parts: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for path in sorted(folder.rglob("*")):
@@ -32,8 +31,6 @@ def contents(folder: Path) -> dict[str, str]:
             parts[name] += _cells(path)
         elif path.suffix == ".tex" and path.with_suffix(".csv").is_file():
             hashes[name] = "the same as CSV" if path.stat().st_size else "empty"
-        elif trained and path.parent.name == "figures":  # drawn to the last digit
-            hashes[name] = "drawn" if path.stat().st_size else "empty"
         elif path.suffix == ".safetensors":
             hashes[name] = _weights(path)
         elif path.name == "spec.json":
@@ -54,7 +51,7 @@ _VOLATILE = {
 
 
 _OF_WEIGHTS = ("every-model.csv:sha256", "every-model.parquet:sha256")
-"""Hashes of trained weights, whose last digits may differ."""
+"""Hashes of files of weights, whose metadata the library writes in any order."""
 
 
 def volatile_names(first: dict[str, str], second: dict[str, str]) -> set[str]:
@@ -87,10 +84,7 @@ def difference(there: dict[str, str], wanted: dict[str, str], volatile: set[str]
 
 
 def _weights(path: Path) -> str:
-    """Return names, shapes and sizes of tensors.
-
-    Sums on the CPU depend on how memory lies, in their last digits: two undisturbed trainings may differ in them.
-    """
+    """Return names, shapes and sizes of tensors: the library writes a file's metadata in any order."""
     import numpy as np
     from safetensors.numpy import load_file
 
@@ -99,7 +93,7 @@ def _weights(path: Path) -> str:
 
 
 def _cells(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a CSV file with numbers as numbers, whose last digits may differ as those of weights do."""
+    """Return the rows of a CSV file with numbers as numbers: the last digits of a sum depend on its order."""
     with path.open(newline="", encoding="utf8", errors="replace") as file:
         rows = list(csv.reader(file))
     names = [*rows[0], *map(str, range(len(rows[0]), max(map(len, rows))))]

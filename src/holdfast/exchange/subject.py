@@ -26,7 +26,7 @@ from holdfast.data.writers import encode_image, encode_mask
 from holdfast.engine import core_count
 from holdfast.exchange.private import Clean, cleaner, texts_in
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.store import Run
+from holdfast.store import Run, read_json
 from holdfast.store.foreign import is_steering
 
 _DATA_VERBS = ("synth", "generate")  # they leave a spec.json, too, and what they make are images
@@ -193,7 +193,8 @@ def _of_run(run: Run, *, data: str, masks: str, images: bool, progress: Progress
     used = samples.filter(pc.is_valid(samples["label"]))
     labels = [label for label in pc.unique(used["label"].cast(pa.string())).to_pylist() if label is not None]
     table = _plain_rows(rows, clean)
-    environment = _environment(run)
+    recorded = run.path / "environment.json"
+    environment = read_json(recorded) if recorded.is_file() else {}
     return ExportSubject(
         name=plain(run.run_id),
         dataset=", ".join(sorted(name for name in pc.unique(table["dataset"]).to_pylist() if name)),
@@ -206,14 +207,6 @@ def _of_run(run: Run, *, data: str, masks: str, images: bool, progress: Progress
         created=plain(environment.get("time") or ""),
         max_pixels=int(spec.get("max_pixels", DEFAULT_MAX_PIXELS)),
     )
-
-
-def _environment(run: Run) -> dict[str, Any]:
-    try:
-        environment = json.loads((run.path / "environment.json").read_text(encoding="utf8"))
-    except (OSError, ValueError):
-        return {}
-    return environment if isinstance(environment, dict) else {}
 
 
 def _pictured(

@@ -92,6 +92,8 @@ def calibration_errors(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int 
             sums = resampled_sums(columns, group["source_id"].to_numpy(), resamples=resamples, seed=seed)
             drawn = np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1]
             low, high = (float(end) for end in np.clip(interval(value + drawn - drawn.mean()), 0, 1))
+        order = np.argsort(sure, kind="stable")  # the draws must not depend on the order in which rows were read
+        sure, in_bin = sure[order], in_bin[order]
         rng = np.random.default_rng(seed)
         by_chance = [np.abs(((rng.random(len(sure)) < sure) - sure) @ in_bin).sum() / len(sure) for _ in range(200)]
         rows_out.append((model, trained_on, value, low, high, float(np.mean(by_chance))))

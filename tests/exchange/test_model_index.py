@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def folder(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _cards(folder: Path) -> dict[str, ModelCard]:
     cards = [ModelCard.load(path) for path in sorted(folder.rglob("README.md"))]
     return {card.data.model_name: card for card in cards}
+
+
+def test_a_damaged_record_of_the_environment_is_named(run: Run, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run.path, copy)
+    (copy / "environment.json").write_text('{"packages": {"holdfast": "0.')
+    with pytest.raises(UserError, match=r"environment\.json is damaged"):
+        export(copy, "fiftyone", tmp_path / "out", scores=board_scores)
 
 
 def test_every_number_and_interval_of_the_board_is_there(run: Run, folder: Path, tmp_path: Path) -> None:

@@ -63,7 +63,8 @@ def run(options: StudyOptions) -> StudyResult:
     asked = str(options.settings["static"])
     scenarios = trainings.static_scenarios(options) if asked == "static" else f"original,{asked}"
     results = evaluate(options, names, scenarios, "static")
-    answers = trainings.right_answers(results, [name for group in models.values() for name in group])
+    shown = [name for group in models.values() for name in group]
+    answers = trainings.right_answers(results, shown, every_condition=asked != "static")
     _, rows = walks.walk(options, names)
     groups = trainings.by_training(rows, models)
     frame = _frame(models, answers, groups)

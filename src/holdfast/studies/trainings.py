@@ -285,7 +285,12 @@ class RightAnswers:
 
 
 def right_answers(
-    results: Results, models: Sequence[str], conditions: Sequence[str] | None = None, *, least: int = 2
+    results: Results,
+    models: Sequence[str],
+    conditions: Sequence[str] | None = None,
+    *,
+    least: int = 2,
+    every_condition: bool = False,
 ) -> RightAnswers:
     """Read the right answers of a run; scenes that lack an answer of any model or condition are left out.
 
@@ -294,10 +299,13 @@ def right_answers(
         models: in the order of the array.
         conditions: in the order of the array; None: all of the run.
         least: fewer scenes than this are a UserError.
+        every_condition: whether all conditions but the original are scored, not the static scenarios only.
     """
     counts = results.counts
     names = list(counts.conditions if conditions is None else conditions)
-    scored = [name for name in static_conditions(counts) if name not in (ORIGINAL, *counts.same_images)]
+    # A run without static scenarios is one of corruptions, and all of them are scored.
+    static = [] if every_condition else [name for name in static_conditions(counts) if name != ORIGINAL]
+    scored = [name for name in static or counts.conditions if name not in (ORIGINAL, *counts.same_images)]
     cells = counts.cells
     keys = [cells["source_id"].astype(str), cells["model"].astype(str), cells["condition"].astype(str)]
     table = (cells["right"] / cells["n"]).groupby(keys).mean().unstack(["model", "condition"])

@@ -109,6 +109,16 @@ def test_a_bad_meta_is_a_sentence_and_nothing_is_written(tmp_path: Path, text: s
     assert not (tmp_path / "board").exists()
 
 
+def test_an_addition_that_was_cut_short_is_completed(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", static_rows("python:a") + static_rows("python:b"))
+    (first,) = add(run, tmp_path / "board", models=["python:a"])
+    before = first.read_bytes()
+    (second,) = add(run, tmp_path / "board")
+    assert "python-b" in second.name and first.read_bytes() == before
+    with pytest.raises(UserError, match="has this submission already"):
+        add(run, tmp_path / "board")
+
+
 def test_a_run_is_added_once(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", static_rows("python:a"))
     add(run, tmp_path / "board")

@@ -223,12 +223,15 @@ def _model(run: Run, name: str, meta: Meta, device: str) -> Model:
 
 
 def _write(entries: list[tuple[Entry, bytes]], out: Path) -> list[Path]:
+    """Write the entries that are not there yet: a command that a full disk or a kill has cut short can be repeated."""
     for path in sorted(out.glob("*.json")) if out.is_dir() else []:
         if path.name == "datasets.json":
             continue
         existing = read_entry(path)
-        for entry, _ in entries:
-            if existing.table is not None and entry.table is not None and existing.table.sha256 == entry.table.sha256:
+        if existing.table is not None:
+            same = existing.table.sha256
+            entries = [pair for pair in entries if pair[0].table is None or pair[0].table.sha256 != same]
+            if not entries:
                 raise UserError(f"{out} has this submission already: {path.name} has the same table")
     paths = []
     for entry, data in entries:

@@ -20,6 +20,7 @@ from holdfast.pipeline.samples import over_matte, render_conditions
 from holdfast.scenarios import parse_conditions, render
 from holdfast.scenarios.tensors import (
     Compiled,
+    batches,
     compile_for,
     donor_backgrounds,
     rainbow_shifts,
@@ -229,6 +230,12 @@ def test_what_only_opencv_makes_is_refused(text):
     images, masks = scenes(1, 40, 50)
     with pytest.raises(ValueError, match="not made in batches"):
         render_batch([condition], tensor(images), tensor(masks), sample_ids=["a"])
+
+
+def test_donors_of_the_same_class_are_refused(monkeypatch):
+    conditions = parse_conditions("same_class_background,random_background")
+    monkeypatch.setitem(batches._MAKERS, "same_class_background", batches._MAKERS["random_background"])
+    assert [supports(condition) for condition in conditions] == [False, True]
 
 
 def test_tensors_that_do_not_fit_are_refused():

@@ -29,7 +29,8 @@ from holdfast.core.files import clear_unfinished, no_empty_folders, whole_file
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.objects import DETECTIONS, IMAGES, OBJECTS
 from holdfast.core.places import address
-from holdfast.core.schema import ANSWERS, FRAMES, LATENTS, PREDICTIONS, SEGMENTS, WALKS
+from holdfast.core.schema import FRAMES, LATENTS, PREDICTIONS, WALKS
+from holdfast.core.tasks import DETECT, TASKS
 from holdfast.store.checksums import add_checksum, damage_of, foreign_column
 
 _MENDED = re.compile(r"(part-.*|samples)\.parquet")  # made again by the command that wrote them
@@ -157,13 +158,17 @@ def _drop_unpaired(run: Path, tables: Iterable[str]) -> None:
 
 _ANSWERED = ["ok", "rejected"]
 _WALKED = (pc.field("kind") == "dynamic") & pc.field("condition").isin(["perturbed", "random_walk"])
-# The tables below details/, and which rows of the one table always have a row there.
+# The tables below details/, and which rows of the one table always have a row there: those of a task, as a rule. What a
+# detector finds may be nothing, but each of its pictures has a row in images.
 _DETAILS: dict[str, tuple[pa.Schema, ds.Expression | None]] = {
-    "answers": (ANSWERS, pc.field("task") == "question"),
-    "segments": (SEGMENTS, pc.field("task") == "segment"),
-    "images": (IMAGES, pc.field("task") == "detect"),
+    **{
+        task.details: (task.columns, pc.field("task") == task.name)
+        for task in TASKS.values()
+        if task.columns is not None
+    },
+    DETECT.details: (DETECTIONS, None),
+    "images": (IMAGES, pc.field("task") == DETECT.name),
     "objects": (OBJECTS, None),
-    "detections": (DETECTIONS, None),
     "walks": (WALKS, _WALKED),
     "frames": (FRAMES, None),
     "latents": (LATENTS, None),

@@ -212,11 +212,13 @@ class _Batch:
 def supports(condition: Condition) -> bool:
     """Return whether ``render_batch`` can make it: the static group with hard edges.
 
-    Not here: feather, hues of the released colours, JPEG, moved and summed objects.
+    Not here: feather, hues of the released colours, JPEG, moved and summed objects, donors of the same class
+    (``pipeline.fast`` draws those of another).
     """
     settings = condition.parameters
     return (
         condition.scenario in _MAKERS
+        and condition.definition.donor in ("", "other_class")
         and settings.get("feather", 0) == 0
         and all(settings.get(name, value) == value for name, value in ONLY.get(condition.scenario, {}).items())
     )

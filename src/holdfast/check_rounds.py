@@ -141,6 +141,9 @@ def check_in_rounds(
         raise UserError(
             f"a round of {collection.name} takes {len(NEEDED) * len(rounds.blocks[0])} answers, more than the budget"
         )
+    masked = all(sample.mask is not None for sample in collection.samples)
+    if not masked:
+        spec = replace(spec, masks=str(mask_folder))  # where a report finds them
     start = time.monotonic()
     early = EarlyCheck(Run(out), rounds)
     sequence = SequentialEvidence(collection.classes, rounds.chance(collection), by_pairs=not rounds.even)
@@ -152,7 +155,7 @@ def check_in_rounds(
 
     def with_masks(photos: Sequence[Sample]) -> list[Sample]:
         asked.extend(photos)
-        if all(sample.mask is not None for sample in photos):
+        if masked:
             return list(photos)
         _, rows = make_masks(
             masks, mask_folder, progress=progress, collection=replace(collection, samples=tuple(photos))

@@ -10,10 +10,14 @@ import pytest
 
 from holdfast.check_rounds import parse_budget
 from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import array_sha256
 from holdfast.core.types import Collection, Sample
 from holdfast.data import load_collection
-from holdfast.pipeline.evaluate.rounds import LentOnce, evaluate_rounds, plan_rounds
+from holdfast.pipeline.evaluate.rounds import evaluate_rounds, lent_once, plan_rounds
+from holdfast.pipeline.samples import over_matte, render_conditions
 from holdfast.pipeline.specs import EvaluateSpec
+from holdfast.pipeline.thumbnails import _pool
+from holdfast.scenarios import parse_conditions
 from holdfast.stats.effects.verdict import NEEDED
 from holdfast.store import Run
 
@@ -52,7 +56,7 @@ def test_uneven_and_many_classes_come_in_random_pairs() -> None:
 def test_every_photo_lends_once_within_its_class_and_once_to_another(counts: dict[str, int]) -> None:
     samples = collection(**counts).samples
     for seed in range(20):
-        pool = LentOnce(samples, seed=seed, max_pixels=10**6)
+        pool = lent_once(samples, seed=seed, max_pixels=10**6)
         for same_class in (True, False):
             rng = np.random.default_rng(0)
             lenders = [next(iter(pool.candidates(sample, rng, same_class=same_class))) for sample in samples]
@@ -63,7 +67,7 @@ def test_every_photo_lends_once_within_its_class_and_once_to_another(counts: dic
 
 def test_a_class_with_most_of_the_photos_still_finds_donors() -> None:
     samples = collection(a=10, b=2).samples
-    pool = LentOnce(samples, seed=0, max_pixels=10**6)
+    pool = lent_once(samples, seed=0, max_pixels=10**6)
     for sample in samples:
         donors = [next(iter(pool.candidates(sample, np.random.default_rng(0), same_class=False)))]
         assert all(donor.label != sample.label for donor in donors)
@@ -110,3 +114,22 @@ def test_budgets(text: str, answers: float, seconds: float) -> None:
 def test_what_is_no_budget_is_a_sentence(text: str) -> None:
     with pytest.raises(UserError, match="is no budget; write 300"):
         parse_budget(text)
+
+
+def test_pictures_of_a_report_show_the_donors_that_the_model_saw(tmp_path: Path) -> None:
+    spec = EvaluateSpec("diorama:test?n=24", models=("embedded:resnet_rho0",))
+    drawn = load_collection(spec.data)
+    rounds = plan_rounds(drawn, spec.seed)
+    ((run, _),) = evaluate_rounds(spec, tmp_path, drawn, rounds, with_masks=list)
+    rows = run.rows(["sample_id", "condition", "image_sha256"]).to_pylist()
+    pool = _pool(run, drawn, spec)
+    samples = {sample.sample_id: sample for sample in drawn.samples}
+    conditions = parse_conditions(",".join(NEEDED))
+    for sample_id in {row["sample_id"] for row in rows}:
+        shown = {
+            rendering.condition.scenario: array_sha256(over_matte(rendering.rendered.image, spec.matte))
+            for rendering in render_conditions(
+                samples[sample_id], conditions, pool, seed=spec.seed, max_pixels=spec.max_pixels
+            )
+        }
+        assert shown == {row["condition"]: row["image_sha256"] for row in rows if row["sample_id"] == sample_id}

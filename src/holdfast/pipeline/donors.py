@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import canonical_json, generator
+from holdfast.core.fingerprint import canonical_json, fingerprint, generator
 from holdfast.core.places import address, listing, place
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, Mask, Rendered, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
@@ -179,6 +179,38 @@ class DonorPool:
                 _, dropped = self._cache.popitem(last=False)
                 self._cached_bytes -= _size(dropped)
         return decoded
+
+
+class AssignedDonors(DonorPool):
+    """A pool in which some photos have a donor of their own, named beforehand; the others draw as from any pool.
+
+    Args:
+        samples: the pool.
+        lenders: (sample_id, whether the donor is of the same class) → the donor.
+        max_pixels: refuse larger images.
+    """
+
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        lenders: Mapping[tuple[str, bool], Sample],
+        *,
+        max_pixels: int = DEFAULT_MAX_PIXELS,
+    ) -> None:
+        super().__init__(samples, max_pixels=max_pixels)
+        self._lenders = dict(lenders)
+
+    def fingerprint(self, images: Mapping[str, str], masks: Mapping[str, str]) -> str:
+        """Return the hash of the pool and of who lends to whom."""
+        lent = sorted((name, same, lender.sample_id) for (name, same), lender in self._lenders.items())
+        return fingerprint([super().fingerprint(images, masks), lent])
+
+    def candidates(self, borrower: Sample, rng: np.random.Generator, *, same_class: bool) -> Iterator[Sample]:
+        """Yield the donor that was named for this photo, then others as from any pool."""
+        lender = self._lenders.get((borrower.sample_id, same_class))
+        if lender is not None:
+            yield lender
+        yield from super().candidates(borrower, rng, same_class=same_class)
 
 
 def _eight_bytes(name: str) -> int:

@@ -12,9 +12,9 @@ import cv2
 from holdfast.core.conditions import condition_name
 from holdfast.core.errors import HoldfastError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.types import ORIGINAL, Image, Sample
+from holdfast.core.types import ORIGINAL, Collection, Image, Sample
 from holdfast.data.writers import encode_image, write_atomic
-from holdfast.pipeline.donors import make_pool
+from holdfast.pipeline.donors import AssignedDonors, DonorPool, make_pool
 from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions, stored_conditions, stored_variant
 from holdfast.pipeline.specs import EvaluateSpec
 from holdfast.scenarios import Condition, parse_conditions
@@ -42,7 +42,7 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -
         conditions = [condition for condition in conditions if not condition.definition.paints]
     except HoldfastError:
         return {}
-    pool = make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels)
+    pool = _pool(run, collection, spec)
     recorded = {row["sample_id"]: row["image_fingerprint"] for row in run.samples().to_pylist()}
     stored = stored_conditions(collection.samples)
     files = {}
@@ -61,6 +61,20 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -
                     image = over_matte(rendering.rendered.image, spec.matte)
                     files[sample.sample_id, name] = encode_image(small(image, size), format="jpeg", quality=80)
     return files
+
+
+def _pool(run: Run, collection: Collection, spec: EvaluateSpec) -> DonorPool:
+    """Return who lent backgrounds: whoever a draw names, or in a run of rounds the donors that its rows name."""
+    if "rounds" not in run.spec():
+        return make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels)
+    samples = {sample.sample_id: sample for sample in collection.samples}
+    rows = run.rows(["sample_id", "donor_id", "label", "donor_label"]).to_pylist()
+    lenders = {
+        (row["sample_id"], row["label"] == row["donor_label"]): samples[row["donor_id"]]
+        for row in rows
+        if row["donor_id"] in samples
+    }
+    return AssignedDonors(list(collection.samples), lenders, max_pixels=spec.max_pixels)
 
 
 def spec_of(run: Run) -> EvaluateSpec:

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.fingerprint import fingerprint, generator
+from holdfast.core.fingerprint import generator
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, load_models
-from holdfast.pipeline.donors import DonorPool
+from holdfast.pipeline.donors import AssignedDonors
 from holdfast.pipeline.evaluate.evaluate import SAME_RUN, RunSetup, make_portions, recorded_spec
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.summary import Summary
@@ -81,33 +81,19 @@ def plan_rounds(collection: Collection, seed: int) -> Rounds:
     return Rounds(rounds, even, total - sum(map(len, rounds)))
 
 
-class LentOnce(DonorPool):
-    """The donors of one round: each photo lends its background once within its class, and once to another class.
+def lent_once(samples: Sequence[Sample], *, seed: int, max_pixels: int) -> AssignedDonors:
+    """Return the donors of one round: each photo lends its background once within its class, and once to another class.
 
     Where a class has most of the photos, or an image cannot be read, a donor is drawn as in any other pool.
     """
-
-    def __init__(self, samples: Sequence[Sample], *, seed: int, max_pixels: int) -> None:
-        super().__init__(samples, max_pixels=max_pixels)
-        rng = generator(seed, "lent once", *(sample.sample_id for sample in samples))
-        self._lender = {
-            (sample.sample_id, same_class): samples[place]
-            for same_class, lenders in ((True, _within_class(samples)), (False, _across_classes(samples, rng)))
-            for sample, place in zip(samples, lenders, strict=True)
-            if place >= 0
-        }
-
-    def fingerprint(self, images: object, masks: object) -> str:
-        """Return the hash of the pool and of who lends to whom."""
-        lent = sorted((name, same, lender.sample_id) for (name, same), lender in self._lender.items())
-        return fingerprint([super().fingerprint(images, masks), lent])  # type: ignore[arg-type]
-
-    def candidates(self, borrower: Sample, rng: np.random.Generator, *, same_class: bool) -> Iterator[Sample]:
-        """Yield the donor that was set aside for this photo, then others as from any pool."""
-        lender = self._lender.get((borrower.sample_id, same_class))
-        if lender is not None:
-            yield lender
-        yield from super().candidates(borrower, rng, same_class=same_class)
+    rng = generator(seed, "lent once", *(sample.sample_id for sample in samples))
+    lenders = {
+        (sample.sample_id, same_class): samples[place]
+        for same_class, places in ((True, _within_class(samples)), (False, _across_classes(samples, rng)))
+        for sample, place in zip(samples, places, strict=True)
+        if place >= 0
+    }
+    return AssignedDonors(samples, lenders, max_pixels=max_pixels)
 
 
 def _within_class(samples: Sequence[Sample]) -> list[int]:
@@ -176,5 +162,5 @@ def evaluate_rounds(
 
 def _prepare_round(spec: EvaluateSpec, block: Collection, progress: Progress) -> Prepared:
     prepared = prepare(spec, block, progress)
-    pool = LentOnce(block.samples, seed=spec.seed, max_pixels=spec.max_pixels)
+    pool = lent_once(block.samples, seed=spec.seed, max_pixels=spec.max_pixels)
     return replace(prepared, pool=pool, pool_fingerprint=pool.fingerprint(prepared.images, prepared.masks))

@@ -154,6 +154,8 @@ def check(
     folder = Path(out) if out else Path("checks") / _file_name(collection.name)
     _check_outside(folder, photos)
     run = folder / _file_name(model)
+    if stop not in ("never", "when-decided"):
+        raise UserError(f"stop is never or when-decided, not {stop!r}")
     if stop == "when-decided" or budget:
         allowed = parse_budget(budget)
         spec = EvaluateSpec(photos, masks=masks, limit=limit, models=(model,), labels=labels, device=device)
@@ -163,8 +165,6 @@ def check(
             outcome=outcome, budget=allowed, on_look=on_look, progress=progress,
         )  # fmt: skip
         return _answer_early(early, collection, outcome, masking.annotator, folder / "masks", progress)
-    if stop != "never":
-        raise UserError(f"stop is never or when-decided, not {stop!r}")
     options: dict[str, Any] = {"models": [model], "labels": labels, "limit": limit, "device": device, "out": run}
     # The originals need no masks, so a wrong model name or class is reported before masks are made.
     originals = api.evaluate(
@@ -218,7 +218,7 @@ def _answer_early(
     results = api.Results(early.run)
     verdict, last = early.looks[-1].row, early.looks[-1]
     made_masks = _masks(early.mask_rows, annotator) if early.mask_rows else None
-    doubtful = f" {plural(made_masks.doubtful, 'mask')} doubtful." if made_masks and made_masks.doubtful else ""
+    doubtful = f" Masks: {made_masks.doubtful} doubtful, {made_masks.failed} failed." if made_masks else ""
     note = f"{early.note}{doubtful}"
     progress("report", 0, 1)
     page = results.report(
@@ -233,6 +233,8 @@ def _answer_early(
         f"{verdict['headline']}.",
         *(text for text in (verdict["rests_on"], verdict["small_print"]) if text),
         note,
+        *(f"Note: {warning}" for warning in verdict["warnings"] if "was not run" not in warning),
+        *_unanswered(results.counts),
         "Next: every condition and all photos: the same command without --stop and --budget",
     ]
     return Check(results, page, verdict, made_masks, None, None, lines, looks=tuple(early.looks))
@@ -355,6 +357,15 @@ def _mask_steps(masks: Masks | None, folder: Path) -> list[tuple[str, str]]:
     return [(f"Mend {plural(masks.doubtful, 'doubtful mask')}; {folder / 'masks.csv'} lists the least sure first.", "")]
 
 
+def _unanswered(counts: Counts) -> list[str]:
+    """Return a line about rows without an answer, if there are some."""
+    unanswered = int(counts.trouble["n"].sum()) if len(counts.trouble) else 0
+    if not unanswered:
+        return []
+    share = unanswered / (unanswered + int(counts.cells["n"].sum()))
+    return [f"Without an answer: {unanswered} rows ({percent(share)}); most often: {counts.trouble['error'].iloc[0]}"]
+
+
 def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks: str, folder: Path) -> list[str]:
     verdict, counts = answer.verdict, answer.results.counts
     among = "all outputs of the model" if outcome == "full" else f"the {len(collection.classes)} classes"
@@ -374,12 +385,7 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
     lines += [f"Note: {warning}" for warning in verdict["warnings"]]
     if about_masks:
         lines.append(f"Masks: {about_masks}")
-    unanswered = int(counts.trouble["n"].sum()) if len(counts.trouble) else 0
-    if unanswered:
-        share = unanswered / (unanswered + int(counts.cells["n"].sum()))
-        lines.append(
-            f"Without an answer: {unanswered} rows ({percent(share)}); most often: {counts.trouble['error'].iloc[0]}"
-        )
+    lines += _unanswered(counts)
     if few := donor_advice(int(verdict["n"]), donors_of(counts).get(RANDOM, 0)):
         lines.append(f"Backgrounds: {few}; more photos lend more of them.")
     for finding in answer.findings[:MOST_FINDINGS]:

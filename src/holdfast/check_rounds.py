@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.types import Collection, Sample
 from holdfast.data.masks import FileMask
-from holdfast.pipeline.evaluate.rounds import Rounds, evaluate_rounds, plan_rounds
+from holdfast.pipeline.evaluate.rounds import LEAST_PER_CLASS, Rounds, evaluate_rounds, plan_rounds
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.mask import make_masks
 from holdfast.pipeline.specs import EvaluateSpec, MaskSpec
@@ -24,8 +24,9 @@ from holdfast.stats.core.answers import from_counts
 from holdfast.stats.core.reduce import Outcome, reduce
 from holdfast.stats.effects.sequential import SequentialEvidence
 from holdfast.stats.effects.verdict import NEEDED, VerdictEvidence, verdict_row
-from holdfast.store import Run
+from holdfast.store import Run, writing
 
+OUT_OF_PHOTOS = "no round was left"
 BUDGETS = "300 (answers), 10min, 90s, or 5@0.002 (money, and the price of an answer)"
 
 
@@ -58,6 +59,8 @@ class Look:
     answers: int
     evidence: VerdictEvidence
     row: dict[str, Any]
+    left_out: int = 0
+    contradiction: bool = False
 
     @property
     def decided(self) -> bool:
@@ -101,11 +104,17 @@ class EarlyCheck:
     def note(self) -> str:
         """Return what a reader of the numbers must know."""
         last = self.looks[-1]
-        each = "every class equally often" if self.rounds.even else "pairs of a class at random"
-        unused = f" {plural(self.rounds.unused, 'photo')} could not be used." if self.rounds.unused else ""
+        ended = self.reason == OUT_OF_PHOTOS and self.rounds.unused
+        unused = (
+            f" {self.rounds.smallest} has no more photos; {self.rounds.unused} of others are left." if ended else ""
+        )
+        dropped = (
+            f" {plural(last.left_out, 'photo')} left out beside photos without an answer." if last.left_out else ""
+        )
+        odd = " The rounds contradict each other: photos may be near-copies, or sorted." if last.contradiction else ""
         return (
-            f"Asked in rounds ({each}), {self.reason} after {plural(last.photos, 'photo')}. The verdict's intervals "
-            f"hold whenever one stops (95 %, betting).{unused}"
+            f"Asked in rounds that hold every class equally often; {self.reason} after {plural(last.photos, 'photo')}. "
+            f"The verdict's intervals hold whenever one stops (95 % each, betting).{unused}{dropped}{odd}"
         )
 
 
@@ -136,7 +145,10 @@ def check_in_rounds(
     """
     rounds = plan_rounds(collection, spec.seed)
     if not rounds.blocks:
-        raise UserError(f"{collection.name} has too few photos for rounds: two classes with two photos each are needed")
+        raise UserError(
+            f"a round needs {LEAST_PER_CLASS} photos of each class, and {rounds.smallest} has fewer: add some, or "
+            "check without --stop and --budget"
+        )
     if budget.answers < len(NEEDED) * len(rounds.blocks[0]):
         raise UserError(
             f"a round of {collection.name} takes {len(NEEDED) * len(rounds.blocks[0])} answers, more than the budget"
@@ -146,11 +158,7 @@ def check_in_rounds(
         spec = replace(spec, masks=str(mask_folder))  # where a report finds them
     start = time.monotonic()
     early = EarlyCheck(Run(out), rounds)
-    sequence = SequentialEvidence(collection.classes, rounds.chance(collection), by_pairs=not rounds.even)
-    pair_of = {
-        sample.source_id: place // 2
-        for place, sample in enumerate(sample for block in rounds.blocks for sample in block)
-    }
+    sequence = SequentialEvidence(collection.classes, rounds.place())
     asked: list[Sample] = []
 
     def with_masks(photos: Sequence[Sample]) -> list[Sample]:
@@ -168,26 +176,32 @@ def check_in_rounds(
         ]
 
     for run, _ in evaluate_rounds(spec, out, collection, rounds, with_masks=with_masks, progress=progress):
-        here = pc.field("sample_id").isin([sample.sample_id for sample in asked])
-        counts = reduce(run.predictions.dataset().to_table(filter=here), order=list(NEEDED))
-        answered = int(counts.cells["n"].sum()) if len(counts.cells) else 0
-        if not answered:
+        with writing(run.path):  # photos that were taken away, or that other rounds had asked
+            run.predictions.drop(~pc.field("sample_id").isin([sample.sample_id for sample in asked]))
+        table = run.predictions.dataset().to_table()
+        counts = reduce(table, order=list(NEEDED))
+        if not len(counts.cells):
             reason = str(counts.trouble["error"].iloc[0]) if len(counts.trouble) else "there are no rows"
             raise UserError(f"{spec.models[0]} answered for no photo: {reason}")
         model = counts.models[0]
-        evidence = sequence.look(from_counts(counts, model, outcome=outcome), pair_of)
-        look = Look(len(asked), answered, evidence, verdict_row(model, "", evidence))
+        evidence = sequence.look(from_counts(counts, model, outcome=outcome))
+        row = verdict_row(model, "", evidence)
+        look = Look(len(asked), table.num_rows, evidence, row, sequence.left_out, sequence.contradiction)
         early.looks.append(look)
         on_look(look.line(len(early.looks)))
-        size = len(rounds.blocks[min(len(early.looks), len(rounds.blocks) - 1)])
+        following = rounds.blocks[len(early.looks) : len(early.looks) + 1]
+        passed = time.monotonic() - start
         if look.decided:
             early.reason = "decided"
-        elif answered + len(NEEDED) * size > budget.answers or time.monotonic() - start >= budget.seconds:
-            early.reason = "the budget was used"
+        elif following and (
+            look.answers + len(NEEDED) * len(following[0]) > budget.answers
+            or passed * (1 + 1 / len(early.looks)) > budget.seconds
+        ):
+            early.reason = "the budget allows no further round"
         if early.reason:
             break
     else:
-        early.reason = "no photo was left"
+        early.reason = OUT_OF_PHOTOS
     if early.mask_rows:  # masks.csv of all rounds, not of the last one
         _, early.mask_rows = make_masks(masks, mask_folder, collection=replace(collection, samples=tuple(asked)))
     return early

@@ -270,7 +270,7 @@ def test_in_rounds_known_readers_are_decided_early(readers: str, tmp_path: Path)
 def test_a_budget_ends_a_check_in_rounds_and_masks_are_made_for_its_photos_only(readers: str, tmp_path: Path) -> None:
     photos = make(tmp_path / "squares", 20, masks=False)
     seen = run("check", f"{readers}:object_reader", photos, "-q", "--budget", "100", "--out", "answer")
-    assert "the budget was used after 24 photos" in seen.stdout
+    assert "the budget allows no further round after 24 photos" in seen.stdout
     assert len(list((tmp_path / "answer" / "masks").rglob("*.png"))) == 24
     assert len((tmp_path / "answer" / "masks" / "masks.csv").read_text().splitlines()) == 25
     for options, words in (

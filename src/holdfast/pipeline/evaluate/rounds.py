@@ -27,64 +27,63 @@ from holdfast.scenarios import parse_conditions
 from holdfast.stats.effects.verdict import NEEDED
 from holdfast.store import Run, writing
 
-FEW_CLASSES = 24
-"""With at most this many classes of like size, every round has two photos of each; else it has pairs at random."""
+LEAST_PER_CLASS = 3
+"""Photos of a class in a round: two would swap their backgrounds, and their answers would not be independent."""
 
-PAIRS = 12
-"""Pairs of photos in a round, where not every class is in every round."""
+PHOTOS = 24
+"""Photos of a round at least, where classes have that many."""
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """Which photos are asked in which round.
+    """Which photos are asked in which round: every round holds each class equally often.
 
     Attributes:
-        blocks: the photos of each round, two of a class after each other.
-        even: whether every round holds each class equally often; else pairs are drawn at random.
-        unused: photos that no round can use, because another class has no more of them, or theirs has no second one.
+        blocks: the photos of each round.
+        classes: number of classes.
+        smallest: the class that ends the rounds, because it has no more photos.
+        unused: photos that no round can use.
     """
 
     blocks: tuple[tuple[Sample, ...], ...]
-    even: bool
+    classes: int
+    smallest: str
     unused: int
 
-    def chance(self, collection: Collection) -> float:
-        """Return the accuracy of a model that guesses: even classes, or always the largest."""
-        counts = np.unique([sample.label for sample in collection.samples], return_counts=True)[1]
-        return 1 / len(counts) if self.even else float(counts.max() / counts.sum())
+    def place(self) -> dict[str, tuple[int, str]]:
+        """Return for each photo the number of its round and its class."""
+        return {
+            sample.source_id: (number, sample.label) for number, block in enumerate(self.blocks) for sample in block
+        }
 
 
 def plan_rounds(collection: Collection, seed: int) -> Rounds:
     """Return the photos of a dataset in random rounds; they depend on the seed and the photos' names."""
     rng = generator(seed, "rounds", *sorted(collection.classes))
     by_class: dict[str, list[Sample]] = {}
-    for sample in collection.samples:
+    for sample in sorted(collection.samples, key=lambda sample: sample.sample_id):
         if sample.condition == ORIGINAL:
             by_class.setdefault(sample.label, []).append(sample)
-    total = sum(map(len, by_class.values()))
-    pairs: dict[str, list[tuple[Sample, ...]]] = {}
     for label in sorted(by_class):
-        photos = sorted(by_class[label], key=lambda sample: sample.sample_id)
-        photos = [photos[place] for place in rng.permutation(len(photos))]
-        pairs[label] = [tuple(photos[start : start + 2]) for start in range(0, len(photos) - 1, 2)]
-    fewest = min(map(len, pairs.values()))
-    even = len(pairs) <= FEW_CLASSES and 2 * fewest * len(pairs) >= total / 2
-    if even:
-        each = max(1, PAIRS // len(pairs))  # pairs of a class in a round
-        starts = range(0, fewest - fewest % each, each)
-        blocks = [[pair for label in pairs for pair in pairs[label][start : start + each]] for start in starts]
-    else:
-        every = [pair for label in pairs for pair in pairs[label]]
-        every = [every[place] for place in rng.permutation(len(every))]
-        blocks = [every[start : start + PAIRS] for start in range(0, len(every), PAIRS)]
-    rounds = tuple(tuple(sample for pair in block for sample in pair) for block in blocks if len(block) > 1)
-    return Rounds(rounds, even, total - sum(map(len, rounds)))
+        by_class[label] = [by_class[label][place] for place in rng.permutation(len(by_class[label]))]
+    smallest = min(sorted(by_class), key=lambda label: len(by_class[label]))
+    each = max(LEAST_PER_CLASS, -(-PHOTOS // len(by_class)))
+    fewest = len(by_class[smallest])
+    starts = [start for start in range(0, fewest, each) if fewest - start >= LEAST_PER_CLASS]
+    blocks = tuple(
+        tuple(sample for label in sorted(by_class) for sample in by_class[label][start : min(start + each, fewest)])
+        for start in starts
+    )
+    if len(by_class) < 2:
+        blocks = ()
+    total = sum(map(len, by_class.values()))
+    return Rounds(blocks, len(by_class), smallest, total - sum(map(len, blocks)))
 
 
 def lent_once(samples: Sequence[Sample], *, seed: int, max_pixels: int) -> AssignedDonors:
     """Return the donors of one round: each photo lends its background once within its class, and once to another class.
 
-    Where a class has most of the photos, or an image cannot be read, a donor is drawn as in any other pool.
+    Where an image cannot be read, a donor is drawn as in any other pool.
     """
     rng = generator(seed, "lent once", *(sample.sample_id for sample in samples))
     lenders = {

@@ -1,7 +1,7 @@
 """How much a model can take: the severity at which it first fails on each photo, as survival curves.
 
 A photo that the model recognises as it is fails at the first severity with a wrong answer; one that it never misses
-survives the strongest. Photos are the unit, and the same photos serve every severity and model.
+survives the strongest. Photos are the unit; a photo without an answer at some severity is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import from_counts
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums, sums
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums, sums, t_quantile
 from holdfast.stats.core.reduce import Counts, Outcome
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def _severities(conditions: list[str]) -> dict[str, dict[int, str]]:
 
 def _survived(counts: Counts, model: str, outcome: Outcome, levels: dict[int, str]) -> _Survival | None:
     answers = from_counts(counts, model, outcome=outcome)
+    answers = answers.part(answers.on(answers.base()))
     count = len(answers.sources)
     right = np.full((1 + len(levels), count), np.nan)
     for place, condition in enumerate([ORIGINAL, *(levels[level] for level in sorted(levels))]):
@@ -153,16 +154,19 @@ def _compared(
     drawn = resampled_sums(np.c_[gaps, np.ones(len(both))], both, resamples=resamples, seed=seed)
     shares = drawn[:, :-1] / drawn[:, -1:]
     low, high = interval(shares.sum(axis=1))
-    level = 1 - 0.05 / (pairs * gaps.shape[1])  # Bonferroni, so that no severity of any pair is singled out by chance
-    lowest, highest = interval(shares, level=level)
-    turns = bool((lowest > 0).any() and (highest < 0).any())
+    # Bonferroni over severities and pairs; normal, since resamples have no such tails.
+    reach = (
+        t_quantile(len(both) - 1.0, 1 - 0.025 / (pairs * gaps.shape[1])) * shares.std(axis=0) if len(both) > 1 else 2
+    )
+    middle = gaps.mean(axis=0)
+    turns = bool((middle - reach > 0).any() and (middle + reach < 0).any())
     return len(both), float(gaps.sum(axis=1).mean()), float(low), float(high), turns
 
 
 def _sentence(points: pd.DataFrame, orders: pd.DataFrame) -> str:
     if points.empty:
         return "No scenario has three severities or more."
-    worst = points.sort_values("mean", kind="stable").iloc[0]
+    worst = points.loc[[(points["mean"] / points["severities"]).idxmin()]].iloc[0]
     share = points["back"].sum() / points["n"].sum()
     turned = int(orders["turns"].sum())
     order = f" The order of models turns with severity in {turned} of {len(orders)} comparisons." if len(orders) else ""

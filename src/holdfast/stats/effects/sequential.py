@@ -8,15 +8,16 @@ capital depends on which values came, not on their order. docs/statistics/sequen
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers
-from holdfast.stats.core.bootstrap import Codes, Floats, codes, sums
+from holdfast.stats.core.bootstrap import Floats, sums
 from holdfast.stats.effects.drops import NO_EFFECT, Effect
 from holdfast.stats.effects.verdict import (
     NEEDED,
@@ -48,9 +49,7 @@ class RunningInterval:
     high: float
 
 
-def log_capital(
-    values: ArrayLike, mean: ArrayLike, *, least: float, most: float, above: bool, sizes: ArrayLike | None = None
-) -> Floats:
+def log_capital(values: ArrayLike, mean: ArrayLike, *, least: float, most: float, above: bool) -> Floats:
     """Return the log of the gambler's capital after betting on the values, one element per ``mean``.
 
     Args:
@@ -59,18 +58,11 @@ def log_capital(
         least: the smallest possible value.
         most: the largest possible value.
         above: bet that the true mean is larger than ``mean``; else that it is smaller.
-        sizes: how many photos each value is the mean of; the bet on a value is in proportion. None: one each.
     """
-    share: ArrayLike = 1.0
-    if sizes is None:
-        distinct, counts = np.unique(np.asarray(values, np.float64), return_counts=True)
-    else:
-        largest = np.max(np.asarray(sizes, np.float64), initial=1.0)
-        both = np.stack([np.asarray(values, np.float64), np.asarray(sizes, np.float64) / largest])
-        (distinct, share), counts = np.unique(both, axis=1, return_counts=True)
+    distinct, counts = np.unique(np.asarray(values, np.float64), return_counts=True)
     hypotheses = np.asarray(mean, np.float64)[..., None, None]
     payoff = (distinct - least) / (hypotheses - least) if above else (most - distinct) / (most - hypotheses)
-    stakes = STAKES[:, None] * share
+    stakes = STAKES[:, None]
     with np.errstate(divide="ignore"):
         logs = (np.log(np.maximum(1 - stakes + stakes * payoff, 0.0)) * counts).sum(axis=-1)
     peak = logs.max(axis=-1, keepdims=True)
@@ -107,95 +99,105 @@ def running_interval(
 class SequentialEvidence:
     """Keeps the running intervals that a verdict rests on, look after look.
 
-    ``paired`` photos count one by one where every round holds all classes equally often. Where photos come in pairs of
-    a class (``by_pairs``), the two photos of a pair are not independent, and their mean counts as one value.
+    Every round holds each class equally often. Where photos have no answer, as many are left out of the other classes
+    of that round, so that this stays true.
 
     Attributes:
         classes: of the dataset.
-        chance: accuracy of a model that guesses: 1 / classes, or the share of the largest class.
-        by_pairs: whether the two photos of a pair count as one value.
+        place: photo → the number of its round and its class.
+        left_out: photos of the background effect that were left out at the last look.
+        contradiction: whether an interval became empty, which says that photos are not what the method assumes.
     """
 
     classes: Collection[str]
-    chance: float
-    by_pairs: bool = False
+    place: Mapping[str, tuple[int, str]]
+    left_out: int = 0
+    contradiction: bool = False
     _before: dict[str, RunningInterval] = field(default_factory=dict)
 
-    def look(self, answers: Answers, pair_of: dict[str, int] | None = None) -> VerdictEvidence:
-        """Return the evidence after all answers so far; the intervals never widen from look to look.
-
-        Args:
-            answers: of the model, over all rounds so far.
-            pair_of: photo → number of its pair, where photos come in pairs.
-        """
+    def look(self, answers: Answers) -> VerdictEvidence:
+        """Return the evidence after all answers so far, of one model; intervals never widen from look to look."""
         under = {name: answers.under(name) for name in NEEDED}
         known = np.array([*(name in self.classes for name in answers.donor_labels), False])
         classed = under[RANDOM] & known[answers.donor_label]
-        pairs = np.arange(len(answers.sources))
-        if self.by_pairs and pair_of is not None:
-            pairs = codes(np.array([pair_of[name] for name in answers.sources], np.intp))[0]
-        right, captured = answers.right, answers.captured
-
-        def effect(
-            name: str, first: NDArray[np.bool_], second: NDArray[np.bool_], hits: tuple[Floats, Floats]
-        ) -> Effect:
-            return self._effect(name, answers, pairs, (first, second), hits)
-
+        captured = (answers.captured, answers.captured)
+        effect = partial(self._effect, answers)
+        excess = partial(self._excess, answers)
         return VerdictEvidence(
             missing=tuple(name for name in NEEDED if not under[name].any()),
-            background=effect("background", under[SAME], under[RANDOM], (right, right)),
-            object=effect("object", under[SAME], classed, (captured, captured)),
-            paste=effect("paste", under[ORIGINAL], under[SAME], (right, right)),
-            capture=effect("capture", classed, classed, (captured, answers.captured_before)),
-            original=self._excess("original", answers, pairs, under[ORIGINAL]),
-            pasted=self._excess("pasted", answers, pairs, under[SAME]),
-            replaced=self._excess("replaced", answers, pairs, under[RANDOM]),
+            background=effect("background", under[SAME], under[RANDOM]),
+            object=effect("object", under[SAME], classed, captured),
+            paste=effect("paste", under[ORIGINAL], under[SAME]),
+            capture=effect("capture", classed, classed, (answers.captured, answers.captured_before)),
+            original=excess("original", under[ORIGINAL]),
+            pasted=excess("pasted", under[SAME]),
+            replaced=excess("replaced", under[RANDOM]),
             only_background=NO_EXCESS,
             silhouette=NO_EXCESS,
         )
 
     def _effect(
         self,
-        name: str,
         answers: Answers,
-        pairs: Codes,
-        sides: tuple[NDArray[np.bool_], NDArray[np.bool_]],
-        hits: tuple[Floats, Floats],
+        name: str,
+        first: NDArray[np.bool_],
+        second: NDArray[np.bool_],
+        hits: tuple[Floats, Floats] | None = None,
     ) -> Effect:
-        count = len(answers.sources)
-        shares = []
-        for side, hit in zip(sides, hits, strict=True):
-            rows = sums(answers.source[side], answers.n[side], count)
-            right = sums(answers.source[side], hit[side], count)
-            shares.append(np.divide(right, rows, out=np.full(count, np.nan), where=rows > 0))
-        both = ~np.isnan(shares[0] + shares[1])
-        if not both.any():
+        ours, theirs = hits or (answers.right, answers.right)
+        before, after = _shares(answers, first, ours), _shares(answers, second, theirs)
+        kept = self._evenly(answers.sources, ~np.isnan(before + after))
+        if name == "background":
+            self.left_out = int((~np.isnan(before + after) & ~kept).sum())
+        if not kept.any():
             return NO_EFFECT
-        first, second = shares[0][both], shares[1][both]
-        interval = self._interval(name, first - second, pairs[both], -1.0)
-        nan = float("nan")
-        changed = first - second
+        before, after = before[kept], after[kept]
+        interval = self._interval(name, before - after, -1.0)
         return Effect(
-            int(both.sum()), float(first.mean()), float(second.mean()), float(changed.mean()), interval.low,
-            interval.high, int((changed > 0).sum()), int((changed < 0).sum()), nan,
+            int(kept.sum()), float(before.mean()), float(after.mean()), interval.mean, interval.low, interval.high,
+            int((before > after).sum()), int((before < after).sum()), float("nan"),
         )  # fmt: skip
 
-    def _excess(self, name: str, answers: Answers, pairs: Codes, side: NDArray[np.bool_]) -> Excess:
-        count = len(answers.sources)
-        rows = sums(answers.source[side], answers.n[side], count)
-        right = sums(answers.source[side], answers.right_restricted[side], count)
-        shown = rows > 0
-        if not shown.any():
+    def _excess(self, answers: Answers, name: str, side: NDArray[np.bool_]) -> Excess:
+        """Return the accuracy above guessing, which is one in the number of classes, as all are equally often there."""
+        shares = _shares(answers, side, answers.right_restricted)
+        kept = self._evenly(answers.sources, ~np.isnan(shares))
+        if not kept.any():
             return NO_EXCESS
-        share = right[shown] / rows[shown]
-        interval = self._interval(name, share, pairs[shown], 0.0)
+        chance = 1 / len({label for _, label in self.place.values()})
+        interval = self._interval(name, shares[kept], 0.0)
         return Excess(
-            int(shown.sum()), float(share.mean()), self.chance, float(share.mean()) - self.chance,
-            interval.low - self.chance, interval.high - self.chance, float("nan"),
+            int(kept.sum()), interval.mean, chance, interval.mean - chance, interval.low - chance,
+            interval.high - chance, float("nan"),
         )  # fmt: skip
 
-    def _interval(self, name: str, values: Floats, pairs: Codes, least: float) -> RunningInterval:
-        unit, units = codes(pairs)
-        means = sums(unit, values, units) / sums(unit, np.ones(len(values)), units)
-        self._before[name] = running_interval(means, least=least, most=1.0, before=self._before.get(name))
-        return self._before[name]
+    def _evenly(self, sources: Sequence[str], answered: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which photos count: of each round as many of every class as its worst class has answers."""
+        members: dict[int, dict[str, list[int]]] = {}
+        for place, source in enumerate(sources):
+            if answered[place] and source in self.place:
+                number, label = self.place[source]
+                members.setdefault(number, {}).setdefault(label, []).append(place)
+        classes = {label for _, label in self.place.values()}
+        kept = np.zeros(len(sources), np.bool_)
+        for by_class in members.values():
+            fewest = min(len(by_class.get(label, ())) for label in classes)
+            for places in by_class.values():
+                kept[places[:fewest]] = True
+        return kept
+
+    def _interval(self, name: str, values: Floats, least: float) -> RunningInterval:
+        interval = running_interval(values, least=least, most=1.0, before=self._before.get(name))
+        self._before[name] = interval
+        if interval.low > interval.high:
+            self.contradiction = True
+            return RunningInterval(interval.n, interval.mean, least, 1.0)
+        return interval
+
+
+def _shares(answers: Answers, side: NDArray[np.bool_], hits: Floats) -> Floats:
+    """Return the share of hits of each photo, NaN where it has no answer."""
+    count = len(answers.sources)
+    rows = sums(answers.source[side], answers.n[side], count)
+    right = sums(answers.source[side], hits[side], count)
+    return np.divide(right, rows, out=np.full(count, np.nan), where=rows > 0)

@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.stats.core.bootstrap import Codes, Floats, codes, sums
+from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.core.grid import chosen, holm, own_cells
 from holdfast.stats.core.reduce import Counts, Outcome
-from holdfast.stats.effects.sequential import log_capital
+from holdfast.stats.effects.sequential import log_capital, running_interval
 from holdfast.stats.models.gate import COLUMNS, Gate, _errors, _only, _paired, _rows
-from holdfast.stats.models.noninferiority import Differences
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_GRID = np.linspace(-1, 1, 2001)[1:-1]
 
 
 def sequential_gate(
@@ -39,9 +36,9 @@ def sequential_gate(
     """Test paired non-inferiority of new against old on the photos so far; more may be added and looked at again.
 
     A condition passes once the capital of a gambler who bets that new − old lies above −margin has reached 20 (at
-    95 %), and fails once that of the opposite gambler has. Passing a model that is worse than the margin under some
-    condition then happens in at most 5 % of all series of looks, and so does failing one that is nowhere worse
-    (Holm over the conditions). Photos that share a donor are one value, since they are not independent.
+    95 %), and fails once that of the opposite gambler has (Holm over the conditions). Photos must come in random order,
+    or in batches that hold every class equally often. Conditions that borrow backgrounds are left out: their photos
+    share donors, and new photos change who lends, so that the answers of an earlier look do not stay.
 
     Args: those of ``stats.models.gate.gate``.
     """
@@ -56,18 +53,21 @@ def sequential_gate(
     ours, theirs = _only(before, old, old_model, "old"), _only(after, new, new_model, "new")
     if len(after) and not set(before["source_id"]) & set(after["source_id"]):
         raise UserError("The two runs have no photo in common: compare runs on the same data.")
-    rows = []
+    rows, borrowing = [], []
     for name in names:
         pairs = _paired(
             _rows(before, ours, name, outcome), _rows(after, theirs, name, outcome), _errors(new, theirs, name)
         )
+        if pairs is not None and pairs.differences.donors:
+            borrowing.append(name)
+            continue
         row: dict[str, object] = dict.fromkeys(COLUMNS, float("nan")) | {"condition": name, "n": 0, "donors": 0}
         if pairs is not None:
             differences = pairs.differences
-            p_pass, p_fail, low, high = _tested(differences, margin, 1 - level)
+            p_pass, p_fail, low, high = _tested(differences.photos, margin, 1 - level)
             row |= {
                 "old": pairs.old, "new": pairs.new, "difference": differences.mean, "low": low, "high": high,
-                "n": len(differences.photos), "donors": differences.donors, "unanswered": pairs.unanswered,
+                "n": len(differences.photos), "unanswered": pairs.unanswered,
                 "better": int((differences.photos > 0).sum()), "worse": int((differences.photos < 0).sum()),
                 "p_pass": p_pass, "p_fail": p_fail,
             }  # fmt: skip
@@ -79,12 +79,14 @@ def sequential_gate(
     table["sentence"] = [
         f"{row['condition']}: {100 * row['difference']:+.1f} points on {row['n']} photos so far "
         f"({100 * row['low']:+.1f} to {100 * row['high']:+.1f}): {row['verdict']}."
+        if row["n"]
+        else f"{row['condition']}: no photo was answered by both, so nothing can be said."
         for row in table.to_dict("records")
     ]
-    return _overall(table, margin, level)
+    return _overall(table, borrowing, margin, level)
 
 
-def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
+def _overall(table: pd.DataFrame, borrowing: Sequence[str], margin: float, level: float) -> Gate:
     allowed = f"{100 * margin:g} points"
     failed, left = (list(table.loc[table["verdict"] == name, "condition"]) for name in ("failed", "undecided"))
     verdict: Literal["passed", "failed", "undecided"] = "failed" if failed else "undecided" if left else "passed"
@@ -96,35 +98,16 @@ def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
     else:
         text = f"Passed: no more than {allowed} lost under any condition."
     errs = f"It errs in at most {100 * (1 - level):.2g} % of cases, however often one looks."
-    return Gate(verdict, table, margin, float("nan"), f"{text} {errs}")
+    left_out = (
+        f" Left out, because their photos share backgrounds: {', '.join(borrowing)}; compare them without --sequential."
+        if borrowing
+        else ""
+    )
+    return Gate(verdict, table, margin, float("nan"), f"{text} {errs}{left_out}")
 
 
-def _tested(differences: Differences, margin: float, alpha: float) -> tuple[float, float, float, float]:
+def _tested(photos: Floats, margin: float, alpha: float) -> tuple[float, float, float, float]:
     """Return p-values for passing and failing that hold whenever one stops, and one-sided bounds of the difference."""
-    unit = _independent(differences.photo, differences.donor, len(differences.photos))
-    values, sizes = _means(differences.photos, unit)
-    above = log_capital(values, -margin, least=-1, most=1, above=True, sizes=sizes)
-    below = log_capital(values, -margin, least=-1, most=1, above=False, sizes=sizes)
-    wanted = -np.log(alpha)
-    too_low = log_capital(values, _GRID, least=-1, most=1, above=True, sizes=sizes) >= wanted
-    too_high = log_capital(values, _GRID, least=-1, most=1, above=False, sizes=sizes) >= wanted
-    low = float(_GRID[too_low][-1]) if too_low.any() else -1.0
-    high = float(_GRID[too_high][0]) if too_high.any() else 1.0
-    return min(1.0, float(np.exp(-above))), min(1.0, float(np.exp(-below))), low, high
-
-
-def _independent(photo: Codes, donor: Codes, photos: int) -> Codes:
-    """Return a number per photo, the same for photos that are linked by shared donors."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    lent = donor >= 0
-    places = photos + int(donor.max(initial=-1)) + 1
-    links = coo_array((np.ones(int(lent.sum())), (photo[lent], photos + donor[lent])), shape=(places, places))
-    return np.asarray(connected_components(links, directed=False)[1][:photos], np.intp)
-
-
-def _means(values: Floats, unit: Codes) -> tuple[Floats, Floats]:
-    number, count = codes(unit)
-    sizes = sums(number, np.ones(len(values)), count)
-    return sums(number, values, count) / sizes, sizes
+    above, below = (log_capital(photos, -margin, least=-1, most=1, above=side) for side in (True, False))
+    interval = running_interval(photos, alpha=alpha, before=None)
+    return min(1.0, float(np.exp(-above))), min(1.0, float(np.exp(-below))), interval.low, interval.high

@@ -24,7 +24,7 @@ from holdfast.stats.core.answers import from_counts
 from holdfast.stats.core.reduce import Outcome, reduce
 from holdfast.stats.effects.sequential import SequentialEvidence
 from holdfast.stats.effects.verdict import NEEDED, VerdictEvidence, verdict_row
-from holdfast.store import Run, writing
+from holdfast.store import Run
 
 OUT_OF_PHOTOS = "no round was left"
 BUDGETS = "300 (answers), 10min, 90s, or 5@0.002 (money, and the price of an answer)"
@@ -176,8 +176,8 @@ def check_in_rounds(
         ]
 
     for run, _ in evaluate_rounds(spec, out, collection, rounds, with_masks=with_masks, progress=progress):
-        with writing(run.path):  # photos that were taken away, or that other rounds had asked
-            run.predictions.drop(~pc.field("sample_id").isin([sample.sample_id for sample in asked]))
+        # Photos that were taken away, or that the rounds of an earlier plan had asked; the run is ours to write here.
+        run.predictions.drop(~pc.field("sample_id").isin([sample.sample_id for sample in asked]))
         table = run.predictions.dataset().to_table()
         counts = reduce(table, order=list(NEEDED))
         if not len(counts.cells):

@@ -160,6 +160,7 @@ def check_in_rounds(
     early = EarlyCheck(Run(out), rounds)
     sequence = SequentialEvidence(collection.classes, rounds.place())
     asked: list[Sample] = []
+    planned = [sample.sample_id for block in rounds.blocks for sample in block]
 
     def with_masks(photos: Sequence[Sample]) -> list[Sample]:
         asked.extend(photos)
@@ -176,9 +177,10 @@ def check_in_rounds(
         ]
 
     for run, _ in evaluate_rounds(spec, out, collection, rounds, with_masks=with_masks, progress=progress):
-        # Photos that were taken away, or that the rounds of an earlier plan had asked; the run is ours to write here.
-        run.predictions.drop(~pc.field("sample_id").isin([sample.sample_id for sample in asked]))
-        table = run.predictions.dataset().to_table()
+        # Photos that were taken away, or that an earlier plan had asked; the run is ours to write here.
+        run.predictions.drop(~pc.field("sample_id").isin(planned))
+        here = pc.field("sample_id").isin([sample.sample_id for sample in asked])
+        table = run.predictions.dataset().to_table(filter=here)
         counts = reduce(table, order=list(NEEDED))
         if not len(counts.cells):
             reason = str(counts.trouble["error"].iloc[0]) if len(counts.trouble) else "there are no rows"

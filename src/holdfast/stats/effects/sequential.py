@@ -200,4 +200,4 @@ def _shares(answers: Answers, side: NDArray[np.bool_], hits: Floats) -> Floats:
     count = len(answers.sources)
     rows = sums(answers.source[side], answers.n[side], count)
     right = sums(answers.source[side], hits[side], count)
-    return np.divide(right, rows, out=np.full(count, np.nan), where=rows > 0)
+    return np.asarray(np.divide(right, rows, out=np.full(count, np.nan), where=rows > 0))

@@ -75,7 +75,8 @@ def test_they_are_there_and_not_too_large() -> None:
     assert {"classifiers", "segmenters", "oracle", "vqgan", "tiny", "ddim", "text_to_image"} <= names
     assert len(list(ASSETS.glob("classifiers/*/model.safetensors"))) == 8
     assert len(list(ASSETS.glob("segmenters/*/model.safetensors"))) == 2
-    assert sum(path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()) < 40e6
+    assert len(list(ASSETS.glob("detectors/*/model.safetensors"))) == 2
+    assert sum(path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()) < 60 * 2**20
     assert not [path for path in ASSETS.rglob("*") if path.suffix in {".bin", ".pt", ".pth", ".ckpt", ".pkl"}]
 
 

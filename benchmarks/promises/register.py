@@ -396,9 +396,9 @@ def _register() -> Iterator[Promise]:
         "few-change": ("the same, 8 % of photos change", {"effect": 0.05, "changed": 0.08}),
         "large": ("an effect of 40 points, half of the photos change", {"effect": 0.4, "changed": 0.5}),
     }
-    text = "The true effect lies in all intervals of all rounds together with a chance of at least 95 %"
+    text = "Each effect's true value lies in all of its intervals of all rounds together with a chance of at least 95 %"
     yield from _rows("sequential", text, "covers", 0.95, 1.0, answers.rounds, 2_000, looks)
-    text = "a verdict is wrong with a chance of at most 2.5 % on each side"
+    text = "each of the two answers is wrong with a chance of at most 2.5 % on each side"
     yield from _rows("sequential", text, "too_high", 0.0, 0.025, answers.rounds, 2_000, looks)
     yield from _rows("sequential", text, "too_low", 0.0, 0.025, answers.rounds, 2_000, looks)
 

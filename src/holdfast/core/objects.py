@@ -94,27 +94,16 @@ DETECTIONS = declared_schema(f"""
 
 @dataclass(frozen=True, slots=True)
 class TrueObject:
-    """One object of a picture.
+    """One object of a picture."""
 
-    Attributes:
-        object_id: unique in its picture.
-        label: its class.
-        box: x1, y1, x2, y2 in pixels.
-        mask: its pixels, or None where only the box is known.
-        area: in pixels; 0 stands for the box's area.
-        crowd: whether the box holds a group that nobody counted.
-        mask_made: whether an annotator made the mask from the box.
-        problem: why the annotation cannot be used, or ''.
-    """
-
-    object_id: str
-    label: str
-    box: tuple[float, float, float, float]
-    mask: MaskSource | None = None
-    area: float = 0.0
-    crowd: bool = False
-    mask_made: bool = False
-    problem: str = ""
+    object_id: str  # unique in its picture
+    label: str  # its class
+    box: tuple[float, float, float, float]  # x1, y1, x2, y2 in pixels
+    mask: MaskSource | None = None  # its pixels, or None where only the box is known
+    area: float = 0.0  # in pixels; 0 stands for the box's area
+    crowd: bool = False  # whether the box holds a group that nobody counted
+    mask_made: bool = False  # whether an annotator made the mask from the box
+    problem: str = ""  # why the annotation cannot be used, or ''
 
     def pixels(self, height: int, width: int) -> Mask:
         """Return the object's pixels, HW bool: its mask, or its whole box where there is none."""

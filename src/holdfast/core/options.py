@@ -19,37 +19,21 @@ from holdfast.core.places import shown
 
 @dataclass(frozen=True)
 class Option:
-    """What a field says about its option besides name, type and default.
+    """What a field says about its option besides name, type and default."""
 
-    Attributes:
-        help: one sentence for people.
-        choices: the only values that are allowed.
-        least: the smallest number that is allowed.
-        most: the largest.
-        unit: what a number counts, such as pixels.
-        argument: the name of the positional argument, such as DATA; '' for an option.
-        flag: the option's name on the command line where the field's does not fit, such as ``--with``.
-        typed: the default on the command line where the field has another; None: the same.
-        read: makes the field's value from typed text.
-        is_path: the text is a path.
-        is_list: the text holds names with commas between them; fields of type tuple are lists anyway.
-        is_needed: it has to be given, although the field has a default.
-        python_only: it is not on the command line.
-    """
-
-    help: str
-    choices: tuple[str, ...] = ()
-    least: float | None = None
-    most: float | None = None
-    unit: str = ""
-    argument: str = ""
-    flag: str = ""
-    typed: Any = None
-    read: Callable[[str], Any] | None = None
-    is_path: bool = False
-    is_list: bool = False
-    is_needed: bool = False
-    python_only: bool = False
+    help: str  # one sentence for people
+    choices: tuple[str, ...] = ()  # the only values that are allowed
+    least: float | None = None  # the smallest number that is allowed
+    most: float | None = None  # the largest
+    unit: str = ""  # what a number counts, such as pixels
+    argument: str = ""  # the name of the positional argument, such as DATA; '' for an option
+    flag: str = ""  # the option's name on the command line where the field's does not fit, such as ``--with``
+    typed: Any = None  # the default on the command line where the field has another; None: the same
+    read: Callable[[str], Any] | None = None  # makes the field's value from typed text
+    is_path: bool = False  # the text is a path
+    is_list: bool = False  # the text holds names with commas between them; fields of type tuple are lists anyway
+    is_needed: bool = False  # it has to be given, although the field has a default
+    python_only: bool = False  # it is not on the command line
 
 
 def option(default: Any = MISSING, *, help: str, **details: Any) -> Any:
@@ -142,11 +126,7 @@ S = TypeVar("S")
 
 
 def make(spec: type[S], values: Mapping[str, Any], *, verb: str) -> S:
-    """Return the spec that people ask for: paths and lists as they write them, None for what they leave out.
-
-    Raises:
-        UserError: the verb has no such option, an option does not allow its value, or a value is missing.
-    """
+    """Return the spec that people ask for: paths and lists as they write them, None for what they leave out."""
     known = options_of(spec)
     given: dict[str, Any] = {}
     for name, value in values.items():

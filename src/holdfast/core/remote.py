@@ -48,21 +48,13 @@ class TryAgainError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long and how often a server is asked.
+    """How long and how often a server is asked."""
 
-    Attributes:
-        timeout: seconds for one attempt.
-        retries: further attempts after the first.
-        backoff: seconds before the second attempt; doubled each time, and shortened at random.
-        per_minute: requests a minute at most, 0 for no limit.
-        largest: bytes of a response.
-    """
-
-    timeout: float = 60.0
-    retries: int = 4
-    backoff: float = 1.0
-    per_minute: float = 0.0
-    largest: int = 4 << 20
+    timeout: float = 60.0  # seconds for one attempt
+    retries: int = 4  # further attempts after the first
+    backoff: float = 1.0  # seconds before the second attempt; doubled each time, and shortened at random
+    per_minute: float = 0.0  # requests a minute at most, 0 for no limit
+    largest: int = 4 << 20  # bytes of a response
 
     def check(self, scheme: str) -> None:
         """Raise a UserError for a value that makes no sense."""
@@ -87,11 +79,8 @@ class _NoRedirects(HTTPRedirectHandler):
 class RemoteServer:
     """A server that answers POST requests; threads may ask at once.
 
-    Args:
-        url: of the endpoint.
-        key: sent as a bearer token to this server only; '' for none.
-        patience: timeout, retries and rate.
-        hint: what a user should do once the server runs again.
+    ``url``: of the endpoint. ``key``: sent as a bearer token to this server only; '' for none. ``patience``: timeout,
+    retries and rate. ``hint``: what a user should do once the server runs again.
     """
 
     def __init__(self, url: str, key: str, patience: Patience, *, hint: str = "run the same command again") -> None:

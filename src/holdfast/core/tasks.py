@@ -12,19 +12,12 @@ from holdfast.core.schema import ANSWERS, SEGMENTS
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of question, and where its answers are stored.
+    """A kind of question, and where its answers are stored."""
 
-    Attributes:
-        name: the value of the column ``task``.
-        protocol: the value of the column ``protocol``; empty where rows of the task have several.
-        details: the name of the table below ``details/`` that holds what does not fit into the one table.
-        columns: the schema of that table; its ``row_id`` is that of the row in the one table.
-    """
-
-    name: str
-    protocol: str = ""
-    details: str = ""
-    columns: pa.Schema | None = None
+    name: str  # the value of the column ``task``
+    protocol: str = ""  # the value of the column ``protocol``; empty where rows of the task have several
+    details: str = ""  # the name of the table below ``details/`` that holds what does not fit into the one table
+    columns: pa.Schema | None = None  # the schema of that table; its ``row_id`` is that of the row in the one table
 
 
 CLASSIFY = Task("classify", "argmax")

@@ -53,21 +53,15 @@ Decision = Literal["accepted", "rejected", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class VoteQuestion:
-    """One question about a picture.
-
-    Attributes:
-        text: may hold ``{category}``.
-        answers: in order.
-        tolerance: by how many steps two answers of one person to one picture may differ.
-        keys: of the keyboard, one per answer; they are not stored with the votes.
-        graded: whether control pictures have a right answer to it; not stored with the votes either.
-    """
+    """One question about a picture."""
 
     id: str
-    text: str
-    answers: tuple[str, ...]
-    tolerance: int = 0
+    text: str  # may hold ``{category}``
+    answers: tuple[str, ...]  # in order
+    tolerance: int = 0  # by how many steps two answers of one person to one picture may differ
+    # of the keyboard, one per answer; they are not stored with the votes
     keys: tuple[str, ...] = field(default=(), compare=False)
+    # whether control pictures have a right answer to it; not stored with the votes either
     graded: bool = field(default=True, compare=False)
 
     @property
@@ -148,27 +142,16 @@ class Tally:
 
 @dataclass(frozen=True)
 class Votes:
-    """The votes of one campaign.
+    """The votes of one campaign."""
 
-    Attributes:
-        table: columns of ``VOTES``.
-        campaign: its name.
-        kind: quality, naturalness or oracle.
-        questions: in order.
-        rule: which answers are a yes.
-        at_least: how many people must say yes,
-        of: so many wanted an image.
-        facts: what else the export recorded.
-    """
-
-    table: pa.Table
+    table: pa.Table  # columns of ``VOTES``
     campaign: str
-    kind: str
-    questions: tuple[VoteQuestion, ...]
-    rule: str
-    at_least: int
-    of: int
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    kind: str  # quality, naturalness or oracle
+    questions: tuple[VoteQuestion, ...]  # in order
+    rule: str  # which answers are a yes
+    at_least: int  # how many people must say yes,
+    of: int  # so many wanted an image
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what else the export recorded
 
     def with_rule(self, rule: str = "", at_least: int = 0) -> Votes:
         """Return the same votes under another rule or threshold; '' and 0 keep the export's."""

@@ -52,25 +52,16 @@ class Executor(Protocol):
 
 
 def open_executor(
-    engine: str = "local",
+    engine: str = "local",  # ``local`` or ``ray``
     *,
-    workers: int | str = 0,
+    workers: int | str = 0,  # how many; 0 means one a core (of the cluster), ``"2:16"`` lets Ray choose between the two
+    # of a Ray cluster: ``auto`` or ``host:port``; empty starts one on this machine, which ends with ``close``
     address: str = "",
-    gpus: float = 0.0,
-    cpus: float = 1.0,
-    folder: Path | None = None,
+    gpus: float = 0.0,  # of each Ray worker; fractions share a GPU
+    cpus: float = 1.0,  # of each Ray worker
+    folder: Path | None = None,  # where the work writes. Ray's workers check that they see it
 ) -> Executor:
-    """Return an executor by name.
-
-    Args:
-        engine: ``local`` or ``ray``.
-        workers: how many; 0 means one a core (of the cluster), ``"2:16"`` lets Ray choose between the two.
-        address: of a Ray cluster: ``auto`` or ``host:port``; empty starts one on this machine, which
-            ends with ``close``.
-        gpus: of each Ray worker; fractions share a GPU.
-        cpus: of each Ray worker.
-        folder: where the work writes. Ray's workers check that they see it.
-    """
+    """Return an executor by name."""
     if engine not in ENGINES:
         raise UserError(f"--engine {engine} is not one of {', '.join(ENGINES)}")
     least, most = worker_range(workers)

@@ -88,23 +88,14 @@ def read(_: pa.Table, *, feeder: Any) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a worker should find.
+    """What a worker should find."""
 
-    Attributes:
-        machine: the name of the one that the command was started on.
-        here: the folder in which it was.
-        folder: where work writes, or None.
-        token: the name of a file there.
-        cpus: of the worker.
-        gpus: of the worker.
-    """
-
-    machine: str
-    here: Path
-    folder: Path | None
-    token: str
-    cpus: float
-    gpus: float
+    machine: str  # the name of the one that the command was started on
+    here: Path  # the folder in which it was
+    folder: Path | None  # where work writes, or None
+    token: str  # the name of a file there
+    cpus: float  # of the worker
+    gpus: float  # of the worker
 
 
 class RayActor:

@@ -182,20 +182,14 @@ class DonorPool:
 
 
 class AssignedDonors(DonorPool):
-    """A pool in which some photos have a donor of their own, named beforehand; the others draw as from any pool.
-
-    Args:
-        samples: the pool.
-        lenders: (sample_id, whether the donor is of the same class) → the donor.
-        max_pixels: refuse larger images.
-    """
+    """A pool in which some photos have a donor of their own, named beforehand; the others draw as from any pool."""
 
     def __init__(
         self,
         samples: Sequence[Sample],
-        lenders: Mapping[tuple[str, bool], Sample],
+        lenders: Mapping[tuple[str, bool], Sample],  # (sample_id, whether the donor is of the same class) → the donor
         *,
-        max_pixels: int = DEFAULT_MAX_PIXELS,
+        max_pixels: int = DEFAULT_MAX_PIXELS,  # refuse larger images
     ) -> None:
         super().__init__(samples, max_pixels=max_pixels)
         self._lenders = dict(lenders)

@@ -42,9 +42,8 @@ quoted = encode_basestring
 def template(value: Any, open_places: Sequence[str]) -> str:
     """Return the canonical JSON of a value as a %-template.
 
-    Args:
-        value: holds the string ``place(name)`` wherever a string is still open.
-        open_places: the names, in the order in which canonical JSON has them.
+    ``value``: holds the string ``place(name)`` wherever a string is still open. ``open_places``: the names, in the
+    order in which canonical JSON has them.
     """
     pieces = re.split(r'"\\u0000(\w+)\\u0000"', canonical_json(value))
     assert tuple(pieces[1::2]) == tuple(open_places), "canonical JSON is sorted"
@@ -197,19 +196,12 @@ class EvaluationIds:
 
 @dataclass(frozen=True)
 class Portion:
-    """Conditions and models of a command that are executed together.
+    """Conditions and models of a command that are executed together."""
 
-    Attributes:
-        conditions: made from the originals.
-        positions: of the models in the command's list.
-        asked: all conditions of the command; they decide about images that are renderings already.
-        renderings: whether such images belong to this portion.
-    """
-
-    conditions: tuple[Condition, ...]
-    positions: tuple[int, ...]
-    asked: tuple[Condition, ...]
-    renderings: bool = True
+    conditions: tuple[Condition, ...]  # made from the originals
+    positions: tuple[int, ...]  # of the models in the command's list
+    asked: tuple[Condition, ...]  # all conditions of the command; they decide about images that are renderings already
+    renderings: bool = True  # whether such images belong to this portion
 
     def of(self, sample: Sample, stored: set[str]) -> list[Condition]:
         """Return the conditions of this portion to make from a sample."""

@@ -66,9 +66,7 @@ def perceptual_hash(image: Image) -> Hashes:
 
     The signs of the 16 × 16 lowest frequencies (DCT) of its luminance at 64 × 64. Brightness and contrast do not
     enter (the mean's bit is 0); resizing and re-encoding move high frequencies only.
-
-    Args:
-        image: HWC, RGB or RGBA (the colour under alpha 0 counts as it is), or HW grey; 0..255.
+    ``image``: HWC, RGB or RGBA (the colour under alpha 0 counts as it is), or HW grey; 0..255.
     """
     grey = image if image.ndim == 2 else cv2.cvtColor(np.ascontiguousarray(image[..., :3]), cv2.COLOR_RGB2GRAY)
     small = cv2.resize(grey, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).astype(np.float32)
@@ -96,12 +94,8 @@ def near_duplicates(
     """Return pairs (i, j, distance) of ``first[i]`` and ``second[j]`` at most ``max_distance`` bits apart.
 
     With ``flips`` the distance is the smaller of those to the image and to its mirror image.
-
-    Args:
-        first: (n, 4) hashes.
-        second: (m, 4) hashes. To look for duplicates within one collection, pass it twice and keep i < j.
-        max_distance: In bits.
-        flips: Whether a mirrored copy counts.
+    ``first``: (n, 4) hashes. ``second``: (m, 4) hashes. To look for duplicates within one collection, pass it twice and
+    keep i < j. ``max_distance``: In bits. ``flips``: Whether a mirrored copy counts.
     """
     pairs: list[tuple[int, int, int]] = []
     if not len(first) or not len(second):

@@ -154,8 +154,7 @@ _NO_HASH = bytes(32)
 class Hashes(Mapping[str, str]):
     """Maps names to SHA-256 in hex, held in 32 bytes each; other strings are held as they are.
 
-    Args:
-        places: name → number, which several mappings may share. A name without a hash maps to an empty string.
+    ``places``: name → number, which several mappings may share. A name without a hash maps to an empty string.
     """
 
     def __init__(self, places: Mapping[str, int]) -> None:

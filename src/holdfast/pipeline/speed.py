@@ -55,26 +55,18 @@ def sources(runs: Iterable[Run]) -> dict[str, str]:
 
 
 def measure(
-    names: Mapping[str, str],
+    names: Mapping[str, str],  # of ``sources``
     *,
-    classes: Sequence[str] | None = None,
-    device: str = "auto",
-    batch_size: int = 8,
-    timed: bool = True,
+    classes: Sequence[str] | None = None,  # the dataset's, for models that answer with class names
+    device: str = "auto",  # where they run
+    batch_size: int = 8,  # pictures a pass
+    timed: bool = True,  # whether speed is measured, too
     progress: Progress = silent,
 ) -> dict[str, ModelCost]:
     """Measure size and speed of models; one that cannot be loaded or run has a reason instead.
 
     A repeat is a batch of RGB pictures of 256 × 256 noise through ``predict``: preprocessing, network and
     probabilities. A first pass warms up and does not count.
-
-    Args:
-        names: of ``sources``.
-        classes: the dataset's, for models that answer with class names.
-        device: where they run.
-        batch_size: pictures a pass.
-        timed: whether speed is measured, too.
-        progress: told how far it is.
     """
     costs: dict[str, ModelCost] = {}
     for done, (name, text) in enumerate(names.items()):

@@ -38,12 +38,8 @@ def read_foreign(
 ) -> pa.Table:
     """Return the table with exactly these columns and types; a UserError says in one sentence what is wrong.
 
-    Args:
-        data: the file.
-        schema: what it has to be.
-        name: of the file, for sentences.
-        json_columns: texts that have to be JSON, without NaN and not too deep.
-        older: columns may be missing; they are null then.
+    ``data``: the file. ``schema``: what it has to be. ``name``: of the file, for sentences. ``json_columns``: texts
+    that have to be JSON, without NaN and not too deep. ``older``: columns may be missing; they are null then.
     """
     table = read_coded(
         data, schema, name, lambda facts, _: _check_schema(facts.schema.to_arrow_schema(), schema, name, older=older)
@@ -64,13 +60,9 @@ def read_coded(data: bytes, schema: pa.Schema, name: str, check: Callable[[pq.Fi
     """Return the table as the file has it; a UserError says why it cannot be read.
 
     Texts stay dictionaries, so that one long text in a million rows is not a million long texts.
-
-    Args:
-        data: the file.
-        schema: which columns hold texts.
-        name: of the file, for sentences.
-        check: told what the file says of itself and how many bytes its pages unpack to, before any is unpacked; raises
-            where the columns are not those of the schema.
+    ``data``: the file. ``schema``: which columns hold texts. ``name``: of the file, for sentences. ``check``: told what
+    the file says of itself and how many bytes its pages unpack to, before any is unpacked; raises where the columns are
+    not those of the schema.
     """
     try:
         unpacked = check_size(data, name)

@@ -36,11 +36,9 @@ _BULKY = re.compile(r".*\.(png|jpe?g|webp|tar)|data-\d+\.parquet", re.IGNORECASE
 class Mirror:
     """A local folder and its address. Workers get a copy of this object and use the same folder on their own disks.
 
-    Args:
-        url: the address, as ``address`` gives it.
-        folder: the folder.
-        session: names the run; what another session left in a worker's folder is not sent.
-        whole: images are fetched and kept, too; else they are only known by name.
+    ``url``: the address, as ``address`` gives it. ``folder``: the folder. ``session``: names the run; what another
+    session left in a worker's folder is not sent. ``whole``: images are fetched and kept, too; else they are only known
+    by name.
     """
 
     def __init__(self, url: str, folder: Path, *, session: str = "", whole: bool = True) -> None:

@@ -184,11 +184,7 @@ class Parts:
         self.key = tuple(key)
 
     def paths(self) -> list[Path]:
-        """Return the part files, after checking them.
-
-        Raises:
-            UserError: one is damaged, or not a part of this table.
-        """
+        """Return the part files, after checking them."""
         paths = sorted(self.folder.glob("part-*.parquet"))
         for path in paths:
             check_table(path, self.schema, self.key)
@@ -199,14 +195,8 @@ class Parts:
 
         A worker may be killed after it has written its part and before it has said so. Whoever does the work again
         then writes the same file: the name follows from the rows, so none is there twice.
-
-        Args:
-            rows: of the table's schema.
-            of: what was asked for, where which rows come of it may differ from one time to the next: the name then
-                follows from this.
-
-        Returns:
-            The file.
+        ``rows``: of the table's schema. ``of``: what was asked for, where which rows come of it may differ from one
+        time to the next: the name then follows from this.
         """
         rows = rows.cast(self.schema)
         names: list[Any] = sorted(of) or sorted(zip(*(rows[name].to_pylist() for name in self.key), strict=True))

@@ -39,11 +39,7 @@ def workplace(out: str | Path, executor: Any = None, *, whole: bool = True) -> I
     disk (below $HOLDFAST_CACHE, else the system's temporary folder), filled with what the store has; workers send what
     they write when a shard is done, this process does once a minute and at the end. Whoever is killed can go on,
     anywhere. One process at a time may write to an address.
-
-    Args:
-        out: a path, or an address such as ``s3://bucket/run``.
-        executor: does the verb's work; None where the verb knows none.
-        whole: whether the verb reads images that it wrote. Without, they do not stay on the disk.
+    ``whole``: whether the verb reads images that it wrote. Without, they do not stay on the disk.
     """
     url = address(out)
     if not url:
@@ -93,9 +89,7 @@ def _meant(out: str | Path) -> str:
 def fetched(path: str | Path, *, whole: bool = True) -> Path:
     """Return the local folder of a run to read: the path itself, or an up-to-date copy of an address.
 
-    Args:
-        path: a path, or an address.
-        whole: images, too; else they are there by name only.
+    ``path``: a path, or an address. ``whole``: images, too; else they are there by name only.
     """
     url = address(path)
     if not url:

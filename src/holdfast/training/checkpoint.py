@@ -36,18 +36,12 @@ _ABANDONED = 3600.0  # seconds after which nobody is at work on half a checkpoin
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The state after some epochs, on the CPU.
+    """The state after some epochs, on the CPU."""
 
-    Attributes:
-        weights: by name; ``average`` likewise, empty where weights are not averaged.
-        optimiser: its state dict.
-        progress: JSON: epochs done, history, what the training was asked for.
-    """
-
-    weights: Mapping[str, torch.Tensor]
+    weights: Mapping[str, torch.Tensor]  # by name; ``average`` likewise, empty where weights are not averaged
     average: Mapping[str, torch.Tensor]
-    optimiser: Mapping[str, Any]
-    progress: Mapping[str, Any]
+    optimiser: Mapping[str, Any]  # its state dict
+    progress: Mapping[str, Any]  # JSON: epochs done, history, what the training was asked for
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:

@@ -189,24 +189,15 @@ def untrained(family: NetworkFamily, classes: int = len(CLASSES)) -> Any:
 
 
 def train(
-    recipe: ClassifierRecipe,
-    size: Size,
+    recipe: ClassifierRecipe,  # which
+    size: Size,  # how many scenes and epochs
     *,
-    cache: Path,
-    device: str,
-    checkpoints: Path | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
+    cache: Path,  # folder of rendered scenes
+    device: str,  # ``cpu`` or ``cuda``
+    checkpoints: Path | None = None,  # folder to resume from and to write to
+    on_epoch: Callable[[Epoch], None] | None = None,  # told of every epoch
 ) -> Fitted:
-    """Train a classifier on ``device``. Everything random follows from the recipe.
-
-    Args:
-        recipe: which.
-        size: how many scenes and epochs.
-        cache: folder of rendered scenes.
-        device: ``cpu`` or ``cuda``.
-        checkpoints: folder to resume from and to write to.
-        on_epoch: told of every epoch.
-    """
+    """Train a classifier on ``device``. Everything random follows from the recipe."""
     images, labels = on_device(rendered("train", recipe.rho, size.train, cache=cache), device)
     family = FAMILIES[recipe.family]
 
@@ -229,34 +220,20 @@ def seeded(family: NetworkFamily, seed: int, classes: int = len(CLASSES)) -> Any
 
 
 def fit_scenes(
-    model: Any,
-    images: torch.Tensor,
-    labels: torch.Tensor,
-    size: Size,
-    prepared: Callable[[torch.Tensor, torch.Tensor], Any],
-    loss: Loss,
+    model: Any,  # the module
+    images: torch.Tensor,  # NHWC uint8, or with more axes behind the first
+    labels: torch.Tensor,  # places in the list of classes
+    size: Size,  # epochs, batch and time; ``size.train`` is not read
+    prepared: Callable[[torch.Tensor, torch.Tensor], Any],  # from some images and their labels to a batch
+    loss: Loss,  # of a batch
     *,
-    rate: float,
-    seed: int,
-    device: str,
-    checkpoints: Path | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
+    rate: float,  # learning rate for batches of 512
+    seed: int,  # of the training
+    device: str,  # ``cpu`` or ``cuda``
+    checkpoints: Path | None = None,  # folder to resume from and to write to
+    on_epoch: Callable[[Epoch], None] | None = None,  # told of every epoch
 ) -> Fitted:
-    """Train a module on scenes that lie on the device, as all of our small classifiers are.
-
-    Args:
-        model: the module.
-        images: NHWC uint8, or with more axes behind the first.
-        labels: places in the list of classes.
-        size: epochs, batch and time; ``size.train`` is not read.
-        prepared: from some images and their labels to a batch.
-        loss: of a batch.
-        rate: learning rate for batches of 512.
-        seed: of the training.
-        device: ``cpu`` or ``cuda``.
-        checkpoints: folder to resume from and to write to.
-        on_epoch: told of every epoch.
-    """
+    """Train a module on scenes that lie on the device, as all of our small classifiers are."""
     import torch
 
     model = model.to(device, memory_format=torch.channels_last)

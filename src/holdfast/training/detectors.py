@@ -172,13 +172,9 @@ def train(
 ) -> tuple[torch.nn.Module, float]:
     """Return a trained network and the seconds that it took.
 
-    Args:
-        rho: how strongly class and background go together in the training scenes.
-        amount: how much is trained.
-        work: folder that keeps the scenes.
-        device: cpu, cuda, cuda:1.
-        seed: of the weights and of the order; the scenes of one rho are the same for every seed.
-        say: is told the loss of every epoch.
+    ``rho``: how strongly class and background go together in the training scenes. ``amount``: how much is trained.
+    ``work``: folder that keeps the scenes. ``device``: cpu, cuda, cuda:1. ``seed``: of the weights and of the order;
+    the scenes of one rho are the same for every seed. ``say``: is told the loss of every epoch.
     """
     import torch
 

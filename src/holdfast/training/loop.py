@@ -118,34 +118,25 @@ class TooLargeError(MachineError):
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """How long and how to train.
+    """How long and how to train."""
 
-    Attributes:
-        epochs: how many there are; after each one the checkpoint is written.
-        steps_per_epoch: batches taken of each epoch's stream.
-        seed: of everything random in training; every epoch's random numbers follow from it and the epoch alone, which
-            is why a resumed run sees the same ones.
-        precision: ``float32``, or ``bfloat16`` for the layers that bear it.
-        average: how much of the averaged weights each step keeps (0.999, say); None trains without averaging.
-        clip: largest norm of all gradients together; None leaves them.
-        checkpoints: folder to resume from and to write to; None keeps nothing.
-        time_limit: seconds for this call. It ends before, with the last whole epoch saved; calling again goes on.
-        finish_in_time: bring the learning rate down by the time limit where the epochs would not fit, so that the run
-            is complete when time is up. What such a run learns depends on the machine's speed.
-        on_cpu: leave other devices alone.
-        compile: compile forward and backward of the steps; the module itself, which evaluation uses, stays as it is.
-    """
-
-    epochs: int
-    steps_per_epoch: int
+    epochs: int  # how many there are; after each one the checkpoint is written
+    steps_per_epoch: int  # batches taken of each epoch's stream
+    # of everything random in training; every epoch's random numbers follow from it and the epoch alone, which is why a
+    # resumed run sees the same ones
     seed: int = 0
-    precision: str = "float32"
+    precision: str = "float32"  # ``float32``, or ``bfloat16`` for the layers that bear it
+    # how much of the averaged weights each step keeps (0.999, say); None trains without averaging
     average: float | None = None
-    clip: float | None = 1.0
-    checkpoints: Path | None = None
+    clip: float | None = 1.0  # largest norm of all gradients together; None leaves them
+    checkpoints: Path | None = None  # folder to resume from and to write to; None keeps nothing
+    # seconds for this call. It ends before, with the last whole epoch saved; calling again goes on
     time_limit: float | None = None
+    # bring the learning rate down by the time limit where the epochs would not fit, so that the run is complete when
+    # time is up. What such a run learns depends on the machine's speed
     finish_in_time: bool = False
-    on_cpu: bool = False
+    on_cpu: bool = False  # leave other devices alone
+    # compile forward and backward of the steps; the module itself, which evaluation uses, stays as it is
     compile: bool = False
 
 
@@ -164,19 +155,13 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The result of training.
+    """The result of training."""
 
-    Attributes:
-        model: the trained module (averaged where asked for), in evaluation mode, on its device.
-        history: one row of numbers an epoch; ``pieces`` says into how many a batch was cut where memory ran out.
-        complete: whether it came to its end; False after a time limit that only paused it.
-        seconds: spent in training, earlier calls included.
-    """
-
-    model: torch.nn.Module
+    model: torch.nn.Module  # the trained module (averaged where asked for), in evaluation mode, on its device
+    # one row of numbers an epoch; ``pieces`` says into how many a batch was cut where memory ran out
     history: tuple[Mapping[str, float], ...]
-    complete: bool
-    seconds: float
+    complete: bool  # whether it came to its end; False after a time limit that only paused it
+    seconds: float  # spent in training, earlier calls included
 
 
 Batches = Callable[[int], Iterable[Any]]
@@ -187,30 +172,24 @@ Loss = Callable[[Any, Any], Mapping[str, Any]]
 
 
 def fit(
-    model: torch.nn.Module,
+    model: torch.nn.Module,  # on any device; it is moved
+    # called once an epoch. Random numbers drawn from torch's global generator inside are reproducible
     batches: Batches,
-    loss: Loss,
-    optimiser: torch.optim.Optimizer,
-    options: TrainingOptions,
+    loss: Loss,  # called with the module (under autocast where precision asks for it) and a batch moved to its device
+    optimiser: torch.optim.Optimizer,  # over the module's parameters; its learning rates are the full ones
+    options: TrainingOptions,  # see there
     *,
+    # from the share of training done, 0..1, to a factor of the learning rates
     schedule: Callable[[float], float] = constant,
+    # called after every epoch; what it returns joins the epoch's row of the history
     on_epoch: Callable[[Epoch], Mapping[str, float] | None] | None = None,
+    # whether training ends early, asked before every epoch with the history so far
     stop: Callable[[Sequence[Mapping[str, float]]], bool] | None = None,
 ) -> Fitted:
     """Train a module in place.
 
     Where memory runs out, batches (tensors, or tuples, lists and dictionaries of them) are cut into pieces whose
     gradients add up: the same step, but for batch norms, which then see fewer images at once.
-
-    Args:
-        model: on any device; it is moved.
-        batches: called once an epoch. Random numbers drawn from torch's global generator inside are reproducible.
-        loss: called with the module (under autocast where precision asks for it) and a batch moved to its device.
-        optimiser: over the module's parameters; its learning rates are the full ones.
-        options: see there.
-        schedule: from the share of training done, 0..1, to a factor of the learning rates.
-        on_epoch: called after every epoch; what it returns joins the epoch's row of the history.
-        stop: whether training ends early, asked before every epoch with the history so far.
     """
     run = _Run(model, optimiser, options, schedule)
     run.resume()

@@ -39,17 +39,12 @@ GENERATOR = "embedded:vqgan"
 
 @dataclass(frozen=True)
 class RobustMethod:
-    """A way to train.
+    """A way to train."""
 
-    Attributes:
-        prepared: NHWC uint8 images and labels → a batch.
-        loss: of module and batch.
-        companion: makes what is trained against the classifier; the module is then a ``ModuleDict`` of
-            ``classifier`` and ``companion``.
-    """
-
-    prepared: Callable[[torch.Tensor, torch.Tensor], Any]
-    loss: Loss = cross_entropy
+    prepared: Callable[[torch.Tensor, torch.Tensor], Any]  # NHWC uint8 images and labels → a batch
+    loss: Loss = cross_entropy  # of module and batch
+    # makes what is trained against the classifier; the module is then a ``ModuleDict`` of ``classifier`` and
+    # ``companion``
     companion: Callable[[], torch.nn.Module] | None = None
 
 
@@ -85,24 +80,16 @@ def described(name: str) -> str:
 
 
 def method(
-    name: str,
+    name: str,  # of ``METHODS``, or several joined by ``+``
     *,
-    device: str,
-    generator: str = GENERATOR,
-    classes: int = len(CLASSES),
+    device: str,  # where ``dat`` keeps its generator
+    generator: str = GENERATOR,  # the one of ``dat``
+    classes: int = len(CLASSES),  # how many there are
+    # images and labels → a batch NCHW in 0..1 and targets (n, classes); None: NHWC uint8 images, ``moved``
     start: Callable[[torch.Tensor, torch.Tensor], Pair] | None = None,
-    normalise: Callable[[torch.Tensor], torch.Tensor] = normalised,
+    normalise: Callable[[torch.Tensor], torch.Tensor] = normalised,  # a batch in 0..1 → what the network takes
 ) -> RobustMethod:
-    """Return a way to train by name, or the union of several (``deepaugment+augmix``).
-
-    Args:
-        name: of ``METHODS``, or several joined by ``+``.
-        device: where ``dat`` keeps its generator.
-        generator: the one of ``dat``.
-        classes: how many there are.
-        start: images and labels → a batch NCHW in 0..1 and targets (n, classes); None: NHWC uint8 images, ``moved``.
-        normalise: a batch in 0..1 → what the network takes.
-    """
+    """Return a way to train by name, or the union of several (``deepaugment+augmix``)."""
     described(name)
     begin = start or functools.partial(moved, classes=classes)
     changes: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -111,32 +111,19 @@ def dose_models(rhos: Sequence[float], seeds: int, *, first: int = 0) -> list[Sm
 
 
 def train_all(
-    models: Sequence[SmallModel],
-    size: Size,
+    models: Sequence[SmallModel],  # the wanted ones
+    size: Size,  # number of scenes and epochs
     *,
     out: Path,
-    work: Path,
-    device: str,
-    pictures: OwnPictures | None = None,
-    generator: str = robust.GENERATOR,
-    jobs: int = 1,
-    say: Say | None = None,
+    work: Path,  # folder of scenes and checkpoints
+    device: str,  # ``cpu`` or ``cuda``
+    pictures: OwnPictures | None = None,  # what is trained on; None: drawn scenes
+    generator: str = robust.GENERATOR,  # whose latent ``dat`` moves in
+    jobs: int = 1,  # models trained at the same time, since small networks leave most of a GPU idle
+    say: Say | None = None,  # is called with a line per epoch and model, in other processes too
     progress: Progress | None = None,
 ) -> None:
-    """Train the models that are missing.
-
-    Args:
-        models: the wanted ones.
-        size: number of scenes and epochs.
-        out: folder of the models; a model of another training in it is a UserError.
-        work: folder of scenes and checkpoints.
-        device: ``cpu`` or ``cuda``.
-        pictures: what is trained on; None: drawn scenes.
-        generator: whose latent ``dat`` moves in.
-        jobs: models trained at the same time, since small networks leave most of a GPU idle.
-        say: is called with a line per epoch and model, in other processes too.
-        progress: is called with ``train``, the number of complete models and that of all.
-    """
+    """Train the models that are missing."""
     source = pictures or DrawnPictures(work / "scenes")
     missing = [model for model in models if not is_complete(out / model.name, _facts(model, size, generator, source))]
     done = len(models) - len(missing)

@@ -58,19 +58,14 @@ class AskedScores:
 
 @dataclass(frozen=True)
 class ExplainedModel:
-    """A model under explanation.
+    """A model under explanation."""
 
-    Attributes:
-        network: what is asked for scores.
-        see: RGB image of any size → HWC uint8 as the network sees it, after the model's own resizing and cropping.
-        ask: batch, labels, masks in the model's view and ``label`` or ``prediction`` → what is explained.
-        tested: what the rows' ids are made of; None where the weights lie in the run itself.
-    """
-
-    network: ExplainedNetwork
+    network: ExplainedNetwork  # what is asked for scores
+    # RGB image of any size → HWC uint8 as the network sees it, after the model's own resizing and cropping
     see: Callable[[Image], Image]
+    # batch, labels, masks in the model's view and ``label`` or ``prediction`` → what is explained
     ask: Callable[[torch.Tensor, Sequence[str], Sequence[Mask], str], AskedScores]
-    tested: Tested | None = None
+    tested: Tested | None = None  # what the rows' ids are made of; None where the weights lie in the run itself
 
     def see_mask(self, mask: Mask) -> Mask:
         """Return the mask, taken the same way as the picture."""

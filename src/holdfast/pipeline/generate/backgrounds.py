@@ -116,9 +116,8 @@ class Painter:
     def prepare(self, wanted: Sequence[tuple[Sample, Sequence[Condition]]], max_pixels: int) -> None:
         """Paint for several samples at once, where the machine gains by it; ``paint`` then has them ready.
 
-        Args:
-            wanted: samples with their conditions; one that all of these reject is not painted.
-            max_pixels: see ``load_sample``.
+        ``wanted``: samples with their conditions; one that all of these reject is not painted. ``max_pixels``: see
+        ``load_sample``.
         """
         self._ahead = {}
         if self.at_once == 1:

@@ -63,19 +63,11 @@ def generate(
     spec: GenerateSpec,
     out: Path,
     *,
-    maker: TextToImage | None = None,
+    maker: TextToImage | None = None,  # the generator of the specification, where it is loaded already
     progress: Progress = silent,
     executor: Executor | None = None,
 ) -> Summary:
-    """Make the images that are not there yet, and write the manifest of all that are.
-
-    Args:
-        spec: what to make.
-        out: the pool; one that is there is continued, if the generator and the seed are the same.
-        maker: the generator of the specification, where it is loaded already.
-        progress: told how far it is.
-        executor: who makes them; None: this process.
-    """
+    """Make the images that are not there yet, and write the manifest of all that are."""
     run, pool, summary = Run(out), GeneratedPool(out), Summary()
     executor = executor or LocalExecutor(1)
     with writing(out):  # first of all: nobody should wait for a generator to hear that nothing can be written
@@ -157,11 +149,8 @@ def make_images(
 ) -> Iterator[MadeImage]:
     """Yield an image per request, in batches; one that fails is yielded, and tried again with the next seed.
 
-    Args:
-        maker: the generator.
-        requests: in the order of the result.
-        seed: that everything random follows from, with a request's prompt and repeat.
-        batch_size: images at once.
+    ``requests``: in the order of the result. ``seed``: that everything random follows from, with a request's prompt and
+    repeat. ``batch_size``: images at once.
     """
     for batch in _batches(maker, requests, seed=seed, batch_size=batch_size):
         yield from batch

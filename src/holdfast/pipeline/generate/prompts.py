@@ -31,18 +31,13 @@ _ENTRIES = ("default", "background", "classes", "backgrounds")
 
 @dataclass(frozen=True)
 class Prompts:
-    """Prompts by class.
+    """Prompts by class."""
 
-    Attributes:
-        default: for classes that have none of their own.
-        classes: class → prompt.
-        backgrounds: kind → phrase; where a prompt says ``{background}``, one of these is drawn for each image.
-        wanted: ``other``: none that is known to be the image's own already; ``same``: its own, which must be known.
-    """
-
-    default: str
-    classes: Mapping[str, str] = field(default_factory=dict)
+    default: str  # for classes that have none of their own
+    classes: Mapping[str, str] = field(default_factory=dict)  # class → prompt
+    # kind → phrase; where a prompt says ``{background}``, one of these is drawn for each image
     backgrounds: Mapping[str, str] = field(default_factory=dict)
+    # ``other``: none that is known to be the image's own already; ``same``: its own, which must be known
     wanted: Literal["other", "same"] = "other"
 
     def of(self, sample: Sample, name: str, rng: np.random.Generator) -> tuple[str, str]:
@@ -92,10 +87,8 @@ def drawn_prompts() -> Prompts:
 def prompts_for(generator: str, file: str | None, classes: Sequence[str]) -> Prompts:
     """Return the prompts of a file, or those that come with Holdfast.
 
-    Args:
-        generator: its name; ``embedded:`` has prompts of its own world.
-        file: TOML, ``ximagenet12`` (a file of that name is written ./ximagenet12), or None.
-        classes: the dataset's.
+    ``generator``: its name; ``embedded:`` has prompts of its own world. ``file``: TOML, ``ximagenet12`` (a file of that
+    name is written ./ximagenet12), or None. ``classes``: the dataset's.
     """
     if file == XIMAGENET12:
         return _twelve(classes)
@@ -134,11 +127,8 @@ def read_prompts(file: Path, classes: Sequence[str]) -> Prompts:
 def prompts_of_table(table: Mapping[str, Any], where: str, classes: Sequence[str], *, strict: bool) -> Prompts:
     """Return prompts from a table as TOML has it.
 
-    Args:
-        table: ``default``, ``background``, ``classes``, ``backgrounds``.
-        where: for messages.
-        classes: the dataset's.
-        strict: whether a class that the dataset does not have is a mistake.
+    ``table``: ``default``, ``background``, ``classes``, ``backgrounds``. ``where``: for messages. ``classes``: the
+    dataset's. ``strict``: whether a class that the dataset does not have is a mistake.
     """
     for key in table:
         if key not in _ENTRIES:
@@ -232,11 +222,8 @@ MEANING = {
 def strategies_of(file: str, chosen: Sequence[str], classes: Sequence[str], *, drawn: bool) -> dict[str, Prompts]:
     """Return name → prompts, in order.
 
-    Args:
-        file: TOML with a table per strategy, or '' for those that come with Holdfast.
-        chosen: names, or ``all``.
-        classes: those of the dataset.
-        drawn: whether the scenes are drawn.
+    ``file``: TOML with a table per strategy, or '' for those that come with Holdfast. ``chosen``: names, or ``all``.
+    ``classes``: those of the dataset. ``drawn``: whether the scenes are drawn.
     """
     if file or not drawn:
         path = Path(file) if file else PHOTOGRAPHS

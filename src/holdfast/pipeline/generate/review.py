@@ -48,12 +48,7 @@ def settle(out: Path, parts: Parts, votes: str | None, summary: Summary) -> None
 
     An accepted picture takes its place among the others, its row becomes ``ok``; the row of a rejected one says so.
     What nobody judged, or too few, stays pending. Files are written before rows: after a crash the same is done again.
-
-    Args:
-        out: the folder that ``synth`` writes to.
-        parts: its rows.
-        votes: what ``holdfast review --export`` wrote, or None.
-        summary: told what is left.
+    ``parts``: its rows. ``votes``: what ``holdfast review --export`` wrote, or None. ``summary``: told what is left.
     """
     rows = parts.dataset().to_table(filter=_ASKED).to_pylist()
     if votes is not None and rows:

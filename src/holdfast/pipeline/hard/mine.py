@@ -34,36 +34,17 @@ MINING = "mining"
 
 @dataclass(frozen=True)
 class Mined:
-    """What ``mine`` made.
+    """What ``mine`` made."""
 
-    Attributes:
-        path: the hard set's folder.
-        images: how many it has.
-        facts: what ``mining/summary.json`` holds.
-        tables: by name, as in ``mining/results``.
-        warnings: a sentence each.
-    """
-
-    path: Path
-    images: int
-    facts: dict[str, Any]
-    tables: dict[str, pd.DataFrame] = field(repr=False)
+    path: Path  # the hard set's folder
+    images: int  # how many it has
+    facts: dict[str, Any]  # what ``mining/summary.json`` holds
+    tables: dict[str, pd.DataFrame] = field(repr=False)  # by name, as in ``mining/results``
     warnings: list[str]
 
 
 def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None) -> Mined:
-    """Classify a pool with every model, keep shared failures, measure what they are, and write the dataset folder.
-
-    Args:
-        spec: what to do.
-        out: the hard set's folder.
-        progress: told how far it is.
-        executor: who classifies, judges and paints; None: this process.
-
-    Raises:
-        UserError: models and oracle do not fit, no shared failure is left, or ``out`` holds something else. What was
-            classified and judged by then is kept, so that another m is cheap; the dataset folder is not touched.
-    """
+    """Classify a pool with every model, keep shared failures, measure what they are, and write the dataset folder."""
     warnings = check(spec)
     check_out(out)
     check_apart(read(DataSpec(spec.pool)).samples, out)

@@ -97,27 +97,17 @@ def _kin(spec: MineSpec) -> list[str]:
 
 @dataclass(frozen=True)
 class MeasuredPool:
-    """A classified and judged pool.
+    """A classified and judged pool."""
 
-    Attributes:
-        collection: as it was read.
-        run: the one table over it.
-        surrogates: names as the table has them, in the order given.
-        targets: likewise.
-        images: index sample_id; prompt_id, category, kind, nuisance, prompt, repeat, half, valid, oracle_saw, …
-        failed: same index, a column a model.
-        said: same index, each model's answer.
-        unanswered: images that a model or the oracle could not answer for; they are in no table.
-    """
-
-    collection: Collection
-    run: Run
-    surrogates: tuple[str, ...]
-    targets: tuple[str, ...]
+    collection: Collection  # as it was read
+    run: Run  # the one table over it
+    surrogates: tuple[str, ...]  # names as the table has them, in the order given
+    targets: tuple[str, ...]  # likewise
+    # index sample_id; prompt_id, category, kind, nuisance, prompt, repeat, half, valid, oracle_saw, …
     images: pd.DataFrame
-    failed: pd.DataFrame
-    said: pd.DataFrame
-    unanswered: int
+    failed: pd.DataFrame  # same index, a column a model
+    said: pd.DataFrame  # same index, each model's answer
+    unanswered: int  # images that a model or the oracle could not answer for; they are in no table
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -285,9 +275,7 @@ def _facts(sample: Sample, verdict: Mapping[str, Any], seed: int) -> dict[str, A
 def model_facts(names: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
     """Return family, training data and objective of each model as its name or card says; '' where unknown.
 
-    Args:
-        names: as the table has them: the index of the result.
-        texts: as they were asked for.
+    ``names``: as the table has them: the index of the result. ``texts``: as they were asked for.
     """
     import pandas as pd
 

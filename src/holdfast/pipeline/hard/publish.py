@@ -39,11 +39,7 @@ _SELECTED = ("surrogates_failed", "set")
 
 
 def read_hard_set(folder: Path) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Return ``summary.json``, and one row per image of the pool by sample_id: every model's answer and its set.
-
-    Raises:
-        UserError: the folder is no hard set, or not a whole one.
-    """
+    """Return ``summary.json``, and one row per image of the pool by sample_id: every model's answer and its set."""
     mining = folder / "mining"
     try:
         facts = json.loads((mining / "summary.json").read_text(encoding="utf8"))

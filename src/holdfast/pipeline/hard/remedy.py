@@ -48,22 +48,13 @@ HARD, AGAIN, EASY, POOL = "hard set", "hard prompts, painted anew", "easy images
 
 @dataclass(frozen=True)
 class Remedied:
-    """What ``remedy`` made.
-
-    Attributes:
-        path: the run.
-        name: of the fine-tuned model, for ``--models``.
-        table: a row a set of images: ``set`` and the columns of stats.paired.paired_change.
-        answers: a row an image of those sets: whether it is right before and after, and what was said.
-        facts: what ``summary.json`` holds.
-        warnings: a sentence each.
-    """
+    """What ``remedy`` made."""
 
     path: Path
-    name: str
-    table: pd.DataFrame
-    answers: pd.DataFrame
-    facts: dict[str, Any]
+    name: str  # of the fine-tuned model, for ``--models``
+    table: pd.DataFrame  # a row a set of images: ``set`` and the columns of stats.paired.paired_change
+    answers: pd.DataFrame  # a row an image of those sets: whether it is right before and after, and what was said
+    facts: dict[str, Any]  # what ``summary.json`` holds
     warnings: list[str]
 
 
@@ -125,14 +116,8 @@ def _read(spec: RemedySpec) -> _Mined:
 def easy_samples(images: pd.DataFrame, collection: Collection, *, limit: int, seed: int) -> list[Sample]:
     """Return valid images that no surrogate fails, of prompts that no result is about.
 
-    Args:
-        images: of the pool by sample_id: prompt_id, half, valid, surrogates_failed.
-        collection: the pool.
-        limit: at most so many, by hash; 0 takes all.
-        seed: of the hash.
-
-    Raises:
-        UserError: there are too few, or a prompt would be in training and in the results.
+    ``images``: of the pool by sample_id: prompt_id, half, valid, surrogates_failed. ``limit``: at most so many, by
+    hash; 0 takes all. ``seed``: of the hash.
     """
     easy = images[(images["half"] == CHOOSE) & images["valid"] & (images["surrogates_failed"] == 0)]
     leaked = set(easy["prompt_id"]) & set(images.loc[images["half"] == REPORT, "prompt_id"])

@@ -73,28 +73,17 @@ def _timm_config(name: Name, classifier: TorchClassifier) -> dict[str, Any]:
 
 
 def fine_tune(
-    classifier: TorchClassifier,
-    samples: Sequence[Sample],
-    label_map: LabelMap,
+    classifier: TorchClassifier,  # whose weights to start from and whose preparation to use
+    samples: Sequence[Sample],  # what to train on
+    label_map: LabelMap,  # which outputs mean which class; an image's loss is that of all outputs of its class together
     recipe: RemedyRecipe,
     *,
-    seed: int,
-    max_pixels: int,
-    checkpoints: Path,
+    seed: int,  # of order and augmentation
+    max_pixels: int,  # larger images are refused
+    checkpoints: Path,  # folder to resume from and to write to
     progress: Progress,
 ) -> tuple[torch.nn.Module, list[dict[str, float]]]:
-    """Return a trained copy of the classifier's module on the CPU, and its history.
-
-    Args:
-        classifier: whose weights to start from and whose preparation to use.
-        samples: what to train on.
-        label_map: which outputs mean which class; an image's loss is that of all outputs of its class together.
-        recipe: how.
-        seed: of order and augmentation.
-        max_pixels: larger images are refused.
-        checkpoints: folder to resume from and to write to.
-        progress: told how far it is.
-    """
+    """Return a trained copy of the classifier's module on the CPU, and its history."""
     import torch
     from timm.layers import freeze_batch_norm_2d, unfreeze_batch_norm_2d
 

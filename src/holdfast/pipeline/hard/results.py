@@ -28,24 +28,14 @@ def _points(share: float) -> str:
 
 @dataclass(frozen=True)
 class MiningChoice:
-    """How many surrogates, and how many of them must fail.
+    """How many surrogates, and how many of them must fail."""
 
-    Attributes:
-        used: the first k surrogates.
-        at_least: m.
-        curve: on the choosing half, what k was chosen from: k, estimate, images.
-        fit: the curve through it.
-        counts: on the choosing half, what m was chosen from: m, images, valid.
-        spec: what was asked for: k, m, or the rule's numbers.
-        warnings: a sentence each.
-    """
-
-    used: tuple[str, ...]
-    at_least: int
-    curve: pd.DataFrame
-    fit: Curve | None
-    counts: pd.DataFrame
-    spec: MineSpec
+    used: tuple[str, ...]  # the first k surrogates
+    at_least: int  # m
+    curve: pd.DataFrame  # on the choosing half, what k was chosen from: k, estimate, images
+    fit: Curve | None  # the curve through it
+    counts: pd.DataFrame  # on the choosing half, what m was chosen from: m, images, valid
+    spec: MineSpec  # what was asked for: k, m, or the rule's numbers
     warnings: list[str]
 
     def words(self) -> str:
@@ -88,21 +78,13 @@ class MiningChoice:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which images are what; series by sample_id.
+    """Which images are what; series by sample_id."""
 
-    Attributes:
-        failures: how many of the used surrogates get an image wrong.
-        shared: those that at least m do.
-        hard: those of them that are kept.
-        control: a row per hard image with a control (stats.hard.mining.matched_control).
-        valid_control: the same among valid images only, for the valid hard ones.
-    """
-
-    failures: pd.Series
-    shared: pd.Series
-    hard: pd.Series
-    control: pd.DataFrame
-    valid_control: pd.DataFrame
+    failures: pd.Series  # how many of the used surrogates get an image wrong
+    shared: pd.Series  # those that at least m do
+    hard: pd.Series  # those of them that are kept
+    control: pd.DataFrame  # a row per hard image with a control (stats.hard.mining.matched_control)
+    valid_control: pd.DataFrame  # the same among valid images only, for the valid hard ones
 
     def table(self, images: pd.DataFrame) -> pd.DataFrame:
         """Return ``selection.parquet``: one row per image of the pool."""

@@ -61,30 +61,18 @@ def execute(
     worker: Worker[Resources],
     executor: Executor | None = None,
     *,
-    step: str,
-    size: int = 0,
+    step: str,  # the name of this step for ``progress``
+    size: int = 0,  # jobs per shard, which leaves one part file; 0: a size that keeps all workers busy
+    # what this process has loaded. Work in this process uses it; other workers must load the same
     known: Resources | None = None,
+    # turns a shard's jobs into what is sent to the worker; the jobs then carry no ids. None: the jobs
     pack: Callable[[list[Job[Item, Part]]], Any] | None = None,
-    samples: Iterable[Sample] = (),
-    donors: Iterable[Sample] = (),
-    count: Callable[[Summary, pa.Table], None] = Summary.count,
+    samples: Iterable[Sample] = (),  # of the jobs: a remote worker must see their files
+    donors: Iterable[Sample] = (),  # whose files a remote worker must see, too
+    count: Callable[[Summary, pa.Table], None] = Summary.count,  # counts a table of new rows into a summary
     progress: Progress = silent,
 ) -> Summary:
-    """Make the rows that a plan owes; return what was made, with the plan's count of stored rows.
-
-    Args:
-        plan: from ``plan.plan``.
-        worker: makes rows of jobs.
-        executor: where the work runs; None: in this process.
-        step: the name of this step for ``progress``.
-        size: jobs per shard, which leaves one part file; 0: a size that keeps all workers busy.
-        known: what this process has loaded. Work in this process uses it; other workers must load the same.
-        pack: turns a shard's jobs into what is sent to the worker; the jobs then carry no ids. None: the jobs.
-        samples: of the jobs: a remote worker must see their files.
-        donors: whose files a remote worker must see, too.
-        count: counts a table of new rows into a summary.
-        progress: told about every shard; in this process, also while a shard is under way.
-    """
+    """Make the rows that a plan owes; return what was made, with the plan's count of stored rows."""
     executor = executor or LocalExecutor(1)
     report = ProgressReport(plan, step, progress)
     work = ShardWork(plan, worker, known, report if executor.shares_memory else None, count)

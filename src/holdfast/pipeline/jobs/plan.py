@@ -53,16 +53,11 @@ class Scope:
 
     The image, the mask, the label, the donors or the weights of such a row have changed since it was measured: kept
     beside the new row, it would count twice.
-
-    Attributes:
-        rows: a cheap filter: task, protocol, models.
-        columns: what ``covers`` looks at.
-        covers: True if this command asks for the row's sample, condition and model.
     """
 
-    rows: ds.Expression
-    columns: tuple[str, ...]
-    covers: Callable[[Mapping[str, Any]], bool]
+    rows: ds.Expression  # a cheap filter: task, protocol, models
+    columns: tuple[str, ...]  # what ``covers`` looks at
+    covers: Callable[[Mapping[str, Any]], bool]  # True if this command asks for the row's sample, condition and model
 
 
 @dataclass(frozen=True)
@@ -108,28 +103,17 @@ class Plan(Generic[Item, Part]):
 
 
 def plan(
-    table: Parts,
-    jobs: Jobs[Item, Part],
-    row_ids: Callable[[Job[Item, Part]], Sequence[str]],
+    table: Parts,  # holds the rows of this command, and maybe of others
+    jobs: Jobs[Item, Part],  # everything that is asked for
+    row_ids: Callable[[Job[Item, Part]], Sequence[str]],  # gives the ids of a job's rows, one per part
     *,
-    scope: Scope | None = None,
-    retry: bool = False,
-    retried: Sequence[str] = (ERROR,),
-    details: Mapping[str, Parts] | None = None,
+    scope: Scope | None = None,  # which stored rows are dropped where they are not planned; None: no row
+    retry: bool = False,  # whether planned rows with a ``retried`` status are made again. Other rows with errors stay
+    retried: Sequence[str] = (ERROR,),  # statuses of rows to try again
+    details: Mapping[str, Parts] | None = None,  # tables beside; their rows go with those of ``table``
     progress: Progress = silent,
 ) -> Plan[Item, Part]:
-    """Count the rows that a command owes, and drop the stored rows that it will replace.
-
-    Args:
-        table: holds the rows of this command, and maybe of others.
-        jobs: everything that is asked for.
-        row_ids: gives the ids of a job's rows, one per part.
-        scope: which stored rows are dropped where they are not planned; None: no row.
-        retry: whether planned rows with a ``retried`` status are made again. Other rows with errors stay.
-        retried: statuses of rows to try again.
-        details: tables beside; their rows go with those of ``table``.
-        progress: told about every job, where rows are stored.
-    """
+    """Count the rows that a command owes, and drop the stored rows that it will replace."""
     beside = dict(details or {})
     stored = StoredIds(table.dataset(), table.key)
     planned = np.zeros(len(stored), np.bool_)

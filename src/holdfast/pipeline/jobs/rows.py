@@ -60,10 +60,7 @@ def answer_each(ask: Callable[[Sequence[Item]], Sequence[Answer]], items: Sequen
     """Return the answer to each item, or the SampleError that its row reports.
 
     Where a batch fails, its halves are asked, down to the items that fail. Errors that stop the command are raised.
-
-    Args:
-        ask: answers several items at once.
-        items: what is asked about.
+    ``ask``: answers several items at once.
     """
     if not items:
         return []

@@ -32,12 +32,10 @@ _HINT = "; a plain ViT goes with smp:DPT@tu-vit_base_patch16_224 or hf:upernet@v
 def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
     """Read ``smp:FPN@resnet50``, ``torchvision:fcn_resnet50``, ``hf:upernet@vit``, ``embedded:unet``, or a folder's.
 
-    Args:
-        text: the name. ``smp:ARCHITECTURE@ENCODER`` passes options to its constructor (``channels=8/8/16/16`` is a
-            list); encoders of timm are called ``tu-NAME``. ``pretrained=true`` begins with weights: ImageNet's for the
-            encoder of ``smp:``, the model's own for folders and ``embedded:``.
-        size: pixels of the square images.
-        pretrained: whether all begin with weights.
+    ``text``: the name. ``smp:ARCHITECTURE@ENCODER`` passes options to its constructor (``channels=8/8/16/16`` is a
+    list); encoders of timm are called ``tu-NAME``. ``pretrained=true`` begins with weights: ImageNet's for the encoder
+    of ``smp:``, the model's own for folders and ``embedded:``. ``size``: pixels of the square images. ``pretrained``:
+    whether all begin with weights.
     """
     name = parse_name(text)
     if name.scheme not in SCHEMES:

@@ -272,15 +272,11 @@ def _load(spec: SegmentSpec, collection: Collection) -> list[testing.TestedSegme
 class Shown:
     """A sample that a model sees under a condition.
 
-    Attributes:
-        place: of the model in the specification.
-        condition: under which it is shown.
-        sample: what is shown.
-        made: what is made of the sample; the original where it is a rendering already.
+    ``made``: what is made of the sample; the original where it is a rendering already.
     """
 
-    place: int
-    condition: Condition
+    place: int  # of the model in the specification
+    condition: Condition  # under which it is shown
     sample: Sample
     rendered_as: Condition
 

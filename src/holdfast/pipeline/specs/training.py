@@ -32,42 +32,25 @@ CROP_SHARE = 0.875
 
 @dataclass(frozen=True)
 class Recipe:
-    """A way of training.
+    """A way of training."""
 
-    Attributes:
-        optimiser: ``adam`` or ``adamw``.
-        rate: the full learning rate, from scratch.
-        rate_pretrained: the same for weights that know something already.
-        decay: of the weights; norms and biases are not decayed.
-        epochs: passes over the training images.
-        batch_size: images a step.
-        size: pixels of the square that images are resized to.
-        cycle: the rate goes up and down along a cosine, or stays.
-        augment: images are mirrored, turned, zoomed and shifted a little, anew in every epoch.
-        smoothing: of the labels, 0..1.
-        average: share of all steps over which weights are averaged for use; 0 takes them as they are.
-        clip: largest norm of the gradients; 0 leaves them.
-        mixed: bfloat16 on a GPU for the layers that bear it.
-        crop: pictures keep their proportions and are cropped, at random in training and from the middle in the test,
-            instead of being squeezed.
-        robust: a way of ``training.robust``, or a union of several; empty: none.
-    """
-
-    optimiser: str
-    rate: float
-    rate_pretrained: float
-    decay: float
-    epochs: int
-    batch_size: int
-    size: int = 224
-    cycle: bool = False
-    augment: bool = False
-    smoothing: float = 0.0
-    average: float = 0.0
-    clip: float = 0.0
-    mixed: bool = False
+    optimiser: str  # ``adam`` or ``adamw``
+    rate: float  # the full learning rate, from scratch
+    rate_pretrained: float  # the same for weights that know something already
+    decay: float  # of the weights; norms and biases are not decayed
+    epochs: int  # passes over the training images
+    batch_size: int  # images a step
+    size: int = 224  # pixels of the square that images are resized to
+    cycle: bool = False  # the rate goes up and down along a cosine, or stays
+    augment: bool = False  # images are mirrored, turned, zoomed and shifted a little, anew in every epoch
+    smoothing: float = 0.0  # of the labels, 0..1
+    average: float = 0.0  # share of all steps over which weights are averaged for use; 0 takes them as they are
+    clip: float = 0.0  # largest norm of the gradients; 0 leaves them
+    mixed: bool = False  # bfloat16 on a GPU for the layers that bear it
+    # pictures keep their proportions and are cropped, at random in training and from the middle in the test, instead of
+    # being squeezed
     crop: bool = False
-    robust: str = ""
+    robust: str = ""  # a way of ``training.robust``, or a union of several; empty: none
 
     @property
     def scaled(self) -> int:
@@ -124,23 +107,14 @@ def find_recipe(
 
 @dataclass(frozen=True)
 class RemedyRecipe:
-    """How a model is fine-tuned.
+    """How a model is fine-tuned."""
 
-    Attributes:
-        optimiser: ``adamw`` or ``sgd`` (momentum 0.9).
-        rate: the full learning rate.
-        epochs: passes over the images.
-        batch_size: images a step.
-        cycle: up and down along a cosine, or one rate throughout.
-        moves: small turns, zooms and shifts besides mirroring.
-    """
-
-    optimiser: str
-    rate: float
-    epochs: int
-    batch_size: int
-    cycle: bool
-    moves: bool
+    optimiser: str  # ``adamw`` or ``sgd`` (momentum 0.9)
+    rate: float  # the full learning rate
+    epochs: int  # passes over the images
+    batch_size: int  # images a step
+    cycle: bool  # up and down along a cosine, or one rate throughout
+    moves: bool  # small turns, zooms and shifts besides mirroring
 
 
 REMEDIES = {

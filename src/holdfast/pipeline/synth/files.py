@@ -202,13 +202,9 @@ def drop_superseded(out: Path, format: str, parts: Parts, ids: Iterable[Sequence
     """Forget renderings that a planned one of the same name replaces: image, mask, seed or donors have changed.
 
     Clears away shards that nothing records as well: a killed run may have left one.
-
-    Args:
-        out: The folder that ``synth`` writes to.
-        format: As in ``--format``.
-        parts: The manifest so far.
-        ids: The ids of all planned rows, a few at a time; gone through where there are rows at all.
-        names: The ``sample_id`` of every planned rendering; gone through where there are rows that are not planned.
+    ``format``: As in ``--format``. ``parts``: The manifest so far. ``ids``: The ids of all planned rows, a few at a
+    time; gone through where there are rows at all. ``names``: The ``sample_id`` of every planned rendering; gone
+    through where there are rows that are not planned.
     """
     strange = _not_planned(parts, ids)
     stale = [row for name in names for row in strange.pop(name, ())] if strange else []

@@ -70,11 +70,8 @@ def _merged(path: Path, firsts: Sequence[tuple[str, int]], columns: list[str]) -
 
     A part has images that follow one another, so what lies before the first id of the next batch is complete, and few
     batches are held at a time; of a dataset that is not sorted by its ids, all of them.
-
-    Args:
-        path: of ``_by_condition``.
-        firsts: the first id of each batch and its place in the file, in order.
-        columns: which of the table.
+    ``path``: of ``_by_condition``. ``firsts``: the first id of each batch and its place in the file, in order.
+    ``columns``: which of the table.
     """
     with pa.memory_map(str(path)) as file:
         schema = pa.ipc.open_file(file).schema

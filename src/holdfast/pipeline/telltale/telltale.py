@@ -42,22 +42,14 @@ AHEAD = 32
 
 @dataclass(frozen=True)
 class Pasted:
-    """A photo's object before a borrowed background, rendered when it is loaded.
-
-    Attributes:
-        sample: the photo.
-        condition: which background is borrowed.
-        pool: who lends; the photo's own fold, so that no photo is on both sides of a split.
-        seed: of the rendering.
-        identity: hash of everything the picture depends on.
-        details: who lent the background, known once the picture was loaded.
-    """
+    """A photo's object before a borrowed background, rendered when it is loaded."""
 
     sample: Sample
-    condition: Condition
-    pool: DonorPool
+    condition: Condition  # which background is borrowed
+    pool: DonorPool  # who lends; the photo's own fold, so that no photo is on both sides of a split
     seed: int
-    identity: str
+    identity: str  # hash of everything the picture depends on
+    # who lent the background, known once the picture was loaded
     details: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def fingerprint(self) -> str:
@@ -92,30 +84,18 @@ class Painted:
 
 
 def paint(
-    samples: Sequence[Sample],
-    painter: Painter,
-    condition: Condition,
-    folder: Path,
+    samples: Sequence[Sample],  # photos with masks
+    painter: Painter,  # what paints, and whether it is used
+    condition: Condition,  # ``generated_background`` with its parameters
+    folder: Path,  # where pictures, and the verdicts of those that a stated filter left out, are kept
     *,
-    images: Mapping[str, str],
-    masks: Mapping[str, str],
+    images: Mapping[str, str],  # hashes of the photos by ``sample_id``
+    masks: Mapping[str, str],  # hashes of their masks
     seed: int,
-    max_pixels: int,
+    max_pixels: int,  # larger photos are refused
     progress: Progress,
 ) -> tuple[dict[str, Painted], dict[str, str]]:
-    """Return generated surroundings for photos, painted once per run, and why others have none, by ``sample_id``.
-
-    Args:
-        samples: photos with masks.
-        painter: what paints, and whether it is used.
-        condition: ``generated_background`` with its parameters.
-        folder: where pictures, and the verdicts of those that a stated filter left out, are kept.
-        images: hashes of the photos by ``sample_id``.
-        masks: hashes of their masks.
-        seed: of everything random.
-        max_pixels: larger photos are refused.
-        progress: told how far it is.
-    """
+    """Return generated surroundings for photos, painted once per run, and why others have none, by ``sample_id``."""
     painted: dict[str, Painted] = {}
     left_out: dict[str, str] = {}
     pool = DonorPool([], max_pixels=max_pixels)

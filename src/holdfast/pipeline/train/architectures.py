@@ -26,28 +26,18 @@ SCHEMES = ("timm", "torchvision", "embedded", "local-dir", "packaged", "torch", 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network to train.
+    """A network to train."""
 
-    Attributes:
-        name: what results call it.
-        library: ``timm``, ``torchvision``, or ``python`` for a callable of the user's.
-        architecture: its name there, ``MODULE:ATTRIBUTE`` for a callable.
-        arguments: of the constructor.
-        mean: per channel, 0..1, that images are shifted by; ``std`` that they are scaled by.
-        start: the model whose weights it begins with; empty from scratch.
-        start_sha256: of those weights.
-        source: of a callable: changes with its code.
-    """
-
-    name: str
-    library: str
-    architecture: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # what results call it
+    library: str  # ``timm``, ``torchvision``, or ``python`` for a callable of the user's
+    architecture: str  # its name there, ``MODULE:ATTRIBUTE`` for a callable
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of the constructor
+    # per channel, 0..1, that images are shifted by; ``std`` that they are scaled by
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
-    start: str = ""
-    start_sha256: str = ""
-    source: str = ""
+    start: str = ""  # the model whose weights it begins with; empty from scratch
+    start_sha256: str = ""  # of those weights
+    source: str = ""  # of a callable: changes with its code
 
     @property
     def fingerprint(self) -> str:
@@ -68,11 +58,9 @@ class Architecture:
 def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
     """Read ``timm:resnet50``, ``timm:vit_tiny_patch16_224?patch_size=8``, ``torchvision:alexnet``, ``embedded:…``, ….
 
-    Args:
-        text: the name. Options go to timm's constructor; ``pretrained=true`` begins with weights: the tag's for
-            ``timm:`` and ``torchvision:``, the model's own for the other schemes.
-        size: pixels of the square images.
-        pretrained: whether all begin with weights.
+    ``text``: the name. Options go to timm's constructor; ``pretrained=true`` begins with weights: the tag's for
+    ``timm:`` and ``torchvision:``, the model's own for the other schemes. ``size``: pixels of the square images.
+    ``pretrained``: whether all begin with weights.
     """
     name = parse_name(text)
     if name.scheme not in SCHEMES:

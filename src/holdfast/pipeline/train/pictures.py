@@ -101,29 +101,17 @@ class Team:
 
 @dataclass(frozen=True)
 class Renderer:
-    """How pictures are made.
+    """How pictures are made."""
 
-    Attributes:
-        pool: who lends backgrounds.
-        size: pixels of the square they are made to.
-        scaled: pixels of the shorter side, of which the middle square is taken; 0: squeezed, aspect not kept.
-        seed: with the sample's id and the condition all their randomness.
-        max_pixels: larger images are refused.
-        matte: behind transparent pictures.
-        hashed: whether facts hold the hash of the picture before it is resized, as ``eval`` records it.
-        masked: whether pictures come with where the object is.
-        team: who makes them where there are many.
-    """
-
-    pool: DonorPool
-    size: int
-    seed: int = 0
-    max_pixels: int = DEFAULT_MAX_PIXELS
-    matte: tuple[int, int, int] = WHITE
-    hashed: bool = False
-    masked: bool = True
-    scaled: int = 0
-    team: Team = field(default_factory=Team)
+    pool: DonorPool  # who lends backgrounds
+    size: int  # pixels of the square they are made to
+    seed: int = 0  # with the sample's id and the condition all their randomness
+    max_pixels: int = DEFAULT_MAX_PIXELS  # larger images are refused
+    matte: tuple[int, int, int] = WHITE  # behind transparent pictures
+    hashed: bool = False  # whether facts hold the hash of the picture before it is resized, as ``eval`` records it
+    masked: bool = True  # whether pictures come with where the object is
+    scaled: int = 0  # pixels of the shorter side, of which the middle square is taken; 0: squeezed, aspect not kept
+    team: Team = field(default_factory=Team)  # who makes them where there are many
 
     def __call__(self, shown: Showing) -> TrainingPicture:
         """Render one; what goes wrong with it is its status and error."""
@@ -199,23 +187,14 @@ def _resized_mask(mask: Mask | None, size: int, scaled: int = 0) -> Mask | None:
 
 @dataclass(frozen=True)
 class Tensors:
-    """A condition of some samples in memory.
+    """A condition of some samples in memory."""
 
-    Attributes:
-        images: NCHW uint8.
-        labels: places in the classes.
-        masks: NHW bool, where the object is in the picture; None where they were not asked for.
-        samples: whose they are.
-        facts: of each: donors, the hash of the picture before resizing.
-        failed: samples that could not be rendered, with status and error.
-    """
-
-    images: torch.Tensor
-    labels: torch.Tensor
-    masks: torch.Tensor | None
-    samples: tuple[Sample, ...]
-    facts: tuple[Mapping[str, Any], ...]
-    failed: tuple[tuple[Sample, str, str], ...]
+    images: torch.Tensor  # NCHW uint8
+    labels: torch.Tensor  # places in the classes
+    masks: torch.Tensor | None  # NHW bool, where the object is in the picture; None where they were not asked for
+    samples: tuple[Sample, ...]  # whose they are
+    facts: tuple[Mapping[str, Any], ...]  # of each: donors, the hash of the picture before resizing
+    failed: tuple[tuple[Sample, str, str], ...]  # samples that could not be rendered, with status and error
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -275,16 +254,12 @@ class InMemory:
 
 @dataclass(frozen=True)
 class RenderedSource:
-    """Pictures that are made anew in every epoch, a few batches ahead, because they do not fit into memory.
-
-    Attributes:
-        masks: where the object is becomes a fourth channel; what has no mask is left out.
-    """
+    """Pictures that are made anew in every epoch, a few batches ahead, because they do not fit into memory."""
 
     renderer: Renderer
     shown: Sequence[Showing]
     labels: torch.Tensor
-    masks: bool = False
+    masks: bool = False  # where the object is becomes a fourth channel; what has no mask is left out
 
     def batches(self, orders: Iterable[torch.Tensor]) -> Iterator[Batch]:
         """Yield the pictures of each order of places; those that cannot be rendered are left out."""

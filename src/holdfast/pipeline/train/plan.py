@@ -36,25 +36,17 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One training: a network, on one condition, tested on one fold.
-
-    Attributes:
-        architecture: the network.
-        condition: what it is trained on; ``trained_on`` is that condition's name in the table. With ``others``, the
-            condition that it is not trained on.
-        fold: tested, so not trained on.
-        identity: of everything that decides the weights.
-        tested: conditions that it is tested on, by their names in the table.
-        others: the conditions it is trained on, one for each photo; empty: ``condition``.
-    """
+    """One training: a network, on one condition, tested on one fold."""
 
     architecture: Architecture
+    # what it is trained on; ``trained_on`` is that condition's name in the table. With ``others``, the condition that
+    # it is not trained on
     condition: Condition
     trained_on: str
-    fold: int
-    identity: str
-    tested: tuple[tuple[str, Condition], ...]
-    others: tuple[Condition, ...] = ()
+    fold: int  # tested, so not trained on
+    identity: str  # of everything that decides the weights
+    tested: tuple[tuple[str, Condition], ...]  # conditions that it is tested on, by their names in the table
+    others: tuple[Condition, ...] = ()  # the conditions it is trained on, one for each photo; empty: ``condition``
 
     def trained_pictures(self, samples: Sequence[Sample], seed: int) -> list[Showing]:
         """Return what the network is trained on: samples, each with what is made of it."""

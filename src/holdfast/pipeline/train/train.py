@@ -237,22 +237,14 @@ def team_of(spec: TrainSpec) -> Team:
 
 
 def picture_rows(
-    renderer: Renderer,
-    shown: Sequence[tuple[Showing, str]],
-    classes: Sequence[str],
-    answers: Answers,
+    renderer: Renderer,  # makes the pictures
+    shown: Sequence[tuple[Showing, str]],  # what is to be made, each with its row id
+    classes: Sequence[str],  # of the dataset
+    answers: Answers,  # asks the model
     *,
-    masks: bool = False,
+    masks: bool = False,  # whether pictures come with masks
 ) -> Iterator[tuple[Showing, Row]]:
-    """Make pictures of one condition, show them to a model, and yield each with its row's id and outcome columns.
-
-    Args:
-        renderer: makes the pictures.
-        shown: what is to be made, each with its row id.
-        classes: of the dataset.
-        answers: asks the model.
-        masks: whether pictures come with masks.
-    """
+    """Make pictures of one condition, show them to a model, and yield each with its row's id and outcome columns."""
     made_of = {showing[0].sample_id: showing for showing, _ in shown}
     ids = {showing[0].sample_id: row_id for showing, row_id in shown}
     pictures = tensors_of(renderer, [showing for showing, _ in shown], classes, masks=masks)
@@ -287,23 +279,16 @@ def _read(spec: TrainSpec) -> Collection:
 
 @dataclass(frozen=True)
 class TrainingKind:
-    """What is trained.
+    """What is trained."""
 
-    Attributes:
-        verb: of the command line.
-        resolve: from the name of a network, the size of images and whether it is pretrained to an architecture.
-        build: the untrained network of an architecture, for a number of classes, a size of images and a seed.
-        worker: trains and tests.
-        read: the images of a specification, each with its fold.
-        details: the tables of a run beside its rows.
-    """
-
-    verb: str
+    verb: str  # of the command line
+    # from the name of a network, the size of images and whether it is pretrained to an architecture
     resolve: Callable[..., Architecture]
+    # the untrained network of an architecture, for a number of classes, a size of images and a seed
     build: Callable[..., Any]
-    worker: type[TrainingWorker]
-    read: Callable[[Any], Collection] = _read
-    details: Callable[[Path], Mapping[str, Parts]] = lambda run: {}
+    worker: type[TrainingWorker]  # trains and tests
+    read: Callable[[Any], Collection] = _read  # the images of a specification, each with its fold
+    details: Callable[[Path], Mapping[str, Parts]] = lambda run: {}  # the tables of a run beside its rows
 
 
 CLASSIFIERS = TrainingKind("train", architectures.resolve, architectures.build, TrainingWorker)

@@ -65,18 +65,12 @@ _SECONDS_TOGETHER = 20.0
 
 @dataclass
 class WalkResources:
-    """What a process walks with: generator and oracle, and the models by their place in the specification.
+    """What a process walks with: generator and oracle, and the models by their place in the specification."""
 
-    Attributes:
-        setting: generator and oracle.
-        distance: between images, in the oracle's features.
-        tested: the models that are loaded.
-        stepper: the last one, with its model and whether it walks a baseline: compiling takes long.
-    """
-
-    setting: WalkSetting
-    distance: FeatureDistance | None
-    tested: dict[int, Tested] = field(default_factory=dict)
+    setting: WalkSetting  # generator and oracle
+    distance: FeatureDistance | None  # between images, in the oracle's features
+    tested: dict[int, Tested] = field(default_factory=dict)  # the models that are loaded
+    # the last one, with its model and whether it walks a baseline: compiling takes long
     stepper: tuple[tuple[int, bool], Stepper] | None = None
 
     @classmethod
@@ -231,19 +225,12 @@ def perturb(
     spec: PerturbSpec,
     out: Path,
     *,
+    # names of the samples that are walked; the others are hashed and listed all the same
     only: Container[str] | None = None,
     progress: Progress = silent,
     executor: Executor | None = None,
 ) -> tuple[Run, Summary]:
-    """Walk every image against every model, and write the rows that are not there yet.
-
-    Args:
-        spec: what to do.
-        out: the run directory.
-        only: names of the samples that are walked; the others are hashed and listed all the same.
-        progress: told how far it is.
-        executor: who walks; None: this process.
-    """
+    """Walk every image against every model, and write the rows that are not there yet."""
     run, summary = Run(out), Summary()
     executor = executor or LocalExecutor(1)
     with writing(out):  # first of all: nobody should wait for models to hear that nothing can be written

@@ -44,11 +44,7 @@ _CONDITION = "perturbed"
 
 
 def provenance(run: Run) -> list[dict[str, Any]]:
-    """Return a row of ``MANIFEST`` per kept image, paths below the run's ``images/``; check every file.
-
-    Raises:
-        UserError: a file is gone, or is not the image that was judged.
-    """
+    """Return a row of ``MANIFEST`` per kept image, paths below the run's ``images/``; check every file."""
     walks = {
         row["row_id"]: row
         for row in Parts(run.path / "details" / "walks", WALKS).rows(["row_id", "image", "steps"]).to_pylist()
@@ -104,11 +100,7 @@ def write_manifest(rows: list[dict[str, Any]], folder: Path) -> None:
 
 
 def publish(run: Run, out: Path) -> int:
-    """Copy a run's validated images to ``out``: a folder a class, a manifest with hashes, and a card. Returns how many.
-
-    Raises:
-        UserError: the run has no images, one of them has changed, or ``out`` holds something else.
-    """
+    """Copy a run's validated images to ``out``, with manifest and card; return how many."""
     spec = run.spec()
     if spec.get("verb") != "perturb":
         raise UserError(f"{run.path} is not a run of holdfast perturb")

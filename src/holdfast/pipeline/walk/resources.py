@@ -130,23 +130,14 @@ _SPEED_ONLY = ("batch_size", "deterministic", "compile")
 
 @dataclass(frozen=True)
 class WalkSetting:
-    """Generator and oracle, loaded and checked.
-
-    Attributes:
-        generator: what makes images of latents.
-        oracle: who judges them.
-        size: pixels a side of every image on its way.
-        mask: which parts of the latent may move; None for all.
-        parameters: everything that the result of a walk depends on besides image, model and seed.
-        loss_space: of the model's loss.
-    """
+    """Generator and oracle, loaded and checked."""
 
     generator: LatentGenerator
-    oracle: Oracle
-    size: int
-    mask: NDArray[np.bool_] | None
-    parameters: dict[str, Any]
-    loss_space: str
+    oracle: Oracle  # who judges them
+    size: int  # pixels a side of every image on its way
+    mask: NDArray[np.bool_] | None  # which parts of the latent may move; None for all
+    parameters: dict[str, Any]  # everything that the result of a walk depends on besides image, model and seed
+    loss_space: str  # of the model's loss
 
     def parameters_json(self, condition: str) -> str:
         """Return a row's column ``parameters``; the original depends on nothing but the size."""

@@ -143,19 +143,13 @@ class WalkTables:
 
 @dataclass(frozen=True)
 class PlannedWalk:
-    """One sample that walks against one model.
+    """One sample that walks against one model."""
 
-    Attributes:
-        model: its place in the specification.
-        sample: what is walked.
-        steps: how many steps it may go at most; None: as many as the options say. A baseline has no walk without them.
-        baseline: whether it is a random walk, as long as the walk before.
-    """
-
-    model: int
+    model: int  # its place in the specification
     sample: Sample
+    # how many steps it may go at most; None: as many as the options say. A baseline has no walk without them
     steps: int | None = None
-    baseline: bool = False
+    baseline: bool = False  # whether it is a random walk, as long as the walk before
 
 
 WalkJob = Job[PlannedWalk, str]

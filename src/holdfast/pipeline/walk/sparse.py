@@ -32,15 +32,10 @@ LARGEST_MASK = 1 << 28
 
 @dataclass(frozen=True)
 class SparseMask:
-    """A mask over a generator's latent, and how it came about.
+    """A mask over a generator's latent, and how it came about."""
 
-    Attributes:
-        mask: of the latent's shape without the images' axis; true where a walk may move.
-        facts: generator and its fingerprint, labels, strength, sparsity, test score, images, seed.
-    """
-
-    mask: NDArray[np.bool_]
-    facts: dict[str, Any]
+    mask: NDArray[np.bool_]  # of the latent's shape without the images' axis; true where a walk may move
+    facts: dict[str, Any]  # generator and its fingerprint, labels, strength, sparsity, test score, images, seed
 
     @property
     def fingerprint(self) -> str:
@@ -64,13 +59,8 @@ def fit_sparse(
     Class 0 are the encoder's outputs of the originals, class 1 the (quantised) latents at the ends of the validated
     walks; with ``labels="matched"`` both are quantised, so that quantisation alone cannot tell them apart. Features
     are standardised. Both ends of an image's walk are on the same side of the 80/20 split.
-
-    Args:
-        run: a dense run.
-        labels: ``paper`` or ``matched``.
-        strength: of the L1 penalty, 1/C of scikit-learn's LogisticRegression.
-        model: only walks against this model, where the run has several.
-        seed: of the split and of saga's order.
+    ``labels``: ``paper`` or ``matched``. ``strength``: of the L1 penalty, 1/C of scikit-learn's LogisticRegression.
+    ``model``: only walks against this model, where the run has several. ``seed``: of the split and of saga's order.
     """
     if labels not in LABELS:
         raise unknown("way to label latents", labels, LABELS)

@@ -30,21 +30,13 @@ STOPS = ("budget", "rejected", "first_rejected", "fooled", "not_finite")
 
 @dataclass(frozen=True)
 class WalkInput:
-    """An image that is to walk.
+    """An image that is to walk."""
 
-    Attributes:
-        key: whatever tells it from others.
-        image: HWC uint8 RGB, of the generator's working size; all of one size.
-        label: place of its class among the dataset's.
-        seed: of its random numbers, so that its neighbours do not matter.
-        steps: a budget of its own, 0 or more; None: that of the options.
-    """
-
-    key: str
-    image: Image
-    label: int
-    seed: int = 0
-    steps: int | None = None
+    key: str  # whatever tells it from others
+    image: Image  # HWC uint8 RGB, of the generator's working size; all of one size
+    label: int  # place of its class among the dataset's
+    seed: int = 0  # of its random numbers, so that its neighbours do not matter
+    steps: int | None = None  # a budget of its own, 0 or more; None: that of the options
 
 
 @dataclass(frozen=True)
@@ -65,45 +57,28 @@ class Frame:
 
 @dataclass(frozen=True)
 class WalkResult:
-    """Where a walk came to.
-
-    Attributes:
-        key: the walker's.
-        validated: whether the oracle accepted any image that counts.
-        steps: behind the image that was kept.
-        stop: why it ended: ``budget``, ``rejected``, ``first_rejected``, ``fooled`` or ``not_finite``.
-        image: the newest accepted one, the original where there is none.
-        reconstruction: the image without a step.
-        reconstruction_accepted: whether the oracle accepts that.
-        score: the oracle's of the image that was kept, else of the last it judged; ``margin`` likewise.
-        saw: what the oracle took the last image it judged for.
-        latent_distance: root mean square between the start and the latent that was kept, 0 where none was.
-        image_distance: root mean square, 0..1, between reconstruction and kept image, 0 where none was.
-        largest_change: the same for the channel of a pixel that changed most.
-        frames: where asked for, the walk from step 0 to the last image that was judged.
-        latent_start: where asked for, the encoder's latent; ``latent_end`` that of the kept image.
-        seconds: of its steps: those of each batch, shared by who walked in it.
-        asking: where people judge in rounds, the images that they have not decided about, with their steps; the walk
-            then stopped for being ``pending``.
-    """
+    """Where a walk came to."""
 
     key: str
-    validated: bool
-    steps: int
-    stop: str
-    image: Image
-    reconstruction: Image
-    reconstruction_accepted: bool
-    score: float
+    validated: bool  # whether the oracle accepted any image that counts
+    steps: int  # behind the image that was kept
+    stop: str  # why it ended: ``budget``, ``rejected``, ``first_rejected``, ``fooled`` or ``not_finite``
+    image: Image  # the newest accepted one, the original where there is none
+    reconstruction: Image  # the image without a step
+    reconstruction_accepted: bool  # whether the oracle accepts that
+    score: float  # the oracle's of the image that was kept, else of the last it judged; ``margin`` likewise
     margin: float
-    saw: str
-    latent_distance: float
-    image_distance: float
-    largest_change: float
-    frames: tuple[Frame, ...] = ()
+    saw: str  # what the oracle took the last image it judged for
+    latent_distance: float  # root mean square between the start and the latent that was kept, 0 where none was
+    image_distance: float  # root mean square, 0..1, between reconstruction and kept image, 0 where none was
+    largest_change: float  # the same for the channel of a pixel that changed most
+    frames: tuple[Frame, ...] = ()  # where asked for, the walk from step 0 to the last image that was judged
+    # where asked for, the encoder's latent; ``latent_end`` that of the kept image
     latent_start: NDArray[np.float32] | None = None
     latent_end: NDArray[np.float32] | None = None
-    seconds: float = 0.0
+    seconds: float = 0.0  # of its steps: those of each batch, shared by who walked in it
+    # where people judge in rounds, the images that they have not decided about, with their steps; the walk then stopped
+    # for being ``pending``
     asking: tuple[tuple[int, Image], ...] = ()
 
 
@@ -138,29 +113,19 @@ class _Slot:
 
 
 def walk(
-    walkers: Iterable[WalkInput],
+    walkers: Iterable[WalkInput],  # read as places get free
     generator: LatentGenerator,
-    model: UnderTest,
-    oracle: Oracle,
+    model: UnderTest,  # climbs the loss of this one
+    oracle: Oracle,  # says how far; one that judges tensors saves copies
     options: WalkOptions,
     *,
-    mask: NDArray[np.bool_] | None = None,
-    frames: Collection[str] = (),
-    latents: bool = False,
+    mask: NDArray[np.bool_] | None = None,  # of a latent's shape, true on the dimensions that may move
+    frames: Collection[str] = (),  # the keys whose walks are recorded image by image
+    latents: bool = False,  # whether results carry the latents at both ends
 ) -> Iterator[WalkResult]:
     """Walk every image; results come in the order in which walks end.
 
     Who has finished leaves the batch and the next walker takes the place, so that the batch stays full.
-
-    Args:
-        walkers: read as places get free.
-        generator: makes the images.
-        model: climbs the loss of this one.
-        oracle: says how far; one that judges tensors saves copies.
-        options: see ``WalkOptions``.
-        mask: of a latent's shape, true on the dimensions that may move.
-        frames: the keys whose walks are recorded image by image.
-        latents: whether results carry the latents at both ends.
     """
     return walk_with(Stepper(generator, model, oracle, options, mask), walkers, options, frames=frames, latents=latents)
 

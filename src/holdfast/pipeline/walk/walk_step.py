@@ -37,17 +37,12 @@ _MOMENTS = (0.9, 0.999)
 
 @dataclass(frozen=True)
 class BatchView:
-    """A batch at one point of its walks.
+    """A batch at one point of its walks."""
 
-    Attributes:
-        levels: the images, NCHW uint8.
-        loss: (n,), the model's; gradients reach the latents.
-        facts: (8, n) float32: finite, accepted, the oracle's score, margin and place of what it saw, the loss, the
-            model's probability of the label and the place of its answer.
-    """
-
-    levels: torch.Tensor
-    loss: torch.Tensor
+    levels: torch.Tensor  # the images, NCHW uint8
+    loss: torch.Tensor  # (n,), the model's; gradients reach the latents
+    # (8, n) float32: finite, accepted, the oracle's score, margin and place of what it saw, the loss, the model's
+    # probability of the label and the place of its answer
     facts: torch.Tensor
 
 

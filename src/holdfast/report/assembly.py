@@ -57,8 +57,7 @@ _ONE_MODEL = "What the model holds on to"
 _WALKED = ds.field("kind") == DYNAMIC
 _NO_FAILURE = _WALKED & (
     (ds.field("status") == "rejected") | ((ds.field("condition") == RANDOM_WALK) & (ds.field("status") == "skipped"))
-)
-"""Walks that the oracle rejected at once, and the random walks that these lack: outcomes, not errors."""
+)  # Walks that the oracle rejected at once, and the random walks that these lack: outcomes, not errors
 
 
 def build(
@@ -79,20 +78,13 @@ def build(
 ) -> Path:
     """Write ``index.html``, ``figures/`` and ``tables/`` into a folder, and return the page's path.
 
-    Args:
-        runs: one or several runs of one dataset.
-        out: the folder; files of an earlier report are replaced.
-        outcome: whether an answer is right over all outputs of a model, or among the dataset's classes only.
-        average: whether every class or every photo counts the same.
-        pictures: makes JPEG thumbnails of some photos of a run, by (sample_id, condition name).
-        resamples: number of resamples of every bootstrap.
-        seed: seed of every bootstrap.
-        analysis: families of scenarios, groups of models, reference levels, kind of regression, kind of score.
-        note: what a reader must know first, at the top of the page; drawn scenes have their own note.
-        steps: what to do first, each with a command or nothing; the page has more of its own.
-        votes: votes of people on accepted images of walks, which correct FMR.
-        score_conditions: returns the conditions of the robustness score; by default all that keep the object.
-        background_conditions: returns those that leave the object as it is, for the score over these; by default none.
+    ``pictures``: makes JPEG thumbnails of some photos of a run, by (sample_id, condition name). ``analysis``: families
+    of scenarios, groups of models, reference levels, kind of regression, kind of score. ``note``: what a reader must
+    know first, at the top of the page; drawn scenes have their own note. ``steps``: what to do first, each with a
+    command or nothing; the page has more of its own. ``votes``: votes of people on accepted images of walks, which
+    correct FMR. ``score_conditions``: returns the conditions of the robustness score; by default all that keep the
+    object. ``background_conditions``: returns those that leave the object as it is, for the score over these; by
+    default none.
     """
     if is_detection(runs):  # its classes are kinds of pictures, so verdicts and scores mean nothing there
         return build_detection(runs, out, note=note)
@@ -120,28 +112,18 @@ def build(
 class ReadReport:
     """What the rows of a report hold.
 
-    Attributes:
-        runs: the runs.
-        rows: all their rows.
-        static: the rows without latent walks.
-        counts: counts of the answers under static conditions.
-        evidence: the same for models that were not trained here, or on originals.
-        whole: evidence of all answers.
-        questions: the questions, if there are some.
-        segmented: the segmented pictures, if there are some.
-        detectors: the answers of detectors, if there are some.
-        alone: questions, segments or detectors, where the runs hold nothing else; the page then has their title.
+    ``alone``: questions, segments or detectors, where the runs hold nothing else; the page then has their title.
     """
 
     runs: Sequence[Run]
-    rows: ReportRows
-    static: ReportRows
-    counts: Counts
-    evidence: Evidence
-    whole: Evidence
-    questions: Questions | None
-    segmented: Segmented | None
-    detectors: DetectorEvidence | None
+    rows: ReportRows  # all their rows
+    static: ReportRows  # the rows without latent walks
+    counts: Counts  # counts of the answers under static conditions
+    evidence: Evidence  # the same for models that were not trained here, or on originals
+    whole: Evidence  # evidence of all answers
+    questions: Questions | None  # the questions, if there are some
+    segmented: Segmented | None  # the segmented pictures, if there are some
+    detectors: DetectorEvidence | None  # the answers of detectors, if there are some
     alone: Questions | Segmented | DetectorEvidence | None
 
     @property

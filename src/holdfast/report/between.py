@@ -82,16 +82,8 @@ def build_between(
 ) -> Path:
     """Write the page, and return its path.
 
-    Args:
-        runs: of two or more datasets; the first run's dataset is the reference.
-        out: the folder; files of an earlier report are replaced.
-        outcome: whether an answer is right over all outputs of a model, or among the dataset's classes only. The page
-            shows the other one in a table.
-        average: whether every class or every photo counts the same.
-        baseline: models that make the line of effective robustness; by default all.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
-        note: what a reader must know first.
+    ``baseline``: models that make the line of effective robustness; by default all. ``note``: what a reader must know
+    first.
     """
     settings: dict[str, Any] = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
     asked = _questions(runs)

@@ -41,12 +41,8 @@ def build(
 ) -> Path:
     """Write ``index.html``, ``figures/``, ``tables/`` and ``choice.json``; return the page's path.
 
-    Args:
-        choice: the numbers.
-        recommendation: which model to take, and why.
-        runs: where the answers come from.
-        out: the folder.
-        settings: weights, limits, device, batch and so on, for the JSON and the page.
+    ``recommendation``: which model to take, and why. ``settings``: weights, limits, device, batch and so on, for the
+    JSON and the page.
     """
     facts = [
         *page_facts((len(choice.models), "model")),

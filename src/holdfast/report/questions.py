@@ -29,11 +29,8 @@ TITLE = "What the models answer"
 ASKED = ds.field("task") == QUESTION
 KINDS = {"two_way": "two-way", "full_list": "full list"}
 PLACES = {"first_place": "truth in the first half", "second_place": "truth in the second half"}
-SAID = 15
-"""Rows of the table of refusals and unmatched answers on the page."""
-
-IMAGES_SHOWN, LONGEST_ANSWER = 6, 90
-"""Images of the gallery, and characters of an answer in it."""
+SAID = 15  # Rows of the table of refusals and unmatched answers on the page
+IMAGES_SHOWN, LONGEST_ANSWER = 6, 90  # Images of the gallery, and characters of an answer in it
 
 
 _KIND = Column("kind", "Question", show=lambda kind: KINDS.get(kind, kind))

@@ -28,25 +28,18 @@ if TYPE_CHECKING:
 class Finding:
     """One thing a study found: a section of its page.
 
-    Attributes:
-        heading: in sentence case; it also names the files.
-        sentences: the finding in words, which also replace the chart for readers who cannot see it.
-        table: the numbers, or None.
-        columns: the columns to show; by default all, with ``x_low`` and ``x_high`` as the interval of ``x``.
-        chart: returns the Vega-Lite specification for a width in pixels (940 on a desk, 340 on a phone), or None.
-        caption: what the chart and the table show.
-        images: RGB images by caption.
-        rows: rows of such images by their headings.
+    ``columns``: the columns to show; by default all, with ``x_low`` and ``x_high`` as the interval of ``x``. ``chart``:
+    returns the Vega-Lite specification for a width in pixels (940 on a desk, 340 on a phone), or None.
     """
 
-    heading: str
-    sentences: Sequence[str]
-    table: pd.DataFrame | None = None
+    heading: str  # in sentence case; it also names the files
+    sentences: Sequence[str]  # the finding in words, which also replace the chart for readers who cannot see it
+    table: pd.DataFrame | None = None  # the numbers, or None
     columns: Sequence[Column] | None = None
     chart: Callable[[int], Chart] | None = None
-    caption: str = ""
-    images: Mapping[str, Image] = field(default_factory=dict)
-    rows: Mapping[str, Mapping[str, Image]] = field(default_factory=dict)
+    caption: str = ""  # what the chart and the table show
+    images: Mapping[str, Image] = field(default_factory=dict)  # RGB images by caption
+    rows: Mapping[str, Mapping[str, Image]] = field(default_factory=dict)  # rows of such images by their headings
 
     @property
     def name(self) -> str:
@@ -56,32 +49,20 @@ class Finding:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The result of a study.
+    """The result of a study."""
 
-    Attributes:
-        title: what it is about.
-        question: one paragraph: what was asked, and how it was answered.
-        findings: in order; sections of a report may stand among them.
-        facts: (number, noun) pairs for the top of the page.
-        note: what a reader must know first.
-        runs: names of the runs behind it.
-    """
-
-    title: str
-    question: str
-    findings: Sequence[Finding | Section]
-    facts: Sequence[tuple[str, str]] = ()
-    note: str = ""
-    runs: Sequence[str] = ()
+    title: str  # what it is about
+    question: str  # one paragraph: what was asked, and how it was answered
+    findings: Sequence[Finding | Section]  # in order; sections of a report may stand among them
+    facts: Sequence[tuple[str, str]] = ()  # (number, noun) pairs for the top of the page
+    note: str = ""  # what a reader must know first
+    runs: Sequence[str] = ()  # names of the runs behind it
 
 
 def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Path:
     """Write ``report/index.html`` with its figures, and every table as CSV and Parquet in ``results/``.
 
-    Args:
-        result: the result.
-        out: the study's folder.
-        asked: how to repeat the study, shown as JSON at the end of the page.
+    ``asked``: how to repeat the study, shown as JSON at the end of the page.
     """
     names = [finding.name for finding in result.findings]
     assert len({*names, "question", "how"}) == len(names) + 2, f"headings that make the same name: {names}"

@@ -14,8 +14,7 @@ from holdfast.report.page.words import condition_label, listing, percent, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-PHOTOS, MODELS, CONDITIONS = 3, 3, 8
-"""Limits that keep the page small."""
+PHOTOS, MODELS, CONDITIONS = 3, 3, 8  # Limits that keep the page small
 
 
 def maps_shown(

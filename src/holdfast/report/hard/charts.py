@@ -17,12 +17,7 @@ def curve(
 ) -> Chart:
     """Accuracy against the number of surrogates: a faint dot a subset, the mean with its interval, the fitted curve.
 
-    Args:
-        points: model, k, estimate, low, high.
-        subsets: model, k, accuracy.
-        fitted: model, k, fitted, for many k.
-        width: of the figure.
-        models: in order.
+    ``fitted``: model, k, fitted, for many k.
     """
     x = {"field": "k", "type": "quantitative", "scale": {"zero": False, "nice": False, "padding": 18}}
     x["axis"] = {"title": "surrogates that all fail", "tickMinStep": 1, "format": "d", "grid": False}
@@ -64,10 +59,7 @@ def curve(
 def overlap(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
     """Every two models: Jaccard overlap of their failures, dark where it is large; numbers where they fit.
 
-    Args:
-        frame: row, column, estimate (0..1, missing on the diagonal), shown.
-        width: of the figure.
-        models: in order.
+    ``frame``: row, column, estimate (0..1, missing on the diagonal), shown.
     """
     desk = width >= WIDE
     label = room(models, 190 if desk else 100, 12 if desk else 10)

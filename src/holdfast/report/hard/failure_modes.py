@@ -27,10 +27,7 @@ _MEANING = {
 def failure_section(modes: Modes, pictures: Thumbnails | None = None, *, name: str = "modes") -> Section:
     """Return what explains the wrong answers of every model, with pictures of every mode.
 
-    Args:
-        modes: what was measured.
-        pictures: makes JPEGs by sample_id.
-        name: name of the section's files, unique on a page.
+    ``name``: name of the section's files, unique on a page.
     """
     short = short_names(modes.answers.models)
     section = Section(name, "Why models are wrong")

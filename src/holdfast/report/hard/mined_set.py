@@ -18,8 +18,7 @@ from holdfast.report.page.words import estimate, listing, number, p_value, perce
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_NUISANCES = 24
-"""Rows of the chart; the table has all of them."""
+MOST_NUISANCES = 24  # Rows of the chart; the table has all of them
 
 
 @dataclass(frozen=True)
@@ -112,10 +111,7 @@ def where(mined: MinedSet) -> Section:
 def gallery(mined: MinedSet, images: pd.DataFrame, thumbnails: Thumbnails | None) -> Section:
     """Return pictures of hard images by kind of nuisance, of rejected ones, and of controls.
 
-    Args:
-        mined: facts and names.
-        images: a row per image of the pool by sample_id: each model's answer, category, kind, prompt, valid, set, ….
-        thumbnails: makes JPEGs.
+    ``images``: a row per image of the pool by sample_id: each model's answer, category, kind, prompt, valid, set, ….
     """
     hard = images[images["set"] == "hard"]
     kinds = [(sentence(str(kind)), "hard and valid", part) for kind, part in hard[hard["valid"]].groupby("kind")]

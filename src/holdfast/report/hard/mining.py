@@ -29,10 +29,8 @@ _SHOWN_ABOVE = ("environment", "oracle_card", "warnings")
 def build(folder: Path, *, pictures: Thumbnails | None = None, modes: Modes | None = None) -> Path:
     """Write ``mining/report`` of a hard set and return the path of its page.
 
-    Args:
-        folder: the hard set.
-        pictures: makes JPEG thumbnails of some images of the pool, by sample_id.
-        modes: what explains the wrong answers to its valid images.
+    ``pictures``: makes JPEG thumbnails of some images of the pool, by sample_id. ``modes``: what explains the wrong
+    answers to its valid images.
     """
     mining = folder / "mining"
     try:

@@ -29,9 +29,7 @@ _GROUPS = (
 def build(folder: Path, *, pictures: Thumbnails | None = None) -> Path:
     """Write ``report`` of a run of remedy and return the path of its page.
 
-    Args:
-        folder: the run.
-        pictures: makes JPEGs of images of the pool, by sample_id.
+    ``pictures``: makes JPEGs of images of the pool, by sample_id.
     """
     try:
         facts = json.loads((folder / "summary.json").read_text(encoding="utf8"))

@@ -25,8 +25,7 @@ STYLES: dict[BoxOutcome, tuple[str, tuple[int, ...]]] = {
     "lost": ("#d55e00", (9, 6)),
     "false alarm": ("#b5467f", (2, 4)),
     "wrong class": ("#7a5c00", (10, 4, 2, 4)),
-}
-"""Colour, and the lengths of strokes and gaps in turn; none: a solid line."""
+}  # Colour, and the lengths of strokes and gaps in turn; none: a solid line
 
 KEY = (
     "Solid line and ✓: found. Dashed line and ✗: lost. Dotted line and !: a false alarm, nothing of that class is "
@@ -87,11 +86,8 @@ def boxes_of(answers: DetectorAnswers, picture: int) -> list[DrawnBox]:
 def with_boxes(jpeg: bytes, boxes: Sequence[DrawnBox], size: int, *, around: Sequence[float] | None = None) -> bytes:
     """Return the picture with boxes as a JPEG, its longer side ``size`` pixels; empty where it cannot be read.
 
-    Args:
-        jpeg: the picture at the size that the boxes are measured in.
-        boxes: what to draw; found ones lie below the others.
-        size: of the longer side.
-        around: x1, y1, x2, y2 of what to show, with some room around it; None: everything.
+    ``boxes``: what to draw; found ones lie below the others. ``around``: x1, y1, x2, y2 of what to show, with some room
+    around it; None: everything.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -171,8 +167,7 @@ _SIGNS: dict[BoxOutcome, list[list[tuple[float, float]]]] = {
     "lost": [[(0.22, 0.22), (0.78, 0.78)], [(0.78, 0.22), (0.22, 0.78)]],
     "false alarm": [[(0.5, 0.15), (0.5, 0.62)], [(0.5, 0.78), (0.5, 0.88)]],
     "wrong class": [[(0.2, 0.38), (0.8, 0.38)], [(0.2, 0.64), (0.8, 0.64)], [(0.7, 0.15), (0.3, 0.87)]],
-}
-"""✓ ✗ ! ≠ as lines in a square of side 1: no font is needed."""
+}  # ✓ ✗ ! ≠ as lines in a square of side 1: no font is needed
 
 
 def _sign(canvas: ImageDraw, outcome: BoxOutcome, left: float, top: float, side: float, colour: str) -> None:

@@ -28,20 +28,13 @@ DETECTED = ds.field("task") == DETECT
 
 @dataclass(frozen=True)
 class DetectorEvidence:
-    """The answers of detectors.
+    """The answers of detectors."""
 
-    Attributes:
-        runs: the runs that have some.
-        answers: pictures, objects and predictions.
-        resamples, seed: of every bootstrap.
-        title: title of a page that is about detectors only.
-    """
-
-    runs: Sequence[Run]
-    answers: DetectorAnswers
+    runs: Sequence[Run]  # the runs that have some
+    answers: DetectorAnswers  # pictures, objects and predictions
     resamples: int = RESAMPLES
     seed: int = 0
-    title: str = "What the detectors hold on to"
+    title: str = "What the detectors hold on to"  # title of a page that is about detectors only
 
     @cached_property
     def table(self) -> pd.DataFrame:

@@ -39,12 +39,10 @@ from holdfast.store import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-PHOTOS, LOST = 3, 8
-"""Photos of the gallery, and objects of the filmstrip."""
+PHOTOS, LOST = 3, 8  # Photos of the gallery, and objects of the filmstrip
 
 LARGE_PICTURE, PICTURE, CROP = 320, 220, 140
-FULL_SIZE = 100_000
-"""Longer side that is asked for: boxes are measured in the picture as the detector saw it."""
+FULL_SIZE = 100_000  # Longer side that is asked for: boxes are measured in the picture as the detector saw it
 
 Pictures = Mapping[tuple[str, str], bytes]
 

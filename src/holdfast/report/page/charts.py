@@ -15,8 +15,7 @@ from holdfast.report.page.words import condition_label
 if TYPE_CHECKING:
     import pandas as pd
 
-SIDE_BY_SIDE = 6
-"""Models that share one panel; where there are more, each model gets a panel."""
+SIDE_BY_SIDE = 6  # Models that share one panel; where there are more, each model gets a panel
 
 _FIT = {"type": "fit-x", "contains": "padding"}
 
@@ -77,17 +76,9 @@ def model_figure(
 ) -> Figure:
     """Return a ``dot_figure`` of a statistic of models, straight from its frame.
 
-    Args:
-        name: name of the figure's files.
-        title: what is shown.
-        finding: the text that replaces the picture.
-        frame: ``model``, the column ``by``, ``value``, and its interval as ``value_low`` and ``value_high``, or as
-            ``low`` and ``high``.
-        value: the statistic.
-        short: model → its name beside a chart, in order.
-        by: what the rows are.
-        words: returns the name of a row.
-        options: of ``dot_figure``.
+    ``finding``: the text that replaces the picture. ``frame``: ``model``, the column ``by``, ``value``, and its
+    interval as ``value_low`` and ``value_high``, or as ``low`` and ``high``. ``short``: model → its name beside a
+    chart, in order. ``words``: returns the name of a row. ``options``: of ``dot_figure``.
     """
     ends = {end: f"{value}_{end}" if f"{value}_{end}" in frame else end for end in ("low", "high")}
     tidy = frame.assign(
@@ -111,15 +102,9 @@ def dots(
 ) -> Chart:
     """Return estimates with intervals, a line per row; models stand side by side, or in panels where there are many.
 
-    Args:
-        frame: model, row, estimate, low, high; and ``solid``, false for hollow marks. Other columns are left out.
-        width: width of the figure.
-        models: in order.
-        rows: in order from the top.
-        title: title of the horizontal axis.
-        zero: show points about a zero line instead of per cent.
-        numbers: show numbers instead of per cent.
-        domain: ends of the horizontal axis; marks beyond it are cut off.
+    ``frame``: model, row, estimate, low, high; and ``solid``, false for hollow marks. Other columns are left out.
+    ``zero``: show points about a zero line instead of per cent. ``numbers``: show numbers instead of per cent.
+    ``domain``: ends of the horizontal axis; marks beyond it are cut off.
     """
     frame = frame[[column for column in _DOT_COLUMNS if column in frame]]
     panels = len(models) > SIDE_BY_SIDE
@@ -234,12 +219,7 @@ def density(
 ) -> Chart:
     """Return a map of accuracy by class (rows) and condition (columns), with numbers where they fit.
 
-    Args:
-        frame: row, column, estimate, n.
-        width: width of the figure.
-        rows: in order from the top.
-        columns: in order from the left.
-        measure: name of what the shades show.
+    ``measure``: name of what the shades show.
     """
     desk = width >= WIDE
     longest = room(rows, 190, 12) if desk else room(rows, 100, 11)
@@ -322,11 +302,8 @@ def _scale(place: str, length: int, measure: str) -> Chart:
 def matrix(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
     """Return the points by which the model of the row is more accurate than the model of the column.
 
-    Args:
-        frame: row, column, estimate, low, high, ``shown`` and ``brief`` (texts of the cell), and ``clear``: whether
-            the difference remains after Holm's correction.
-        width: width of the figure.
-        models: in order.
+    ``frame``: row, column, estimate, low, high, ``shown`` and ``brief`` (texts of the cell), and ``clear``: whether the
+    difference remains after Holm's correction.
     """
     desk = width >= WIDE
     label = room(models, 170 if desk else 90, 12 if desk else 10)

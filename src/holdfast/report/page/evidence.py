@@ -44,29 +44,24 @@ ScenarioFamilies = Callable[[Counts], Mapping[str, str]]
 class Analysis:
     """How a report groups, fits and scores, where a reader may choose.
 
-    Attributes:
-        scenario_families: returns the family of each condition; None: no section on families.
-        model_groups: group → names or patterns of models; None: CNNs and transformers, known from names.
-        references: reference level of the regressions by ``model``, ``condition`` or ``label``.
-        regression: ``ols`` or ``poisson``.
-        score: components of the robustness score; ``scenario_class`` is the paper's earlier S = 1 − (σi + σe).
-        costs: size and speed of models, by name.
-        timing: how the speed was measured.
-        attributes: name → source_id → value, of attributes by which errors are shown.
+    ``scenario_families``: returns the family of each condition; None: no section on families. ``model_groups``: group →
+    names or patterns of models; None: CNNs and transformers, known from names. ``references``: reference level of the
+    regressions by ``model``, ``condition`` or ``label``. ``score``: components of the robustness score;
+    ``scenario_class`` is the paper's earlier S = 1 − (σi + σe). ``attributes``: name → source_id → value, of attributes
+    by which errors are shown.
     """
 
     scenario_families: ScenarioFamilies | None = None
     model_groups: Mapping[str, Sequence[str]] | None = None
     references: Mapping[str, str] | None = None
-    regression: Family = "ols"
+    regression: Family = "ols"  # ``ols`` or ``poisson``
     score: Components = "cross_inner"
-    costs: Mapping[str, ModelCost] = field(default_factory=dict)
-    timing: str = ""
+    costs: Mapping[str, ModelCost] = field(default_factory=dict)  # size and speed of models, by name
+    timing: str = ""  # how the speed was measured
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-AS_PUBLISHED = Analysis()
-"""The choices of the published protocol, without groups."""
+AS_PUBLISHED = Analysis()  # The choices of the published protocol, without groups
 
 
 @dataclass(frozen=True)

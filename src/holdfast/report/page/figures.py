@@ -11,16 +11,12 @@ from typing import Any, ClassVar
 
 from holdfast.core.files import write_atomic
 
-Chart = dict[str, Any]
-"""A Vega-Lite specification; its rows lie under ``datasets``, so that both widths share them."""
+Chart = dict[str, Any]  # A Vega-Lite specification; its rows lie under ``datasets``, so that both widths share them
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name, never fetched
 
-WIDE, NARROW = 940, 340
-"""Pixels of a figure on a desk and on a phone."""
-
-LARGE = 200_000
-"""From this many characters of SVG on, the PNG is not drawn at double size."""
+WIDE, NARROW = 940, 340  # Pixels of a figure on a desk and on a phone
+LARGE = 200_000  # From this many characters of SVG on, the PNG is not drawn at double size
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 INK, MUTED, RULE = "#1f2430", "#5b6270", "#e3e5ea"
@@ -65,19 +61,13 @@ CONFIG: dict[str, Any] = {
 class Figure:
     """A figure of a page.
 
-    Attributes:
-        name: name of its files.
-        title: what is shown, in sentence case.
-        finding: the text that replaces the picture for readers who cannot see it.
-        draw: returns the Vega-Lite specification for a width in pixels.
-        note: how to read it.
-        wide, narrow: addresses of the pictures for a desk and for a phone, once it is drawn.
+    ``note``: how to read it. wide, narrow: addresses of the pictures for a desk and for a phone, once it is drawn.
     """
 
-    name: str
-    title: str
-    finding: str
-    draw: Callable[[int], Chart]
+    name: str  # name of its files
+    title: str  # what is shown, in sentence case
+    finding: str  # the text that replaces the picture for readers who cannot see it
+    draw: Callable[[int], Chart]  # returns the Vega-Lite specification for a width in pixels
     note: str = ""
     wide: str = ""
     narrow: str = ""

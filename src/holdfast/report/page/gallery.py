@@ -21,14 +21,9 @@ class RunPictures(Protocol):
         """Return the pictures, their longer side ``size`` pixels."""
 
 
-Thumbnails = Callable[[Container[str]], dict[str, bytes]]
-"""Makes JPEGs of some images, by sample_id."""
-
-LARGEST_PICTURE = 60_000
-"""Bytes of a picture; larger ones are left out, so that the page stays small."""
-
-TILES = 8
-"""Pictures per group."""
+Thumbnails = Callable[[Container[str]], dict[str, bytes]]  # Makes JPEGs of some images, by sample_id
+LARGEST_PICTURE = 60_000  # Bytes of a picture; larger ones are left out, so that the page stays small
+TILES = 8  # Pictures per group
 
 
 def judged(who: str, said: str, right: bool) -> Answer:
@@ -82,11 +77,8 @@ def grouped(
 ) -> list[Part]:
     """Return a gallery with a row of tiles per group, behind a notice where no picture can be had.
 
-    Args:
-        groups: title, what the group holds, and the sample_ids to show.
-        thumbnails: makes the JPEGs.
-        make_tile: returns the tile for the group's title, a sample_id and its JPEG, which may be empty.
-        missing: what is not at hand where there are no pictures.
+    ``groups``: title, what the group holds, and the sample_ids to show. ``make_tile``: returns the tile for the group's
+    title, a sample_id and its JPEG, which may be empty. ``missing``: what is not at hand where there are no pictures.
     """
     wanted = {sample_id for _, _, ids in groups for sample_id in ids}
     jpegs = thumbnails(wanted) if thumbnails is not None else {}

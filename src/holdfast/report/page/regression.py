@@ -42,11 +42,7 @@ def term_parts(terms: pd.Series) -> tuple[pd.Series, pd.Series]:
 def coefficients(frame: pd.DataFrame, width: int, *, groups: Sequence[str], unit: str = "points") -> Chart:
     """Return coefficients with intervals in points, with a panel per group (models, scenarios, classes).
 
-    Args:
-        frame: group, row, estimate, low, high, stars; in the order to be shown.
-        width: width of the figure.
-        groups: in order.
-        unit: what the axis counts.
+    ``frame``: group, row, estimate, low, high, stars; in the order to be shown.
     """
     low, high = float(frame["low"].min()), float(frame["high"].max())
     scale = {"domain": [min(low, 0.0), max(high, 0.0)], "nice": True}
@@ -97,9 +93,7 @@ def coefficients(frame: pd.DataFrame, width: int, *, groups: Sequence[str], unit
 def residuals(frame: pd.DataFrame, width: int) -> Chart:
     """Return the four plots: residuals, their absolute values, the Q–Q plot, residuals in order.
 
-    Args:
-        frame: model, condition, label, fitted, residual, absolute, quantile, order.
-        width: width of the figure.
+    ``frame``: model, condition, label, fitted, residual, absolute, quantile, order.
     """
     step = -(-len(frame) // RESIDUALS_SHOWN)
     shown = frame.iloc[::step]
@@ -132,8 +126,7 @@ def residuals(frame: pd.DataFrame, width: int) -> Chart:
     return data | {"concat": parts, "columns": columns, "spacing": 14, "resolve": {"scale": {"x": "independent"}}}
 
 
-LISTED = 30
-"""Levels of a factor drawn in the figure of coefficients; the table has all of them."""
+LISTED = 30  # Levels of a factor drawn in the figure of coefficients; the table has all of them
 
 
 def fitted_sentence(fitted: Regression, name: Callable[[str], str], measure: str) -> str:
@@ -161,11 +154,8 @@ def regression_parts(
 ) -> list[Part]:
     """Return coefficients, fit, normality tests and residual plots of a regression.
 
-    Args:
-        fitted: the regression, which must have a fit.
-        name: returns the name of a model as shown.
-        measure: what was fitted, in words.
-        prefix: of the names of figures and tables, so that two regressions may stand on a page.
+    ``fitted``: the regression, which must have a fit. ``name``: returns the name of a model as shown. ``prefix``: of
+    the names of figures and tables, so that two regressions may stand on a page.
     """
     frame = _named_terms(fitted, name)
     references = fitted.references

@@ -19,37 +19,27 @@ if TYPE_CHECKING:
 
 Kind = Literal["text", "percent", "points", "number", "integer", "p"]
 
-SHOWN = 40
-"""Rows of a table on the page; the CSV has all rows."""
-
-LATEX_ROWS = 200
-"""Rows of a LaTeX table."""
+SHOWN = 40  # Rows of a table on the page; the CSV has all rows
+LATEX_ROWS = 200  # Rows of a LaTeX table
 
 
 @dataclass(frozen=True)
 class Column:
     """One column as shown.
 
-    Attributes:
-        key: name of the frame's column.
-        title: the heading.
-        kind: how a value is written; ``percent`` and ``points`` show fractions times 100.
-        low, high: names of the columns with the interval's ends, shown small behind the value.
-        digits: digits after the decimal point.
-        show: returns the text of a value, where the value itself is no text to show.
-        hint: what the column means, for the heading's tooltip.
-        beside: name of the column with words that stand small in the same cell.
+    ``kind``: how a value is written; ``percent`` and ``points`` show fractions times 100. low, high: names of the
+    columns with the interval's ends, shown small behind the value.
     """
 
-    key: str
-    title: str
+    key: str  # name of the frame's column
+    title: str  # the heading
     kind: Kind = "text"
     low: str = ""
     high: str = ""
-    digits: int = 1
-    show: Callable[[Any], str] | None = None
-    hint: str = ""
-    beside: str = ""
+    digits: int = 1  # digits after the decimal point
+    show: Callable[[Any], str] | None = None  # returns the text of a value, where the value itself is no text to show
+    hint: str = ""  # what the column means, for the heading's tooltip
+    beside: str = ""  # name of the column with words that stand small in the same cell
 
     @property
     def unit(self) -> str:

@@ -59,15 +59,8 @@ def write_page(
 ) -> Path:
     """Draw the figures, write ``figures/``, ``tables/`` and, last of all, ``index.html``; return its path.
 
-    Args:
-        sections: in order.
-        out: the folder; files of an earlier page are replaced.
-        title: the page's heading.
-        subject: what it is about, below the heading.
-        facts: (number, noun) pairs for the top of the page.
-        limits: what the numbers mean, and what they cannot say.
-        run_names: the runs behind the page.
-        note: what a reader must know first.
+    ``subject``: what it is about, below the heading. ``facts``: (number, noun) pairs for the top of the page.
+    ``limits``: what the numbers mean, and what they cannot say. ``note``: what a reader must know first.
     """
     about = {"title": title, "subject": subject, "facts": facts, "limits": limits, "run_names": run_names, "note": note}
     try:

@@ -18,9 +18,7 @@ DECISIONS = {"accepted": COLOURS[2], "undecided": "#b9bec9", "rejected": COLOURS
 def divided(frame: pd.DataFrame, width: int) -> Chart:
     """How many images got how large a share of yes, by what became of them.
 
-    Args:
-        frame: ``yes`` (the share, a label in order), ``images``, ``decision``.
-        width: of the figure.
+    ``frame``: ``yes`` (the share, a label in order), ``images``, ``decision``.
     """
     present = [name for name in DECISIONS if name in set(frame.loc[frame["images"] > 0, "decision"])]
     names = list(dict.fromkeys(frame["yes"]))
@@ -48,11 +46,7 @@ def divided(frame: pd.DataFrame, width: int) -> Chart:
 def grades(frame: pd.DataFrame, width: int, *, rows: Sequence[str], steps: tuple[float, float]) -> Chart:
     """Mean ratings with intervals, a line per row.
 
-    Args:
-        frame: row, estimate, low, high.
-        width: of the figure.
-        rows: in order from the top.
-        steps: the least and the largest rating there is.
+    ``steps``: the least and the largest rating there is.
     """
     label = room(rows, 240 if width >= WIDE else 138, 12 if width >= WIDE else 11)
     y: dict[str, Any] = {"field": "row", "type": "nominal", "scale": in_order(rows), "title": None}

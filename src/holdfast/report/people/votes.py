@@ -32,8 +32,7 @@ WORDS = {
     "model": "Model they were made against",
     "condition": "Condition",
 }
-MOST_ROWS = 30
-"""Rows of one figure."""
+MOST_ROWS = 30  # Rows of one figure
 
 MEASURES = {
     "percent_agreement": "Share of pairs that agree",
@@ -73,9 +72,7 @@ class CampaignExport:
 def build(folder: Path, pictures: Thumbnails | None = None) -> Path:
     """Write ``report/`` of an export and return the path of its page.
 
-    Args:
-        folder: the export.
-        pictures: makes JPEG thumbnails of some images, by sample_id.
+    ``pictures``: makes JPEG thumbnails of some images, by sample_id.
     """
     votes = read_votes(folder)
     try:

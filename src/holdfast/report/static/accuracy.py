@@ -26,11 +26,8 @@ from holdfast.report.page.words import (
 if TYPE_CHECKING:
     import pandas as pd
 
-ALL_CLASSES = 40
-"""Where there are more classes, a map shows the worst and the most affected ones."""
-
-PICKED = 15
-"""How many of each of those two kinds it shows."""
+ALL_CLASSES = 40  # Where there are more classes, a map shows the worst and the most affected ones
+PICKED = 15  # How many of each of those two kinds it shows
 
 
 def scenarios(evidence: Evidence) -> Section:

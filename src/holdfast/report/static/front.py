@@ -22,8 +22,7 @@ from holdfast.stats.core.reduce import right_column
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
 from holdfast.stats.effects.verdict_words import SIGNS, photo_advice
 
-CARDS = 4
-"""Models that get a card of their own; where there are more, those with one headline share a line."""
+CARDS = 4  # Models that get a card of their own; where there are more, those with one headline share a line
 
 LARGE_PICTURE = 320
 WORDS = {
@@ -31,8 +30,7 @@ WORDS = {
     SAME: "own-class background",
     RANDOM: "another background",
     ONLY: "background alone †",
-}
-"""Conditions of the first chart, and what they show."""
+}  # Conditions of the first chart, and what they show
 
 CAPTIONS = {ORIGINAL: "as it is", SAME: "background of its class", RANDOM: "background of another class"}
 """The same below the pictures."""
@@ -213,9 +211,7 @@ def next_steps(evidence: Evidence, rows: ReportRows) -> list[tuple[str, str]]:
 def step_list(records: Sequence[Mapping[Any, Any]], run: str) -> list[tuple[str, str]]:
     """Return the steps that follow from verdicts alone, the terminal's and the page's.
 
-    Args:
-        records: rows of ``what_it_holds``.
-        run: the run directory.
+    ``records``: rows of ``what_it_holds``.
     """
     steps: list[tuple[str, str]] = []
     asking = [row for row in records if "open" in (row["leans"], row["sees"])]

@@ -32,11 +32,8 @@ from holdfast.store import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-STRIPS = 12
-"""Pictures of the gallery."""
-
-PNG = 2_000_000
-"""Bytes of a kept picture; a larger file is not ours."""
+STRIPS = 12  # Pictures of the gallery
+PNG = 2_000_000  # Bytes of a kept picture; a larger file is not ours
 
 
 def segmentation(segmented: Segmented) -> Section:

@@ -44,24 +44,15 @@ _SIZES = re.compile(r"(_patch\d+)?(_window\d+)?(_\d{3})?(\?.*)?$")
 
 @dataclass(frozen=True)
 class Segmented:
-    """The segmented rows of a report.
+    """The segmented rows of a report."""
 
-    Attributes:
-        runs: the runs that have segmented rows.
-        frame: the columns of ``stats.effects.segments.measured``, under the names of ``experiments``.
-        rows: all rows, also those without an answer.
-        resamples, seed: of every bootstrap.
-        analysis: reference levels and kind of the regression.
-        title: title of a page that is about segmentation only.
-    """
-
-    runs: Sequence[Run]
-    frame: pd.DataFrame
-    rows: pd.DataFrame
+    runs: Sequence[Run]  # the runs that have segmented rows
+    frame: pd.DataFrame  # the columns of ``stats.effects.segments.measured``, under the names of ``experiments``
+    rows: pd.DataFrame  # all rows, also those without an answer
     resamples: int = RESAMPLES
     seed: int = 0
-    analysis: Analysis = AS_PUBLISHED
-    title: str = "What the segmenters hold on to"
+    analysis: Analysis = AS_PUBLISHED  # reference levels and kind of the regression
+    title: str = "What the segmenters hold on to"  # title of a page that is about segmentation only
 
     @cached_property
     def table(self) -> pd.DataFrame:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "Trained within each scenario"
-EPOCHS_SHOWN = 50
-"""Points of a curve; where there are more epochs, every n-th and the last are drawn."""
+EPOCHS_SHOWN = 50  # Points of a curve; where there are more epochs, every n-th and the last are drawn
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,7 @@ def trained(runs: Sequence[Run]) -> list[Run]:
 def training(runs: Sequence[Run], evidence: Evidence) -> Section:
     """Return what training within each scenario gains, how the trainings went, and which failed.
 
-    Args:
-        runs: the runs that ``trained`` returns.
-        evidence: of all rows, with models trained on other conditions.
+    ``evidence``: of all rows, with models trained on other conditions.
     """
     jobs, curves = read_trainings(runs, "classify")
     short = short_names(sorted(jobs["model"].unique()))
@@ -246,11 +243,7 @@ def thinned(curves: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
 def lines(frame: pd.DataFrame, width: int, *, models: Sequence[str], share: bool) -> Chart:
     """Return curves by epoch in small panels, a colour per model, dashed for training images.
 
-    Args:
-        frame: panel, position, model, split, epoch, value.
-        width: width of the figure.
-        models: in order.
-        share: whether values are shares, shown in per cent.
+    ``frame``: panel, position, model, split, epoch, value. ``share``: whether values are shares, shown in per cent.
     """
     desk = width >= WIDE
     across = min(4 if desk else 2, frame["panel"].nunique())

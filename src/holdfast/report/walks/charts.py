@@ -17,8 +17,7 @@ STOPS = {
     "first_rejected": ("rejected at the first image", "#d55e00"),
     "fooled": ("model fooled", "#009e73"),
     "not_finite": ("not a number", "#1f2430"),
-}
-"""Why a walk stops: the words and the colour of each reason."""
+}  # Why a walk stops: the words and the colour of each reason
 
 BOUNDS = "#c3d3e0"
 BINS = 25
@@ -34,10 +33,7 @@ def _rows(rows: Sequence[str], width: int) -> tuple[Chart, int]:
 def fmr(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
     """Return FMR with its interval, on the band in which rejected images could move it.
 
-    Args:
-        frame: row, estimate, low, high, bound_low, bound_high.
-        width: width of the figure.
-        rows: in order from the top.
+    ``frame``: row, estimate, low, high, bound_low, bound_high.
     """
     y, _ = _rows(rows, width)
     axis = {"title": "FMR = PA / SA", "format": "%", "domain": False, "ticks": False, "tickCount": 5}
@@ -74,10 +70,7 @@ def fmr(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
 def stops(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
     """Return the shares of the reasons why walks stopped, stacked.
 
-    Args:
-        frame: row, reason (in words), place (order of the reasons), share, n.
-        width: width of the figure.
-        rows: in order from the top.
+    ``frame``: row, reason (in words), place (order of the reasons), share, n.
     """
     y, label = _rows(rows, width)
     ticks = 5 if width >= WIDE else 2
@@ -109,10 +102,7 @@ def _by_reason(frame: pd.DataFrame, width: int) -> Chart:
 def steps(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
     """Return how many steps lie behind the kept images, a panel per row, coloured by why the walk stopped.
 
-    Args:
-        frame: row, position, reason, place, first, last (steps of the bin), start, end (where it is drawn), n.
-        width: width of the figure.
-        rows: in order.
+    ``frame``: row, position, reason, place, first, last (steps of the bin), start, end (where it is drawn), n.
     """
     columns = min(len(rows), 3 if width >= WIDE else 1)
     inner = min(440, (width - 40) // columns - 28)
@@ -146,11 +136,7 @@ def steps(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
 def distances(frame: pd.DataFrame, width: int, *, rows: Sequence[str], measures: Sequence[tuple[str, str]]) -> Chart:
     """Return median, middle half and middle 80 % of each distance.
 
-    Args:
-        frame: row, measure, p10, p25, p50, p75, p90.
-        width: width of the figure.
-        rows: in order from the top.
-        measures: (measure, title of its axis) in order.
+    ``frame``: row, measure, p10, p25, p50, p75, p90. ``measures``: (measure, title of its axis) in order.
     """
     columns = len(measures) if width >= WIDE else 1
     _, label = _rows(rows, width)

@@ -32,22 +32,16 @@ SPACES = {"dataset": "the dataset's classes", "all": "all outputs of the model"}
 class ReportWalks:
     """All walks of a report.
 
-    Attributes:
-        runs: those that hold walks.
-        images: a row per setting × model × image: the columns of ``walk_rows.paired``, ``row_id`` and predictions of
-            the perturbed row, and the columns of ``core.schema.WALKS``; ``walk`` is the setting's number from 1.
-        settings: the parameters of every setting, in the order of their numbers.
-        rows: the dynamic rows behind them.
-        frames: the kept steps, with the columns of ``core.schema.FRAMES``.
-        folders: the run's folder by row id, for walks whose steps were kept.
+    ``images``: a row per setting × model × image: the columns of ``walk_rows.paired``, ``row_id`` and predictions of
+    the perturbed row, and the columns of ``core.schema.WALKS``; ``walk`` is the setting's number from 1.
     """
 
-    runs: Sequence[Run]
+    runs: Sequence[Run]  # those that hold walks
     images: pd.DataFrame
-    settings: list[dict[str, Any]]
-    rows: pa.Table
-    frames: pd.DataFrame
-    folders: dict[str, Path]
+    settings: list[dict[str, Any]]  # the parameters of every setting, in the order of their numbers
+    rows: pa.Table  # the dynamic rows behind them
+    frames: pd.DataFrame  # the kept steps, with the columns of ``core.schema.FRAMES``
+    folders: dict[str, Path]  # the run's folder by row id, for walks whose steps were kept
 
     @cached_property
     def models(self) -> list[str]:

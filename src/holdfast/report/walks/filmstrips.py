@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 PHOTOS = 4
 STRIPS = 6
 FRAMES_SHOWN = 8
-SIDE = 112
-"""Pixels of the longer side of a picture on the page."""
+SIDE = 112  # Pixels of the longer side of a picture on the page
 
 MAX_PIXELS = 4_000_000
-MAX_BYTES = 20_000_000
-"""Limits of a frame's file; no generator here makes larger images, so a larger file is not ours."""
+MAX_BYTES = 20_000_000  # Limits of a frame's file; no generator here makes larger images, so a larger file is not ours
 
 
 def ends_of_walks(walks: ReportWalks) -> Section:

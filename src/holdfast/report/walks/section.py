@@ -221,8 +221,7 @@ def _by_class(walks: ReportWalks) -> list[Part]:
     return [Heading("By class"), Text([sentence]), table]
 
 
-MOST_EXPLAINED = 6
-"""Settings that are explained before the figures; more would be in the way."""
+MOST_EXPLAINED = 6  # Settings that are explained before the figures; more would be in the way
 
 
 def _warnings(walks: ReportWalks) -> list[Part]:

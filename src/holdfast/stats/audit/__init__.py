@@ -33,13 +33,11 @@ def audit(
     accuracies, or squared deviations where there is a variance. A printed figure stands for every number that rounds
     to it, and a finding is reported only if none of those fits.
 
-    Args:
-        table: as ``read_table`` gives it: strings, so that 92.30 keeps its two decimals (numbers work too).
-        name: of the table, put before each place.
-        reference: a second table to hold it against: accuracies for a table of squared deviations, standard
-            accuracies for a table without, a table of classes for a table that quotes its total.
-        also: name → tables of the same paper that print some of the same figures.
-        n: images behind each accuracy of a row, where the table has no column ``n``; a total has the sum.
+    ``table``: as ``read_table`` gives it: strings, so that 92.30 keeps its two decimals (numbers work too). ``name``:
+    of the table, put before each place. ``reference``: a second table to hold it against: accuracies for a table of
+    squared deviations, standard accuracies for a table without, a table of classes for a table that quotes its total.
+    ``also``: name → tables of the same paper that print some of the same figures. ``n``: images behind each accuracy of
+    a row, where the table has no column ``n``; a total has the sum.
     """
     if table.empty:
         raise UserError("The table to audit has no rows.")

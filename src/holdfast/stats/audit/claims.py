@@ -47,11 +47,9 @@ def _one_number(ours: PrintedNumber, theirs: PrintedNumber) -> bool:
 def check_claims(claims: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[AuditFinding]:
     """Return the claims that do not follow from their tables.
 
-    Args:
-        claims: columns ``text`` (the sentence), ``value`` (as printed in it), ``table`` (a name in ``tables``) and
-            ``how``: ``cell(ROW; COLUMN)``, ``mean(COLUMN)``, ``min``, ``max`` or ``sum``, each with ``; LABEL=VALUE``
-            to choose rows, ``difference(ROW; ROW; COLUMN)`` or ``ratio(ROW; ROW; COLUMN)``.
-        tables: name → printed table.
+    ``claims``: columns ``text`` (the sentence), ``value`` (as printed in it), ``table`` (a name in ``tables``) and
+    ``how``: ``cell(ROW; COLUMN)``, ``mean(COLUMN)``, ``min``, ``max`` or ``sum``, each with ``; LABEL=VALUE`` to choose
+    rows, ``difference(ROW; ROW; COLUMN)`` or ``ratio(ROW; ROW; COLUMN)``. ``tables``: name → printed table.
     """
     missing = [column for column in COLUMNS if column not in claims]
     if missing:

@@ -20,21 +20,13 @@ MAX_BYTES = 20_000_000
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """One thing that is wrong.
+    """One thing that is wrong."""
 
-    Attributes:
-        kind: which check, e.g. ``fmr_not_ratio``.
-        where: row and column.
-        printed: what stands there.
-        expected: what should.
-        sentence: both, with the reason.
-    """
-
-    kind: str
-    where: str
-    printed: str
-    expected: str
-    sentence: str
+    kind: str  # which check, e.g. ``fmr_not_ratio``
+    where: str  # row and column
+    printed: str  # what stands there
+    expected: str  # what should
+    sentence: str  # both, with the reason
 
 
 @dataclass(frozen=True)
@@ -166,17 +158,11 @@ MEANS = frozenset(("mean", "average", "avg"))
 
 @dataclass(frozen=True)
 class Printed:
-    """A table of printed figures.
+    """A table of printed figures."""
 
-    Attributes:
-        name: put before each place.
-        columns: column → its cells as text.
-        roles: column → (prefix, role).
-    """
-
-    name: str
-    columns: dict[str, list[str]]
-    roles: dict[str, tuple[str, str]]
+    name: str  # put before each place
+    columns: dict[str, list[str]]  # column → its cells as text
+    roles: dict[str, tuple[str, str]]  # column → (prefix, role)
 
     @classmethod
     def of(cls, frame: pd.DataFrame, name: str) -> Printed:

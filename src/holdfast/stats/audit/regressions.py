@@ -22,11 +22,9 @@ STARS = (
     (0.05, 0.01, 0.001, 0.0001),
     (0.1, 0.05, 0.01, 0.001),
     (0.05, 0.01, 0.005, 0.001),
-)
-"""What one to four stars mean, by convention."""
+)  # What one to four stars mean, by convention
 MOST = 0.75
-FEWEST = 4
-"""Rows that a choice must be fitted to before a row that misses it is called a slip."""
+FEWEST = 4  # Rows that a choice must be fitted to before a row that misses it is called a slip
 _STARRED = re.compile(r"(\*+)\s*$")
 _BOUND = re.compile(r"^\s*([<‹≤>›≥])\s*=?\s*(.+)$")
 

@@ -41,42 +41,27 @@ class CountedEstimate:
 
 @dataclass(frozen=True)
 class Answers:
-    """Counted answers of one model; an element per cell. Names are sorted, codes point into them, −1 is none.
+    """Counted answers of one model; an element per cell. Names are sorted, codes point into them, −1 is none."""
 
-    Attributes:
-        conditions: names as ``stats.core.reduce`` makes them; ``condition``: (cells,) codes.
-        trained: what the model was trained on, '' as delivered; ``trained_on``: (cells,).
-        labels: classes; ``label``: (cells,).
-        sources: photos; ``source``: (cells,).
-        donor: (cells,) codes of donors, whose names nobody needs.
-        donor_labels: classes of donors; ``donor_label``: (cells,).
-        fold: (cells,) the training run.
-        n: (cells,) rows.
-        right: (cells,) right answers of the outcome asked for; ``right_restricted``: among the dataset's classes.
-        captured: (cells,) answers with the donor's class; ``captured_before``: of the same photos' originals.
-        given: (trained, conditions, labels) how often each class was the answer, among the dataset's classes.
-        same_images: conditions whose images repeat those of an earlier one, and count once.
-    """
-
-    conditions: list[str]
+    conditions: list[str]  # names as ``stats.core.reduce`` makes them; ``condition``: (cells,) codes
     condition: Codes
-    trained: list[str]
+    trained: list[str]  # what the model was trained on, '' as delivered; ``trained_on``: (cells,)
     trained_on: Codes
-    labels: list[str]
+    labels: list[str]  # classes; ``label``: (cells,)
     label: Codes
-    sources: list[str]
+    sources: list[str]  # photos; ``source``: (cells,)
     source: Codes
-    donor: Codes
-    donor_labels: list[str]
+    donor: Codes  # (cells,) codes of donors, whose names nobody needs
+    donor_labels: list[str]  # classes of donors; ``donor_label``: (cells,)
     donor_label: Codes
-    fold: Codes
-    n: Floats
-    right: Floats
+    fold: Codes  # (cells,) the training run
+    n: Floats  # (cells,) rows
+    right: Floats  # (cells,) right answers of the outcome asked for; ``right_restricted``: among the dataset's classes
     right_restricted: Floats
-    captured: Floats
+    captured: Floats  # (cells,) answers with the donor's class; ``captured_before``: of the same photos' originals
     captured_before: Floats
-    given: Floats
-    same_images: frozenset[str]
+    given: Floats  # (trained, conditions, labels) how often each class was the answer, among the dataset's classes
+    same_images: frozenset[str]  # conditions whose images repeat those of an earlier one, and count once
 
     def part(self, where: NDArray[np.bool_] | Codes) -> Answers:
         """Return some of the cells, with the same names."""
@@ -161,9 +146,7 @@ def _given(confusion: pd.DataFrame, model: str, trained: list[str], conditions: 
 def from_table(table: pa.Table, *, order: Sequence[str] = ()) -> Answers:
     """Return the answers of a table with ``COLUMNS``, of one model: the rows classified with status ok.
 
-    Args:
-        table: rows of one model.
-        order: conditions that come first when images are looked for that repeat others.
+    ``order``: conditions that come first when images are looked for that repeat others.
     """
     classified = equals(table, "task", "classify")
     if not classified.all():

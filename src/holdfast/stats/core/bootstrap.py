@@ -20,8 +20,7 @@ from holdfast.core.types import RESAMPLES as RESAMPLES
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 
-Z = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
+Z = 1.959963984540054  # The 97.5 % quantile of the normal distribution
 
 _BAGS = 5_000
 _ELEMENTS = 2_000_000  # of a block of weights: 16 MB
@@ -54,8 +53,7 @@ def sums(number: Codes, values: Floats, count: int) -> Floats:
 def stratum_weights(stratum: Codes) -> tuple[Floats, float]:
     """Return each photo's weight in a mean of class means, (photos,), and Satterthwaite's degrees of freedom.
 
-    Args:
-        stratum: (photos,) codes of classes, all 0 where every photo weighs the same.
+    ``stratum``: (photos,) codes of classes, all 0 where every photo weighs the same.
     """
     every = np.bincount(stratum)
     sizes = every[every > 0]  # a stranger's table may have a label that no photo keeps
@@ -76,11 +74,7 @@ def resampled_sums(values: ArrayLike, clusters: ArrayLike, *, resamples: int = R
     A statistic that is a function of sums (a mean, a ratio, a difference of means) is computed from the columns of
     each row of the result. Rows of one cluster stay together: repeated measures of one photo are not new photos.
 
-    Args:
-        values: (rows, columns).
-        clusters: (rows,) the cluster of each row, for example the source photo.
-        resamples: number of resamples.
-        seed: seed of the resampling.
+    ``values``: (rows, columns). ``clusters``: (rows,) the cluster of each row, for example the source photo.
     """
     table = np.asarray(values, np.float64)
     number, count = codes(clusters)
@@ -118,14 +112,9 @@ def deviations(
     degrees of freedom over the normal one (``cluster_freedom`` of the second kind, if that is less), because a
     percentile interval from few clusters is too short.
 
-    Args:
-        values: (rows,) residuals.
-        clusters: (rows,) the cluster of each row.
-        second: (rows,) a second cluster.
-        extra: residuals of imagined clusters, each on its own, that do not count as observed ones.
-        freedom: at most so many degrees of freedom (classes of few photos have fewer than there are photos).
-        resamples: number of resamples.
-        seed: seed of the resampling.
+    ``values``: (rows,) residuals. ``clusters``: (rows,) the cluster of each row. ``second``: (rows,) a second cluster.
+    ``extra``: residuals of imagined clusters, each on its own, that do not count as observed ones. ``freedom``: at most
+    so many degrees of freedom (classes of few photos have fewer than there are photos).
     """
     imagined = np.asarray(extra, np.float64)
     column, (number, count) = np.asarray(values, np.float64), codes(clusters)
@@ -152,12 +141,8 @@ def donor_noise(values: Floats, photo: Codes, donor: Codes, column: Codes, colum
     donor. The rows, (at most columns, columns), hold the last two without negative eigenvalues, jackknifed and
     stretched for few donors as ``deviations`` is.
 
-    Args:
-        values: (cells,) what each cell adds to a sum's deviation from the truth.
-        photo: (cells,) codes.
-        donor: (cells,) codes, none below 0.
-        column: (cells,) which sum.
-        columns: number of sums.
+    ``values``: (cells,) what each cell adds to a sum's deviation from the truth. ``photo``: (cells,) codes. ``donor``:
+    (cells,) codes, none below 0. ``column``: (cells,) which sum.
     """
     from scipy.sparse import csr_array
 
@@ -197,11 +182,7 @@ def _freedom(share: Floats) -> float:
 def two_way_sums(parts: Floats, donors: Floats | None, *, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
     """Return sums over resampled photos, (resamples, columns), plus normal noise for donors.
 
-    Args:
-        parts: (photos, columns).
-        donors: rows of ``donor_noise``; None where there are no donors.
-        resamples: number of resamples.
-        seed: of both.
+    ``parts``: (photos, columns). ``donors``: rows of ``donor_noise``; None where there are no donors.
     """
     moved = resampled_sums(parts, np.arange(len(parts)), resamples=resamples, seed=seed)
     if donors is None:

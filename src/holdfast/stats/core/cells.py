@@ -17,13 +17,11 @@ from holdfast.stats.core.reduce import Counts, Outcome
 if TYPE_CHECKING:
     import pandas as pd
 
-Average = Literal["macro", "micro"]
-"""Every class weighs the same, or every photo does."""
+Average = Literal["macro", "micro"]  # Every class weighs the same, or every photo does
 
 KEYS = ["model", "trained_on", "condition"]
 
-GROUP_MINIMUM = 5
-"""Photos a group (class × class of the background) needs before it can be called the worst."""
+GROUP_MINIMUM = 5  # Photos a group (class × class of the background) needs before it can be called the worst
 
 
 def wilson(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -228,11 +226,7 @@ def summary(
     was picked by looking). ``worst_group`` and ``worst_group_donor``: class and background class with the lowest
     accuracy among those with ≥ 5 photos; empty where no background was borrowed.
 
-    Args:
-        counts: from ``reduce``.
-        outcome: which answers count as right.
-        average: macro or micro.
-        clusters: source_id → cluster, for photos that are not independent (the prompt pair of a generated image).
+    ``clusters``: source_id → cluster, for photos that are not independent (the prompt pair of a generated image).
     """
     import pandas as pd
 
@@ -268,15 +262,10 @@ def design_effects(
     The cluster variance (two-way over photo and donor, as in ``bootstrap.two_way``) over the binomial one. Where the
     binomial variance is 0 (all right or all wrong), the number of rows per photo, which is the most it could be.
 
-    Args:
-        right: (cells,) right answers.
-        n: (cells,) rows.
-        group: (cells,) codes.
-        groups: how many groups there are.
-        source: (cells,) photos.
-        stratum: classes around whose accuracies answers vary, and how many there are; None: around the group's.
-        donor: (cells,) donors, −1 where there is none; None: donors do not count.
-        cluster: (cells,) clusters of photos in place of photos.
+    ``right``: (cells,) right answers. ``n``: (cells,) rows. ``group``: (cells,) codes. ``source``: (cells,) photos.
+    ``stratum``: classes around whose accuracies answers vary, and how many there are; None: around the group's.
+    ``donor``: (cells,) donors, −1 where there is none; None: donors do not count. ``cluster``: (cells,) clusters of
+    photos in place of photos.
     """
     from scipy.special import stdtrit
 

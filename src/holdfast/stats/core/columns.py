@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from holdfast.stats.core.bootstrap import Codes
 
-_KEPT = 200_000
-"""Tables with fewer rows keep their codes: 30 MB."""
+_KEPT = 200_000  # Tables with fewer rows keep their codes: 30 MB
 
 _last: dict[str, tuple[weakref.ref[pa.Table], dict[str, tuple[Codes, list[str]]]]] = {}
 

@@ -38,25 +38,15 @@ class Lent:
 
 @dataclass(frozen=True)
 class AnswerGrid:
-    """Right answers laid out.
+    """Right answers laid out."""
 
-    Attributes:
-        right: (photos, models, conditions) right answers.
-        n: (photos, models, conditions) rows; 0 where the model gave no answer.
-        classes: (photos,) number of the photo's class.
-        sources: (photos,) ``source_id``.
-        models: names.
-        conditions: names, the original first.
-        lent: the answers on donors' backgrounds among them, None where there are none.
-    """
-
-    right: Floats
-    n: Floats
-    classes: NDArray[np.intp]
-    sources: NDArray[np.object_]
+    right: Floats  # (photos, models, conditions) right answers
+    n: Floats  # (photos, models, conditions) rows; 0 where the model gave no answer
+    classes: NDArray[np.intp]  # (photos,) number of the photo's class
+    sources: NDArray[np.object_]  # (photos,) ``source_id``
     models: list[str]
-    conditions: list[str]
-    lent: Lent | None = None
+    conditions: list[str]  # names, the original first
+    lent: Lent | None = None  # the answers on donors' backgrounds among them, None where there are none
 
     def rate(self) -> Floats:
         """Return the share of right answers, (photos, models, conditions), 0..1, NaN where the model gave none."""
@@ -127,13 +117,8 @@ def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple
     over resampled photos have the sampling variance of the average, with the classes' sizes held. A class with one
     photo is centred at the overall average, for lack of anything better.
 
-    Args:
-        rate: (photos, columns), NaN where a photo does not count.
-        classes: (photos,).
-        average: which.
-
-    Returns:
-        The averages (columns,), NaN where no photo counts, and the contributions (photos, columns).
+    ``rate``: (photos, columns), NaN where a photo does not count. ``classes``: (photos,). Returned: The averages
+    (columns,), NaN where no photo counts, and the contributions (photos, columns).
     """
     estimate, centre, scale = _centred(rate, classes, average)
     return estimate, np.where(np.isnan(rate), 0.0, (np.nan_to_num(rate) - centre) * scale)
@@ -162,12 +147,8 @@ def donor_rows(
 ) -> Floats | None:
     """Return the rows of ``bootstrap.donor_noise`` for averages of the grid, None where no answer has a donor.
 
-    Args:
-        laid: the grid.
-        rate: (photos, models, conditions), NaN where a photo does not count.
-        average: which.
-        column: (models, conditions) the column that an average is part of, −1 for none.
-        weight: (models, conditions) of an average in its column.
+    ``rate``: (photos, models, conditions), NaN where a photo does not count. ``column``: (models, conditions) the
+    column that an average is part of, −1 for none. ``weight``: (models, conditions) of an average in its column.
     """
     lent, shape = laid.lent, rate.shape
     if lent is None:
@@ -192,14 +173,8 @@ def judged(
     that many photos can say. Where all photos agree exactly there is nothing to resample; the interval is then the
     exact one for the share of photos that could differ, 1 − ((1 − level)/2)^(1/photos), around the estimate.
 
-    Args:
-        estimate: (columns,).
-        deviations: (resamples, columns), estimate in the resample − estimate.
-        photos: behind each column.
-        level: of the interval.
-
-    Returns:
-        low, high, p, each (columns,).
+    ``estimate``: (columns,). ``deviations``: (resamples, columns), estimate in the resample − estimate. Returned: low,
+    high, p, each (columns,).
     """
     from scipy.stats import norm, t
 

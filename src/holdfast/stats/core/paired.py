@@ -18,16 +18,9 @@ def paired_change(
     The interval is a bootstrap over clusters with one imagined cluster that gains and one that loses everything (Bonett
     and Price's adjustment, as in ``stats.effects.drops``), so that it keeps a width where few or none changed.
 
-    Args:
-        before: a value an image, 0 to 1.
-        after: the same images, in the same order.
-        clusters: the cluster of each image: its prompt, or its photo.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
-
-    Returns:
-        ``n``, ``prompts`` (clusters), ``before``, ``after``, ``estimate``, ``low``, ``high``, ``gained``, ``lost``
-        (images whose value rose or fell); NaN where there is no image.
+    ``before``: a value an image, 0 to 1. ``after``: the same images, in the same order. ``clusters``: the cluster of
+    each image: its prompt, or its photo. Returned: ``n``, ``prompts`` (clusters), ``before``, ``after``, ``estimate``,
+    ``low``, ``high``, ``gained``, ``lost`` (images whose value rose or fell); NaN where there is no image.
     """
     first, second = (np.asarray(values, np.float64).reshape(-1) for values in (before, after))
     if not len(first):

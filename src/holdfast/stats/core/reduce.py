@@ -32,48 +32,33 @@ under risk–coverage of a hundred answers, many of them surer than 0.999, to ab
 MEMORY = "300MB"
 """What the database may hold; the rest goes to a temporary folder. The frames that come out are not part of it."""
 
-THREADS = 4
-"""At most, because each holds buffers of its own."""
-
-SPAN = 1_000_000
-"""Rows that are counted at once, unless a single model has more."""
-
-BATCH = 100_000
-"""Counted rows that are handed over at once."""
-
-Outcome = Literal["full", "restricted"]
-"""Right over all outputs of the model, or among the dataset's classes only."""
+THREADS = 4  # At most, because each holds buffers of its own
+SPAN = 1_000_000  # Rows that are counted at once, unless a single model has more
+BATCH = 100_000  # Counted rows that are handed over at once
+Outcome = Literal["full", "restricted"]  # Right over all outputs of the model, or among the dataset's classes only
 
 
 @dataclass(frozen=True)
 class Counts:
     """What is left of the rows.
 
-    Attributes:
-        cells: a row per model × trained_on × condition × label × source × donor × fold with ``n`` and how many were
-            ``right`` (full) and ``right_restricted``; ``captured``: answered with the donor's class, and
-            ``captured_before``: how many of the same photos' originals were. Words are categories, photos' and donors'
-            names, too.
-        confidence: a row per model × trained_on × condition × bin: ``n``, ``right``, and sums: ``confidence``,
-            ``brier``.
-        confusion: a row per model × trained_on × condition × label × prediction: ``n`` (among the dataset's classes).
-        trouble: a row per model × condition × status × error: ``n``, and one ``example``.
-        same_images: condition → an earlier condition whose images are all identical to its own.
-        models: in the order of the rows' keys.
-        conditions: in the order in which they were asked for, the original first.
-        classes: sorted.
-        attacks: the conditions whose pictures were made against each model; averages, scores and regressions leave
-            them out unless asked, because no two models saw the same pictures.
+    ``cells``: a row per model × trained_on × condition × label × source × donor × fold with ``n`` and how many were
+    ``right`` (full) and ``right_restricted``; ``captured``: answered with the donor's class, and ``captured_before``:
+    how many of the same photos' originals were. Words are categories, photos' and donors' names, too. ``confidence``: a
+    row per model × trained_on × condition × bin: ``n``, ``right``, and sums: ``confidence``, ``brier``. ``confusion``:
+    a row per model × trained_on × condition × label × prediction: ``n`` (among the dataset's classes). ``attacks``: the
+    conditions whose pictures were made against each model; averages, scores and regressions leave them out unless
+    asked, because no two models saw the same pictures.
     """
 
     cells: pd.DataFrame
     confidence: pd.DataFrame
     confusion: pd.DataFrame
-    trouble: pd.DataFrame
-    same_images: dict[str, str]
-    models: list[str]
-    conditions: list[str]
-    classes: list[str]
+    trouble: pd.DataFrame  # a row per model × condition × status × error: ``n``, and one ``example``
+    same_images: dict[str, str]  # condition → an earlier condition whose images are all identical to its own
+    models: list[str]  # in the order of the rows' keys
+    conditions: list[str]  # in the order in which they were asked for, the original first
+    classes: list[str]  # sorted
     attacks: tuple[str, ...] = ()
 
     def distinct(self) -> pd.DataFrame:
@@ -84,9 +69,8 @@ class Counts:
 def reduce(rows: pa.Table | ds.Dataset, *, order: list[str] | None = None) -> Counts:
     """Count.
 
-    Args:
-        rows: the one table, or a part of it (any columns beyond those counted are ignored).
-        order: condition names in the order wanted; others follow in alphabetical order.
+    ``rows``: the one table, or a part of it (any columns beyond those counted are ignored). ``order``: condition names
+    in the order wanted; others follow in alphabetical order.
     """
     import duckdb
 
@@ -126,8 +110,7 @@ _CODED = {
     "donor_id": "donor_id",
     "donor_label": "donor_label",
     "prediction": "prediction_restricted",
-}
-"""Columns of words and what they are in the rows. They become numbers in sorted order: numbers sort as words do."""
+}  # Columns of words and what they are in the rows. They become numbers in sorted order: numbers sort as words do.
 
 # What is counted of a row, in some 40 bytes: read once from the files, then as often as there is something to count.
 _NARROW = """

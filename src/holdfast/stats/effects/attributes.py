@@ -29,11 +29,7 @@ def attribute_errors(
     = error − rest with Newcombe's interval ``low``, ``high`` (other photos on both sides); ``classes`` that the group
     has.
 
-    Args:
-        counts: of the runs.
-        values: source_id → value; photos without one are a group of their own.
-        outcome: which right answers count.
-        average: ``macro`` or ``micro``.
+    ``values``: source_id → value; photos without one are a group of their own.
     """
     import pandas as pd
 

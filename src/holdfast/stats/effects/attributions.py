@@ -23,14 +23,9 @@ COLUMNS = [
 ]  # fmt: skip
 """Of the one table, what is needed here."""
 
-FEWEST = 4
-"""Cells below which no correlation is stated."""
-
-CELLS_AT_ONCE = 2_000_000
-"""Cells times resamples that are ranked together."""
-
-ALIKE = 0.5
-"""Rank correlation with the maps of a network that knows nothing, from which on maps did not change enough."""
+FEWEST = 4  # Cells below which no correlation is stated
+CELLS_AT_ONCE = 2_000_000  # Cells times resamples that are ranked together
+ALIKE = 0.5  # Rank correlation with the maps of a network that knows nothing, from which on maps did not change enough
 
 _OF = ["method", "target", "model", "trained_on"]
 _TEXT = [*_OF, "target_class", "layer", "status", "condition", "variant", "parameters", "label", "prediction"]

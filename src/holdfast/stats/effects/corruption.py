@@ -33,8 +33,7 @@ ALEXNET = dict(
         ),
         strict=True,
     )
-)
-"""The published AlexNet's mean error over five severities of ImageNet-C: a reference for its 1000 classes only."""
+)  # The published AlexNet's mean error over five severities of ImageNet-C: a reference for its 1000 classes only
 
 MODELS = [
     "model", "error", "low", "high", "mce", "mce_low", "mce_high", "relative_mce", "relative_low", "relative_high",
@@ -51,23 +50,19 @@ _SMALLEST = 1e-9  # an error below it divides nothing
 class CorruptionError:
     """What came out, or the ``reason`` why nothing did.
 
-    Attributes:
-        models: a row per model, in the order of names: ``error`` (mean over corruptions of the mean over severities,
-            0..1, with ``low`` and ``high``), ``mce`` and ``relative_mce`` against the reference with intervals (1 is
-            as bad as it; NaN without a reference or, the latter, without clean photos), ``clean_error``, how many
-            ``corruptions`` and ``conditions`` these are means over, ``n`` photos.
-        by_corruption: a row per model and corruption: ``counted`` in the means, the ``severities`` that were there,
-            ``error`` and its ``ratio`` to the reference's with intervals, ``n`` photos.
-        samples: (resamples, models), ``error`` in resamples of photos.
-        sentence: what came out, in words.
-        reason: or why nothing did.
+    ``models``: a row per model, in the order of names: ``error`` (mean over corruptions of the mean over severities,
+    0..1, with ``low`` and ``high``), ``mce`` and ``relative_mce`` against the reference with intervals (1 is as bad as
+    it; NaN without a reference or, the latter, without clean photos), ``clean_error``, how many ``corruptions`` and
+    ``conditions`` these are means over, ``n`` photos. ``by_corruption``: a row per model and corruption: ``counted`` in
+    the means, the ``severities`` that were there, ``error`` and its ``ratio`` to the reference's with intervals, ``n``
+    photos.
     """
 
     models: pd.DataFrame
     by_corruption: pd.DataFrame
-    samples: Floats
-    sentence: str
-    reason: str = ""
+    samples: Floats  # (resamples, models), ``error`` in resamples of photos
+    sentence: str  # what came out, in words
+    reason: str = ""  # or why nothing did
 
 
 def corruption_of(condition: str) -> str:
@@ -89,16 +84,9 @@ def mean_corruption_error(
 ) -> CorruptionError:
     """Return the mean corruption error of every model, on the photos that all models answered.
 
-    Args:
-        counts: of the rows; a corruption's severities are those it has, and count the same.
-        reference: the model, or the errors by corruption (``ALEXNET``), that ``mce`` is relative to. A corruption under
-            which it makes no error, or that it has no number for, is left out of the ratio's mean.
-        outcome: which right answers count.
-        average: ``macro`` or ``micro``.
-        corruptions: which to average over; by default those of the published fifteen that are there.
-        clean: the condition of clean photos.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+    ``reference``: the model, or the errors by corruption (``ALEXNET``), that ``mce`` is relative to. A corruption under
+    which it makes no error, or that it has no number for, is left out of the ratio's mean. ``corruptions``: which to
+    average over; by default those of the published fifteen that are there.
     """
     by_corruption = _conditions(counts)
     wanted = [name for name in by_corruption if name in (CORRUPTIONS if corruptions is None else corruptions)]

@@ -59,8 +59,7 @@ class Effect:
 
 
 _NOTHING = float("nan")
-NO_EFFECT = Effect(0, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, 0, 0, _NOTHING)
-"""Nothing was measured."""
+NO_EFFECT = Effect(0, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, 0, 0, _NOTHING)  # Nothing was measured
 
 
 def drops(
@@ -80,15 +79,9 @@ def drops(
     only before, only after; ``p``: exact McNemar (two-sided sign test on lost and gained); ``method``: how the
     interval was made; ``wide_class``: the class without which it would be far narrower, '' where there is none.
 
-    Args:
-        counts: from ``reduce``.
-        outcome: which answers count as right.
-        average: macro (every class weighs the same) or micro.
-        resamples: bootstrap resamples.
-        seed: of the bootstrap.
-        clusters: source_id → cluster for photos that are not independent: the prompt pair of generated images.
-        test_share: share of the photos tested by each training run, for models trained on several folds or seeds;
-            read off the folds where they do not overlap.
+    ``clusters``: source_id → cluster for photos that are not independent: the prompt pair of generated images.
+    ``test_share``: share of the photos tested by each training run, for models trained on several folds or seeds; read
+    off the folds where they do not overlap.
     """
     import pandas as pd
 
@@ -159,13 +152,7 @@ def paired_effect(
 ) -> Effect:
     """Return the difference of two shares on the photos that both frames of cells have, of one model.
 
-    Args:
-        first: cells of one condition, as in ``Counts``.
-        second: cells of the other.
-        column: what is counted.
-        average: macro or micro.
-        resamples: bootstrap resamples.
-        seed: of the bootstrap.
+    ``first``: cells of one condition, as in ``Counts``.
     """
     import pandas as pd
 
@@ -194,12 +181,7 @@ def effect_of(
     1/m each, m the effective number of photos): Bonett and Price's adjustment, which keeps the interval honest when
     few or no photos changed, where a plain bootstrap says ± 0.
 
-    Args:
-        cells: of the two sides.
-        average: macro or micro.
-        resamples: bootstrap resamples.
-        seed: of the bootstrap.
-        cluster: (sources,) the cluster of each photo, where photos are not independent.
+    ``cluster``: (sources,) the cluster of each photo, where photos are not independent.
     """
     paired = _paired(cells, average)
     if paired is None:

@@ -35,35 +35,25 @@ ORDERS = ["scenario", "first", "second", "n", "difference", "low", "high", "turn
 class FailurePoints:
     """What came out.
 
-    Attributes:
-        curves: a row per model, scenario and severity: the share of photos that ``survived`` it and all weaker ones,
-            with ``low`` and ``high`` (95 %, over photos).
-        points: a row per model and scenario: ``median`` severity of the first failure (one more than the strongest
-            where more than half survive it), ``mean`` number of severities survived, each with an interval; photos that
-            come ``back`` (right again after a failure: answers are not monotone) and that ``never`` fail.
-        orders: a row per pair of models and scenario, on photos that both recognise: ``difference`` of the mean number
-            of severities survived (first − second); ``turns`` where the order of the two changes with severity, that is
-            where each is better at some severity with intervals (over all severities and pairs together) without 0.
-        sentence: what came out, in words.
+    ``curves``: a row per model, scenario and severity: the share of photos that ``survived`` it and all weaker ones,
+    with ``low`` and ``high`` (95 %, over photos). ``points``: a row per model and scenario: ``median`` severity of the
+    first failure (one more than the strongest where more than half survive it), ``mean`` number of severities survived,
+    each with an interval; photos that come ``back`` (right again after a failure: answers are not monotone) and that
+    ``never`` fail. ``orders``: a row per pair of models and scenario, on photos that both recognise: ``difference`` of
+    the mean number of severities survived (first − second); ``turns`` where the order of the two changes with severity,
+    that is where each is better at some severity with intervals (over all severities and pairs together) without 0.
     """
 
     curves: pd.DataFrame
     points: pd.DataFrame
     orders: pd.DataFrame
-    sentence: str
+    sentence: str  # what came out, in words
 
 
 def failure_points(
     counts: Counts, *, outcome: Outcome = "full", resamples: int = RESAMPLES, seed: int = 0
 ) -> FailurePoints:
-    """Return where models first fail under scenarios with three severities or more.
-
-    Args:
-        counts: from ``reduce``.
-        outcome: which answers count as right.
-        resamples: of photos.
-        seed: of the resamples.
-    """
+    """Return where models first fail under scenarios with three severities or more."""
     import pandas as pd
 
     scenarios = _severities(counts.conditions)

@@ -22,8 +22,7 @@ from holdfast.stats.models.between import common
 if TYPE_CHECKING:
     import pandas as pd
 
-EVERY = "all families"
-"""The row that averages over the families, each counting the same."""
+EVERY = "all families"  # The row that averages over the families, each counting the same
 
 CNN, TRANSFORMER = "CNN", "transformer"
 _TRANSFORMERS = (
@@ -45,22 +44,18 @@ CONTRASTS = ["family", "first", "second", "difference", "low", "high", "p", "p_h
 class FamilyDrops:
     """Drops by family of scenarios, or the ``reason`` why there are none.
 
-    Attributes:
-        models: a row per model × family (and ``EVERY``): accuracy on originals − mean accuracy under the family's
-            conditions, with interval, p and Holm's p over models × families.
-        groups: a row per group of models × family: the mean over the group's models. ``low``, ``high``: other photos,
-            these models; ``models_low``, ``models_high``: other models, too (t over the models' drops).
-        contrasts: a row per family × pair of groups: ``difference`` = first − second, positive where the first loses
-            more; the same two intervals (the second is Welch's).
-        unknown: models that belong to no group.
-        reason: why all of that is empty.
+    ``models``: a row per model × family (and ``EVERY``): accuracy on originals − mean accuracy under the family's
+    conditions, with interval, p and Holm's p over models × families. ``groups``: a row per group of models × family:
+    the mean over the group's models. ``low``, ``high``: other photos, these models; ``models_low``, ``models_high``:
+    other models, too (t over the models' drops). ``contrasts``: a row per family × pair of groups: ``difference`` =
+    first − second, positive where the first loses more; the same two intervals (the second is Welch's).
     """
 
     models: pd.DataFrame
     groups: pd.DataFrame
     contrasts: pd.DataFrame
-    unknown: list[str]
-    reason: str
+    unknown: list[str]  # models that belong to no group
+    reason: str  # why all of that is empty
 
 
 def architecture(name: str) -> str:
@@ -78,9 +73,7 @@ def architecture(name: str) -> str:
 def group_models(models: Sequence[str], given: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
     """Return model → group: by the patterns of each group where some are given, else CNNs and transformers by name.
 
-    Args:
-        models: names.
-        given: group → names or patterns with ``*``.
+    ``given``: group → names or patterns with ``*``.
     """
     if not given:
         return {name: architecture(name) for name in models}
@@ -109,14 +102,8 @@ def family_drops(
 ) -> FamilyDrops:
     """Return what each family of scenarios costs, on the photos that every model answered.
 
-    Args:
-        counts: of the runs.
-        families: condition → family; conditions that are not in it are left out.
-        groups: group → names of models or patterns; by default CNNs and transformers, known from names.
-        outcome: which right answers count.
-        average: ``macro`` or ``micro``.
-        resamples: of photos.
-        seed: of the resampling.
+    ``families``: condition → family; conditions that are not in it are left out. ``groups``: group → names of models or
+    patterns; by default CNNs and transformers, known from names.
     """
     import pandas as pd
 

@@ -34,32 +34,24 @@ DROPS = ["model", "condition", "accuracy", "drop", "low", "high", "n"]
 class Interaction:
     """Whether drops differ between models. Where that cannot be asked, ``reason`` says why and tables are empty.
 
-    Attributes:
-        statistic: F of the joint test that no model × scenario term differs from zero (largest |t| for the bootstrap).
-        df: numerator and denominator degrees of freedom; NaN for the bootstrap.
-        p: of the joint test.
-        method: ``gee`` or ``bootstrap``.
-        explanation: what was done and why, one sentence.
-        sentence: what came out, one sentence.
-        pairs: a row per two models × condition: ``drop_first``, ``drop_second``, their ``difference`` (first − second;
-            positive: the first loses more) with ``low`` and ``high`` (95 %, each by itself), ``p``, ``p_holm`` (one
-            family), ``odds_ratio`` (of the first's odds ratio to the second's; below 1: the first loses more; NaN
-            where a cell is at 0 or 100 %).
-        drops: a row per model × condition: ``accuracy``, ``drop`` against the reference condition, ``low``, ``high``.
-        photos: clusters.
-        reason: why there is nothing.
+    ``statistic``: F of the joint test that no model × scenario term differs from zero (largest |t| for the bootstrap).
+    ``pairs``: a row per two models × condition: ``drop_first``, ``drop_second``, their ``difference`` (first − second;
+    positive: the first loses more) with ``low`` and ``high`` (95 %, each by itself), ``p``, ``p_holm`` (one family),
+    ``odds_ratio`` (of the first's odds ratio to the second's; below 1: the first loses more; NaN where a cell is at 0
+    or 100 %). ``drops``: a row per model × condition: ``accuracy``, ``drop`` against the reference condition, ``low``,
+    ``high``.
     """
 
     statistic: float
-    df: tuple[float, float]
-    p: float
-    method: Method
-    explanation: str
-    sentence: str
+    df: tuple[float, float]  # numerator and denominator degrees of freedom; NaN for the bootstrap
+    p: float  # of the joint test
+    method: Method  # ``gee`` or ``bootstrap``
+    explanation: str  # what was done and why, one sentence
+    sentence: str  # what came out, one sentence
     pairs: pd.DataFrame
     drops: pd.DataFrame
-    photos: int
-    reason: str
+    photos: int  # clusters
+    reason: str  # why there is nothing
 
 
 @dataclass(frozen=True)
@@ -96,13 +88,7 @@ def interaction(
     resampled instead: percentile intervals of the differences, and the joint test compares the largest |t| among them
     (of log odds, or of accuracies where a logit is infinite) with its distribution over resamples.
 
-    Args:
-        counts: of the rows.
-        outcome: which right answers count.
-        reference_condition: what drops are measured from.
-        conditions: which to take beside it; by default all distinct ones that leave the object in.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+    ``conditions``: which to take beside it; by default all distinct ones that leave the object in.
     """
     if reference_condition not in counts.conditions:
         raise UserError(f"No condition {reference_condition!r} to measure drops from in this table.")
@@ -262,11 +248,9 @@ def _by_bootstrap(
 def _largest(cells: Floats, contributions: Floats, moved: Floats, photos: int) -> tuple[float, float]:
     """Return the largest |t| among all differences of drops, and its p-value in the resamples.
 
-    Args:
-        cells: (models, conditions), accuracies or logits, the reference condition first.
-        contributions: (photos and donors' rows, models, conditions) to their error.
-        moved: (resamples, models, conditions), their deviations in resamples.
-        photos: number of photos.
+    ``cells``: (models, conditions), accuracies or logits, the reference condition first. ``contributions``: (photos and
+    donors' rows, models, conditions) to their error. ``moved``: (resamples, models, conditions), their deviations in
+    resamples.
     """
     parts, deviations = (values[..., :1] - values[..., 1:] for values in (contributions, moved))
     drop = cells[:, :1] - cells[:, 1:]

@@ -20,8 +20,7 @@ from holdfast.stats.effects.score_spread import Components, Design, Spread, desi
 if TYPE_CHECKING:
     import pandas as pd
 
-WHOLE = ""
-"""The condition of a whole part's row in ``score_parts``."""
+WHOLE = ""  # The condition of a whole part's row in ``score_parts``
 
 PART_COLUMNS = ["model", "part", "condition", "accuracy", "deviation", "squared", "low", "high"]
 
@@ -30,20 +29,15 @@ PART_COLUMNS = ["model", "part", "condition", "accuracy", "deviation", "squared"
 class RobustnessScore:
     """A robustness score and its parts.
 
-    Attributes:
-        score: 1 − (variance_cross + variance_inner), or with standard deviations for ``scenario_class``.
-        variance_cross: Σ(C(i) − μ)² / (n − ddof) of models trained on originals and tested on scenario i.
-        variance_inner: the same of models trained and tested within scenario i (over classes for
-            ``scenario_class``); None when there are none: the score is then that of the cross part alone.
-        squared_cross: scenario → (C(i) − μ)²; 0 for a gain when only losses count.
-        squared_inner: scenario (or class) → the same.
+    ``variance_inner``: the same of models trained and tested within scenario i (over classes for ``scenario_class``);
+    None when there are none: the score is then that of the cross part alone.
     """
 
-    score: float
-    variance_cross: float
+    score: float  # 1 − (variance_cross + variance_inner), or with standard deviations for ``scenario_class``
+    variance_cross: float  # Σ(C(i) − μ)² / (n − ddof) of models trained on originals and tested on scenario i
     variance_inner: float | None
-    squared_cross: dict[str, float]
-    squared_inner: dict[str, float]
+    squared_cross: dict[str, float]  # scenario → (C(i) − μ)²; 0 for a gain when only losses count
+    squared_inner: dict[str, float]  # scenario (or class) → the same
 
 
 def robustness_score(
@@ -58,16 +52,14 @@ def robustness_score(
 ) -> RobustnessScore:
     """Return S = 1 − (σ²cross + σ²inner), σ² = Σ(C(i) − μ)² / (n − ddof).
 
-    Args:
-        cross: scenario → accuracy 0..1, trained on originals.
-        inner: scenario → accuracy 0..1, trained and tested within the scenario; for ``scenario_class`` class →
-            accuracy. None: the score comes from the cross part only.
-        mu_cross: accuracy on originals, 0..1; a mapping gives each scenario its own (to repeat published slips).
-        mu_inner: the same for the inner part. Left out: ``mu_cross``; for ``scenario_class`` the mean of ``inner``.
-        ddof: 0 as in the paper's equations, 1 as in its printed numbers.
-        signed: count losses only; as published, a gain over μ lowers the score like a loss.
-        components: ``scenario_class`` is the paper's earlier S = 1 − (σe + σi), standard deviations over scenarios
-            and over classes. There ``signed`` concerns the scenarios only: a class has nothing to lose against.
+    ``cross``: scenario → accuracy 0..1, trained on originals. ``inner``: scenario → accuracy 0..1, trained and tested
+    within the scenario; for ``scenario_class`` class → accuracy. None: the score comes from the cross part only.
+    ``mu_cross``: accuracy on originals, 0..1; a mapping gives each scenario its own (to repeat published slips).
+    ``mu_inner``: the same for the inner part. Left out: ``mu_cross``; for ``scenario_class`` the mean of ``inner``.
+    ``ddof``: 0 as in the paper's equations, 1 as in its printed numbers. ``signed``: count losses only; as published, a
+    gain over μ lowers the score like a loss. ``components``: ``scenario_class`` is the paper's earlier S = 1 − (σe +
+    σi), standard deviations over scenarios and over classes. There ``signed`` concerns the scenarios only: a class has
+    nothing to lose against.
     """
     by_class = components == "scenario_class"
     squared_cross = _squares(cross, mu_cross, signed)
@@ -123,16 +115,7 @@ def scores(
     'cross+inner' ('scenario+class'); ``warning``: '' or why the score does not mean robustness here. A model without
     the original or without a scenario has only its warning; where no model has a score that is a UserError.
 
-    Args:
-        counts: of the runs.
-        conditions: that enter the score; None: all but the original and attacks.
-        outcome: which right answers count.
-        average: accuracy with equal weight per class or per photo.
-        ddof: see ``robustness_score``.
-        signed: see ``robustness_score``.
-        components: see ``robustness_score``.
-        resamples: of whole sources.
-        seed: of the resampling.
+    ``conditions``: that enter the score; None: all but the original and attacks.
     """
     import pandas as pd
 

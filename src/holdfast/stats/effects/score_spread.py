@@ -36,31 +36,18 @@ Part = Literal["cross", "inner"]
 
 @dataclass(frozen=True)
 class Design:
-    """A model's accuracies as weighted sums. Column 0 is the original; the others are (part, condition).
+    """A model's accuracies as weighted sums. Column 0 is the original; the others are (part, condition)."""
 
-    Attributes:
-        answers: the cells that count.
-        column: (cells,) the column of each.
-        columns: part and condition of each column.
-        cross: columns of the cross part.
-        inner: columns of the inner part.
-        weight: (cells,) of each cell's right answers in its column's accuracy.
-        noise: (cells,) right answers − those expected, scaled so that sums of squares are unbiased variances.
-        present: codes of the photos.
-        photo: (cells,) into ``present``.
-        stratum: (photos,) each photo's class, all 0 where every photo weighs the same.
-    """
-
-    answers: Answers
-    column: Codes
-    columns: list[tuple[Part, str]]
-    cross: list[int]
-    inner: list[int]
-    weight: Floats
-    noise: Floats
-    present: Codes
-    photo: Codes
-    stratum: Codes
+    answers: Answers  # the cells that count
+    column: Codes  # (cells,) the column of each
+    columns: list[tuple[Part, str]]  # part and condition of each column
+    cross: list[int]  # columns of the cross part
+    inner: list[int]  # columns of the inner part
+    weight: Floats  # (cells,) of each cell's right answers in its column's accuracy
+    noise: Floats  # (cells,) right answers − those expected, scaled so that sums of squares are unbiased variances
+    present: Codes  # codes of the photos
+    photo: Codes  # (cells,) into ``present``
+    stratum: Codes  # (photos,) each photo's class, all 0 where every photo weighs the same
 
     @property
     def photos(self) -> int:
@@ -178,13 +165,8 @@ def _weights(answers: Answers, column: Codes, columns: int, average: Average) ->
 class Spread:
     """Deviations from the accuracy on originals, scaled so that their sum of squares is what the score subtracts.
 
-    Args:
-        design: the accuracies.
-        parts: which of them; by default those that there are.
-        ddof: see ``score.robustness_score``.
-        signed: count losses only.
-        components: ``scenario_class`` takes the norms over conditions and over classes in place of sums of squares.
-        leave: a class to leave out.
+    ``parts``: which of them; by default those that there are. ``components``: ``scenario_class`` takes the norms over
+    conditions and over classes in place of sums of squares.
     """
 
     def __init__(

@@ -20,8 +20,7 @@ from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, codes, inter
 if TYPE_CHECKING:
     import pandas as pd
 
-SEGMENT = "segment"
-"""The task of such rows in the one table."""
+SEGMENT = "segment"  # The task of such rows in the one table
 
 BACKGROUND = "background"
 COLUMNS = [
@@ -71,10 +70,7 @@ def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
     each with ``_low`` and ``_high``. ``drop``: mIoU of the same photos' originals (of a model that was trained on
     originals, or not here) minus this, with its interval, paired by photo; NaN for originals and without them.
 
-    Args:
-        frame: from ``measured``.
-        resamples: of the bootstrap.
-        seed: of the resampling.
+    ``frame``: from ``measured``.
     """
     import pandas as pd
 

@@ -28,8 +28,7 @@ from holdfast.stats.effects.verdict import (
     VerdictEvidence,
 )
 
-ALPHA = 0.025
-"""Chance of each one-sided error over all looks together: the two sides of a 95 % interval."""
+ALPHA = 0.025  # Chance of each one-sided error over all looks together: the two sides of a 95 % interval
 
 STAKES = np.array([0.95, 0.8, 0.6, 0.4, 0.25, 0.15, 0.08])
 """Shares of the largest bet that can be paid; the capital is split evenly over them.
@@ -52,12 +51,8 @@ class RunningInterval:
 def log_capital(values: ArrayLike, mean: ArrayLike, *, least: float, most: float, above: bool) -> Floats:
     """Return the log of the gambler's capital after betting on the values, one element per ``mean``.
 
-    Args:
-        values: independent values between ``least`` and ``most``.
-        mean: hypotheses about their mean, strictly between ``least`` and ``most``.
-        least: the smallest possible value.
-        most: the largest possible value.
-        above: bet that the true mean is larger than ``mean``; else that it is smaller.
+    ``values``: independent values between ``least`` and ``most``. ``mean``: hypotheses about their mean, strictly
+    between ``least`` and ``most``. ``above``: bet that the true mean is larger than ``mean``; else that it is smaller.
     """
     distinct, counts = np.unique(np.asarray(values, np.float64), return_counts=True)
     hypotheses = np.asarray(mean, np.float64)[..., None, None]
@@ -74,12 +69,8 @@ def running_interval(
 ) -> RunningInterval:
     """Return the interval of the mean after the values so far, cut with the interval of an earlier look.
 
-    Args:
-        values: all values so far: independent, with one mean, or in rounds that hold every class equally often.
-        least: the smallest possible value.
-        most: the largest possible value.
-        alpha: chance that the true mean ever lies below the interval, and that it ever lies above.
-        before: the interval of the look before; None at the first.
+    ``values``: all values so far: independent, with one mean, or in rounds that hold every class equally often.
+    ``before``: the interval of the look before; None at the first.
     """
     array = np.asarray(values, np.float64)
     low, high = (before.low, before.high) if before else (least, most)
@@ -102,16 +93,12 @@ class SequentialEvidence:
     Every round holds each class equally often. Where photos have no answer, as many are left out of the other classes
     of that round, so that this stays true.
 
-    Attributes:
-        classes: of the dataset.
-        place: photo → the number of its round and its class.
-        left_out: photos of the background effect that were left out at the last look.
-        contradiction: whether an interval became empty, which says that photos are not what the method assumes.
+    ``contradiction``: whether an interval became empty, which says that photos are not what the method assumes.
     """
 
-    classes: Collection[str]
-    place: Mapping[str, tuple[int, str]]
-    left_out: int = 0
+    classes: Collection[str]  # of the dataset
+    place: Mapping[str, tuple[int, str]]  # photo → the number of its round and its class
+    left_out: int = 0  # photos of the background effect that were left out at the last look
     contradiction: bool = False
     _before: dict[str, RunningInterval] = field(default_factory=dict)
 

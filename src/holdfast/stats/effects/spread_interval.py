@@ -31,15 +31,10 @@ def spread_interval(
     u itself is noisy when little is lost; the variance κ = u'Σu along it is therefore debiased and, the weaker the
     signal, drawn towards its largest possible value.
 
-    Args:
-        deviations: (m,) observed.
-        epsilon: (resamples, m) resampled noise around them.
-        covariance: (m, m) of the noise.
-        value: of deviations (…, m); what the interval is for.
-        reached: the observed value, moved up by half a photo (answers come in steps); that is what the upper end asks
-            about.
-        level: of confidence.
-        quadratic: ``value`` is the plain sum of squares, which then need not be computed for every hypothesis.
+    ``deviations``: (m,) observed. ``epsilon``: (resamples, m) resampled noise around them. ``covariance``: (m, m) of
+    the noise. ``value``: of deviations (…, m); what the interval is for. ``reached``: the observed value, moved up by
+    half a photo (answers come in steps); that is what the upper end asks about. ``quadratic``: ``value`` is the plain
+    sum of squares, which then need not be computed for every hypothesis.
     """
     observed = float(value(deviations))
     reached = observed if reached is None else reached

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 Verdict = Literal["foreground", "background", "both", "undecided"]
 
 SAME, RANDOM, ONLY, SILHOUETTE = "same_class_background", "random_background", "only_background", "silhouette"
-NEEDED = (ORIGINAL, SAME, RANDOM)
-"""Without these there is no verdict; without the others there is a warning."""
+NEEDED = (ORIGINAL, SAME, RANDOM)  # Without these there is no verdict; without the others there is a warning
 
 MARGIN = 0.05
 
@@ -123,13 +122,7 @@ def what_it_holds(
     than the margin. Effects follow ``outcome`` and ``average``; capture, object effect and excesses are about the
     dataset's classes, whatever the outcome, and excesses count every photo the same.
 
-    Args:
-        counts: from ``reduce``.
-        outcome: which answers count as right in the effects.
-        average: macro or micro, for the effects.
-        margin: a difference up to this is nothing to speak of, 0..1.
-        resamples: bootstrap resamples.
-        seed: of the bootstrap.
+    ``margin``: a difference up to this is nothing to speak of, 0..1.
     """
     import pandas as pd
 
@@ -202,11 +195,8 @@ def permuted_excess(known: Floats, given: Floats, right: float, effect: float = 
     variance ((Σ RC)² + n² Σ RC − n Σ RC(R + C)) / (n²(n − 1)). Interval: Wilson's for the accuracy, on the effective
     number of photos, moved by the permuted rate.
 
-    Args:
-        known: (classes,) photos of each class.
-        given: (classes,) answers with each class.
-        right: right answers.
-        effect: how many times larger the variance is than that of independent rows.
+    ``known``: (classes,) photos of each class. ``given``: (classes,) answers with each class. ``effect``: how many
+    times larger the variance is than that of independent rows.
     """
     n = float(known.sum())
     if n == 0:
@@ -232,14 +222,8 @@ def evidence_of(
 ) -> VerdictEvidence:
     """Return what the verdict on a model rests on.
 
-    Args:
-        answers: of the model, of the outcome asked for.
-        trained_on: which of its trainings.
-        classes: of the dataset: a background of no class of it can capture nothing.
-        average: macro or micro, for the effects.
-        resamples: bootstrap resamples.
-        seed: of the bootstrap.
-        background: the effect of the background, where it is known already.
+    ``answers``: of the model, of the outcome asked for. ``classes``: of the dataset: a background of no class of it can
+    capture nothing. ``background``: the effect of the background, where it is known already.
     """
     answers = answers.part(answers.on(trained_on))
     under = {name: answers.under(name) for name in (*NEEDED, ONLY, SILHOUETTE)}

@@ -26,27 +26,18 @@ HEADLINES: dict[tuple[Step, Step], str] = {
     ("open", "yes"): "Sees the object; whether it leans on the background is open",
     ("open", "no"): "Does not see the object; whether it leans on the background is open",
     ("open", "open"): "Undecided",
-}
-"""(leans on the background, sees the object) → what is known."""
+}  # (leans on the background, sees the object) → what is known
 
 
 @dataclass(frozen=True)
 class VerdictWords:
-    """The words of a verdict.
+    """The words of a verdict."""
 
-    Attributes:
-        steps: the two answers.
-        headline: what is known.
-        rests_on: the numbers, each with the direction that is good.
-        small_print: what is open, and why; empty if nothing is.
-        warnings: what a reader should know before believing it.
-    """
-
-    steps: VerdictSteps
-    headline: str
-    rests_on: str
-    small_print: str
-    warnings: list[str]
+    steps: VerdictSteps  # the two answers
+    headline: str  # what is known
+    rests_on: str  # the numbers, each with the direction that is good
+    small_print: str  # what is open, and why; empty if nothing is
+    warnings: list[str]  # what a reader should know before believing it
 
     @property
     def sentence(self) -> str:
@@ -78,9 +69,7 @@ def more_photos(row: Mapping[str, Any], *, margin: float = MARGIN) -> tuple[int,
 
     The range is that of the estimate's own middle half (``stats.models.power.photo_range``), 8 times of 10 each.
 
-    Args:
-        row: a row of ``what_it_holds``.
-        margin: the margin of that verdict.
+    ``row``: a row of ``what_it_holds``.
     """
     ranges = []
     for name in _open_numbers(row):
@@ -119,8 +108,7 @@ def photo_advice(row: Mapping[str, Any], *, margin: float = MARGIN) -> str:
 def score_weakness(leans: str) -> str:
     """Return what a robustness score hides, for the cell that it stands in.
 
-    Args:
-        leans: whether the model leans on the background: yes, no, open; empty where that was not measured.
+    ``leans``: whether the model leans on the background: yes, no, open; empty where that was not measured.
     """
     if leans == "yes":
         return "hides that it leans on the background"

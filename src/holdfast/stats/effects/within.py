@@ -36,14 +36,8 @@ def within(
     the folds' gains, because trainings differ as well as photos, but never narrower than the paired interval over
     photos, which a single split has alone and which knows nothing of other trainings; ``method`` says which.
 
-    Args:
-        counts: from ``reduce``.
-        outcome: which answers count as right.
-        average: macro or micro.
-        trained_as: ``trained_on`` of the models held against those trained on originals, with {} for the condition:
-            ``all but {}`` for models that saw every condition but this one.
-        resamples: bootstrap resamples.
-        seed: of the bootstrap.
+    ``trained_as``: ``trained_on`` of the models held against those trained on originals, with {} for the condition:
+    ``all but {}`` for models that saw every condition but this one.
     """
     import pandas as pd
 

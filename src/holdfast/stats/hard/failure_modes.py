@@ -31,8 +31,7 @@ FACTORS = ("background", "texture", "material")
 LOOK_ALIKE, UNEXPLAINED = "look-alike", "unexplained"
 LEAST_LIFT = 2.0
 LEVEL = 0.05
-MOST_TRIED = 1_000
-"""Images that chance is tried on: a share of them is known well enough."""
+MOST_TRIED = 1_000  # Images that chance is tried on: a share of them is known well enough
 
 Rows = NDArray[np.bool_]
 COLUMNS = [
@@ -62,12 +61,7 @@ class Association:
 def association(answered: Rows, inside: Rows, outside: Rows, prompts: NDArray[Any], *, level: float) -> Association:
     """Return an answer's rate inside a group of images against its rate outside.
 
-    Args:
-        answered: which images were answered so.
-        inside: which images have what may explain it.
-        outside: which they are compared with.
-        prompts: the cluster of each image.
-        level: of the interval.
+    ``inside``: which images have what may explain it.
     """
     first, second = (share(answered[part], prompts[part], level=level) for part in (inside, outside))
     excess, low, high = difference(*((rate["estimate"], rate["low"], rate["high"]) for rate in (first, second)))
@@ -87,16 +81,10 @@ def explain(
 ) -> pd.DataFrame:
     """Return a row per wrong answer of each model, with its mode and the evidence for it.
 
-    Args:
-        images: a row per image by sample_id: ``prompt_id``, ``category``. All of them are evidence, right answers too.
-        said: same index, each model's answer.
-        factors: same index, a column per factor, '' where an image's value is not known.
-        models: whose answers.
-        wanted: which images to explain; None for all.
-
-    Returns:
-        COLUMNS: ``mode`` is a factor, LOOK_ALIKE or UNEXPLAINED, ``value`` that of the factor; ``rate`` and ``base``
-        with the excess and its interval are of the mode, and missing where there is none.
+    ``images``: a row per image by sample_id: ``prompt_id``, ``category``. All of them are evidence, right answers too.
+    ``factors``: same index, a column per factor, '' where an image's value is not known. ``wanted``: which images to
+    explain; None for all. Returned: COLUMNS: ``mode`` is a factor, LOOK_ALIKE or UNEXPLAINED, ``value`` that of the
+    factor; ``rate`` and ``base`` with the excess and its interval are of the mode, and missing where there is none.
     """
     import pandas as pd
 
@@ -208,15 +196,9 @@ def table(
 ) -> pd.DataFrame:
     """Return how many wrong answers each mode has; intervals treat prompts, not images, as independent.
 
-    Args:
-        explained: what ``explain`` returned, with any further columns.
-        prompts: prompt_id by sample_id.
-        modes: which to count, also where there is none.
-        by: columns to tell apart.
-
-    Returns:
-        ``by``, ``mode``, ``answers`` (with that mode), ``n`` (all wrong ones), ``prompts``, ``estimate``, ``low``,
-        ``high``.
+    ``explained``: what ``explain`` returned, with any further columns. ``modes``: which to count, also where there is
+    none. Returned: ``by``, ``mode``, ``answers`` (with that mode), ``n`` (all wrong ones), ``prompts``, ``estimate``,
+    ``low``, ``high``.
     """
     import pandas as pd
 
@@ -245,8 +227,7 @@ def by_chance(
 
     The prompts of a category exchange their values, so that answers, look-alikes and counts stay as they are.
 
-    Returns:
-        ``model``, ``mode`` (factors alone), ``by_chance``: the mean over shuffles.
+    Returned: ``model``, ``mode`` (factors alone), ``by_chance``: the mean over shuffles.
     """
     import pandas as pd
 
@@ -284,10 +265,7 @@ def _share_of(explained: pd.DataFrame, model: str, mode: str) -> float:
 def tied(explained: pd.DataFrame, factors: pd.DataFrame, homes: Mapping[tuple[str, str], str]) -> list[str]:
     """Return for every wrong answer the factor by which training tied the answered class to the image, or ''.
 
-    Args:
-        explained: what ``explain`` returned.
-        factors: values by sample_id.
-        homes: (factor, class) → the value that the class had in training.
+    ``explained``: what ``explain`` returned. ``homes``: (factor, class) → the value that the class had in training.
     """
     values = factors.loc[explained["sample_id"]]
     return [
@@ -300,46 +278,32 @@ def tied(explained: pd.DataFrame, factors: pd.DataFrame, homes: Mapping[tuple[st
 class ExplainedAnswers:
     """What models said about the images of one dataset, and what is known of the images.
 
-    Attributes:
-        name: of the dataset.
-        images: by sample_id: ``prompt_id`` (the cluster), ``category``, and whatever else there is.
-        said: same index, each model's answer.
-        factors: same index, a column per factor, '' where the value is not known.
-        models: whose answers, in order.
-        wanted: which images to explain.
-        homes: model → (factor, class) → value that its training tied together, where that is known.
-        reading: how values that nobody asked for were found; {} where none were.
-        held_out: models that took no part in choosing the images, where others did.
+    ``homes``: model → (factor, class) → value that its training tied together, where that is known.
     """
 
-    name: str
-    images: pd.DataFrame
-    said: pd.DataFrame
-    factors: pd.DataFrame
-    models: tuple[str, ...]
-    wanted: pd.Series
+    name: str  # of the dataset
+    images: pd.DataFrame  # by sample_id: ``prompt_id`` (the cluster), ``category``, and whatever else there is
+    said: pd.DataFrame  # same index, each model's answer
+    factors: pd.DataFrame  # same index, a column per factor, '' where the value is not known
+    models: tuple[str, ...]  # whose answers, in order
+    wanted: pd.Series  # which images to explain
     homes: Mapping[str, Mapping[tuple[str, str], str]]
-    reading: Mapping[str, Any]
-    held_out: tuple[str, ...] = ()
+    reading: Mapping[str, Any]  # how values that nobody asked for were found; {} where none were
+    held_out: tuple[str, ...] = ()  # models that took no part in choosing the images, where others did
 
 
 @dataclass(frozen=True)
 class Modes:
     """Every wrong answer with its mode, and the tables.
 
-    Attributes:
-        answers: what it is about.
-        modes: that occur here, in order.
-        explained: ``explain``, with ``group`` (the kind of image) and ``tied``.
-        by_model: ``table`` per model, with ``by_chance`` and ``tied`` (answers of the mode that training tied so).
-        by_group: ``table`` per model and group; empty where all images are of one kind.
+    ``by_model``: ``table`` per model, with ``by_chance`` and ``tied`` (answers of the mode that training tied so).
     """
 
-    answers: ExplainedAnswers
-    modes: list[str]
-    explained: pd.DataFrame
+    answers: ExplainedAnswers  # what it is about
+    modes: list[str]  # that occur here, in order
+    explained: pd.DataFrame  # ``explain``, with ``group`` (the kind of image) and ``tied``
     by_model: pd.DataFrame
-    by_group: pd.DataFrame
+    by_group: pd.DataFrame  # ``table`` per model and group; empty where all images are of one kind
 
 
 def measure(answers: ExplainedAnswers, *, shuffles: int = 5, seed: int = 0) -> Modes:

@@ -20,8 +20,7 @@ from holdfast.stats.core.cells import newcombe, wilson
 if TYPE_CHECKING:
     import pandas as pd
 
-Interval = tuple[float, float, float]
-"""Estimate, low, high."""
+Interval = tuple[float, float, float]  # Estimate, low, high
 
 
 def shared(failed: pd.DataFrame, surrogates: Sequence[str], at_least: int) -> pd.Series:
@@ -142,8 +141,7 @@ def validity(images: pd.DataFrame, groups: Mapping[str, pd.Series]) -> pd.DataFr
 CHOOSE, REPORT = "choose", "report"
 """The half of the prompts on which m and k are chosen, and the half that results are about."""
 
-EXACTLY_ONE, FEWER = "one surrogate fails", "some but too few fail"
-"""What makes an image a control."""
+EXACTLY_ONE, FEWER = "one surrogate fails", "some but too few fail"  # What makes an image a control
 
 
 def half_of(prompt_id: str, *, seed: int = 0) -> str:
@@ -167,13 +165,9 @@ def capped(
 ) -> pd.Series:
     """Return which of the hard images are kept: valid ones first, then by ``draw_order``.
 
-    Args:
-        images: a row per image: category, nuisance, valid.
-        hard: which are candidates.
-        per_category: at most so many of a category; 0 for no limit.
-        per_pair: at most so many of a category with one nuisance; 0 for no limit.
-        balance: of every category that has any, as many as the scarcest of them has, counted after the caps.
-        seed: of the draw.
+    ``images``: a row per image: category, nuisance, valid. ``per_category``: at most so many of a category; 0 for no
+    limit. ``per_pair``: at most so many of a category with one nuisance; 0 for no limit. ``balance``: of every category
+    that has any, as many as the scarcest of them has, counted after the caps.
     """
     line = images[hard].assign(turn=draw_order(list(images.index[hard]), seed=seed))
     line = line.sort_values(["valid", "turn"], ascending=[False, True])
@@ -195,15 +189,10 @@ def matched_control(
     surrogate fails, then any nuisance of the kind, then those that more than one but too few surrogates fail. No image
     is a control twice; where several fit, ``draw_order`` decides.
 
-    Args:
-        images: a row per image: category, kind, nuisance, half.
-        hard: which images want a control.
-        failures: how many surrogates get each image wrong.
-        candidates: which images may be one; hard ones and those that no surrogate fails are left out of them here.
-        seed: of the draw.
-
-    Returns:
-        A row per matched hard image: ``hard``, ``control`` (ids), ``same_nuisance``, ``why`` (EXACTLY_ONE or FEWER).
+    ``images``: a row per image: category, kind, nuisance, half. ``failures``: how many surrogates get each image wrong.
+    ``candidates``: which images may be one; hard ones and those that no surrogate fails are left out of them here.
+    Returned: A row per matched hard image: ``hard``, ``control`` (ids), ``same_nuisance``, ``why`` (EXACTLY_ONE or
+    FEWER).
     """
     import pandas as pd
 

@@ -17,30 +17,20 @@ from holdfast.stats.hard.mining import share, shared
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_SUBSETS = 1_000
-"""Subsets of one size; of more, so many are drawn at random."""
-
-FEWEST_POINTS = 3
-"""A curve of three parameters through fewer is no finding."""
+MOST_SUBSETS = 1_000  # Subsets of one size; of more, so many are drawn at random
+FEWEST_POINTS = 3  # A curve of three parameters through fewer is no finding
 
 _RATES = np.geomspace(0.02, 8, 400)  # neighbours are 1.5 % apart, which is finer than any data here tells
 
 
 @dataclass(frozen=True)
 class Curve:
-    """a + b·exp(−c·k), fitted by least squares with a between 0 and 1.
+    """a + b·exp(−c·k), fitted by least squares with a between 0 and 1."""
 
-    Attributes:
-        floor: a, what is left with any number of surrogates; ``floor_low`` and ``floor_high`` its 95 % interval.
-        fall: b.
-        rate: c.
-        error: root mean square of what the curve misses.
-    """
-
-    floor: float
-    fall: float
-    rate: float
-    error: float
+    floor: float  # a, what is left with any number of surrogates; ``floor_low`` and ``floor_high`` its 95 % interval
+    fall: float  # b
+    rate: float  # c
+    error: float  # root mean square of what the curve misses
     floor_low: float = float("nan")
     floor_high: float = float("nan")
 
@@ -104,11 +94,10 @@ def subset_accuracies(
     In which order surrogates are added does not matter for the set that k of them leave, and among all K! orders every
     subset of size k comes first equally often: so the mean over subsets is the mean over orders.
 
-    Returns:
-        ``subsets``: ``target``, ``k``, ``surrogates`` (joined by +), ``n``, ``accuracy`` (NaN where no image is left).
-        ``summary`` per k: ``subsets`` with images, ``images`` (mean number), ``estimate`` (mean accuracy) with ``low``
-        and ``high`` from resampled prompts, ``spread`` (standard deviation over subsets), ``lowest``, ``highest``.
-        Resampled means, (resamples, K).
+    Returned: ``subsets``: ``target``, ``k``, ``surrogates`` (joined by +), ``n``, ``accuracy`` (NaN where no image is
+    left). ``summary`` per k: ``subsets`` with images, ``images`` (mean number), ``estimate`` (mean accuracy) with
+    ``low`` and ``high`` from resampled prompts, ``spread`` (standard deviation over subsets), ``lowest``, ``highest``.
+    Resampled means, (resamples, K).
     """
     import pandas as pd
 

@@ -16,8 +16,7 @@ from holdfast.stats.hard.mining import share
 if TYPE_CHECKING:
     import pandas as pd
 
-PERMUTATIONS = 5_000
-"""Of models, to judge a difference; all of them where there are no more."""
+PERMUTATIONS = 5_000  # Of models, to judge a difference; all of them where there are no more
 
 
 def overlap(
@@ -91,14 +90,7 @@ def by_kin(
     (so for these models); ``p``: share of permutations of the fact over the models with a difference at least as
     large either way, which is the question for other models; ``reason``: '' or why there is no difference.
 
-    Args:
-        images: a row per image: prompt_id.
-        failed: a column per model.
-        surrogates: names.
-        targets: names.
-        facts: index model, a column per fact (family, data, objective); empty text for unknown.
-        resamples: of prompts.
-        seed: of resampling and permuting.
+    ``facts``: index model, a column per fact (family, data, objective); empty text for unknown.
     """
     import pandas as pd
 

@@ -33,8 +33,7 @@ COLUMNS = [
     "error",
     "raw_text",
     "row_id",
-]
-"""What ``answered`` reads of the one table."""
+]  # What ``answered`` reads of the one table
 
 FIRST, SECOND = "first", "second"
 SHARES = ("strict", "lenient", "refusal", "unmatched")

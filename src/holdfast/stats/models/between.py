@@ -21,8 +21,7 @@ from holdfast.stats.models.ranks import clearly_better, ranks_of
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS_AT_A_TIME = 400
-"""Columns resampled together: 10,000 resamples of them are 32 MB."""
+COLUMNS_AT_A_TIME = 400  # Columns resampled together: 10,000 resamples of them are 32 MB
 
 PAIRS = [
     "first", "second", "condition", "accuracy_first", "accuracy_second", "difference", "low", "high", "p", "p_holm",
@@ -58,19 +57,10 @@ def pairs(
     one of the two got right, is it half and half? (Where a photo has several rows, of the photos on which one was right
     more often; with donors the larger of both p.) Holm's correction runs over all rows of the table.
 
-    Args:
-        counts: of the rows.
-        outcome: which right answers count.
-        average: ``macro`` or ``micro``.
-        by_condition: a row per condition instead of their mean.
-        conditions: which; by default all distinct ones that leave the object in.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
-
-    Returns:
-        Columns ``first``, ``second``, ``condition`` (empty for the mean), ``accuracy_first``, ``accuracy_second``,
-        ``difference`` (first − second), ``low``, ``high``, ``p``, ``p_holm``, ``n`` photos, and how many photos the
-        ``first_only`` and ``second_only`` got right (more often, over the conditions).
+    ``by_condition``: a row per condition instead of their mean. ``conditions``: which; by default all distinct ones
+    that leave the object in. Columns ``first``, ``second``, ``condition`` (empty for the mean), ``accuracy_first``,
+    ``accuracy_second``, ``difference`` (first − second), ``low``, ``high``, ``p``, ``p_holm``, ``n`` photos, and how
+    many photos the ``first_only`` and ``second_only`` got right (more often, over the conditions).
     """
     import pandas as pd
 
@@ -162,23 +152,14 @@ def _judged_columns(
 
 @dataclass(frozen=True)
 class Common:
-    """Accuracies of all models on the photos that all of them answered.
-
-    Attributes:
-        models: names.
-        conditions: names.
-        accuracy: (models, conditions), 0..1.
-        resampled: (resamples, models, conditions), accuracies in resamples of photos and donors.
-        n: (conditions,) photos.
-        photos: in all conditions together.
-    """
+    """Accuracies of all models on the photos that all of them answered."""
 
     models: list[str]
     conditions: list[str]
-    accuracy: Floats
-    resampled: Floats
-    n: NDArray[np.intp]
-    photos: int
+    accuracy: Floats  # (models, conditions), 0..1
+    resampled: Floats  # (resamples, models, conditions), accuracies in resamples of photos and donors
+    n: NDArray[np.intp]  # (conditions,) photos
+    photos: int  # in all conditions together
 
 
 def common(
@@ -235,9 +216,8 @@ def ranking(
     A model's rank runs from 1 + the number of models clearly better to the number of models − those clearly worse:
     "1–3" may be first, second or third. ``low`` and ``high`` are simultaneous in the same way, over models.
 
-    Returns:
-        Columns ``model``, ``accuracy``, ``low``, ``high``, ``rank`` ("1–3"), ``rank_low``, ``rank_high``, ``n`` photos
-        that every model answered.
+    Columns ``model``, ``accuracy``, ``low``, ``high``, ``rank`` ("1–3"), ``rank_low``, ``rank_high``, ``n`` photos that
+    every model answered.
     """
     import pandas as pd
 
@@ -290,15 +270,10 @@ def kendall(
 ) -> dict[str, float | int | str]:
     """Return Kendall's τ-b between two rankings of the same models, by score: 1 the same order, −1 the reverse.
 
-    Args:
-        first: score by model.
-        second: score by model; only models in both count.
-        first_samples: (resamples, models) the first scores in resamples, models in the order of ``first``.
-        second_samples: the same for ``second``, drawn together with the first.
-
-    Returns:
-        ``tau``, ``low`` and ``high`` (percentiles of the resamples, NaN without), ``p`` (exact where there are no
-        ties), ``n`` models, and the ``reason`` where there is no τ.
+    ``second``: score by model; only models in both count. ``first_samples``: (resamples, models) the first scores in
+    resamples, models in the order of ``first``. ``second_samples``: the same for ``second``, drawn together with the
+    first. Returned: ``tau``, ``low`` and ``high`` (percentiles of the resamples, NaN without), ``p`` (exact where there
+    are no ties), ``n`` models, and the ``reason`` where there is no τ.
     """
     from scipy.stats import kendalltau
 

@@ -24,25 +24,18 @@ from holdfast.stats.models.ranks import clearly_better, simultaneous_widths
 if TYPE_CHECKING:
     import pandas as pd
 
-POWER_QUANTILE = 0.8416
-"""Of the normal: a difference that stays as observed is then found four times in five."""
+POWER_QUANTILE = 0.8416  # Of the normal: a difference that stays as observed is then found four times in five
 
 FACTORS = (2.0, 0.5)
 
 
 @dataclass(frozen=True)
 class ModelCost:
-    """What a model takes; None where it is not known, and then ``reason`` says why.
+    """What a model takes; None where it is not known, and then ``reason`` says why."""
 
-    Attributes:
-        parameters: numbers that were learned.
-        bytes: of its weights.
-        milliseconds: an image, the median of repeats; ``fast`` and ``slow`` are their quartiles.
-    """
-
-    parameters: int | None = None
-    bytes: int | None = None
-    milliseconds: float | None = None
+    parameters: int | None = None  # numbers that were learned
+    bytes: int | None = None  # of its weights
+    milliseconds: float | None = None  # an image, the median of repeats; ``fast`` and ``slow`` are their quartiles
     fast: float | None = None
     slow: float | None = None
     reason: str = ""
@@ -61,33 +54,26 @@ class Weight:
 class ModelChoice:
     """What to take.
 
-    Attributes:
-        models: a row per model, best first. ``accuracy`` with ``low`` and ``high``; ``best``: the share of resamples
-            in which it is the best of those that hold the limits; ``difference`` to the best with simultaneous bounds
-            ``difference_low`` and ``difference_high``; ``told_apart`` from it; ``parameters``, ``bytes``,
-            ``milliseconds`` (``fast``, ``slow``) and the ``reason`` where these are missing; ``eligible`` and
-            ``why_not``; ``front_time`` and ``front_size``: whether no other model is at least as accurate for at most
-            that cost, with ``front_time_share`` and ``front_size_share`` of resamples.
-        conditions: a row per model × weighted condition: ``accuracy``.
-        weights: a row per weighted condition: ``asked`` (by which name), ``weight`` (shares that add up to 1), ``n``.
-        sensitivity: a row per name and factor: which model is best then.
-        best: the highest weighted accuracy within the limits; empty where no model holds them.
-        together: the best and those that the photos do not tell from it.
-        photos: that all models answered.
-        more_photos: between how many and how many photos in all would tell the first two apart, over the middle half
-            of what their difference may be; None where they are, or where these photos do not say how many.
-        dropped: photos that some model answered and another did not: they count for none.
+    ``models``: a row per model, best first. ``accuracy`` with ``low`` and ``high``; ``best``: the share of resamples in
+    which it is the best of those that hold the limits; ``difference`` to the best with simultaneous bounds
+    ``difference_low`` and ``difference_high``; ``told_apart`` from it; ``parameters``, ``bytes``, ``milliseconds``
+    (``fast``, ``slow``) and the ``reason`` where these are missing; ``eligible`` and ``why_not``; ``front_time`` and
+    ``front_size``: whether no other model is at least as accurate for at most that cost, with ``front_time_share`` and
+    ``front_size_share`` of resamples. ``weights``: a row per weighted condition: ``asked`` (by which name), ``weight``
+    (shares that add up to 1), ``n``. ``more_photos``: between how many and how many photos in all would tell the first
+    two apart, over the middle half of what their difference may be; None where they are, or where these photos do not
+    say how many.
     """
 
     models: pd.DataFrame
-    conditions: pd.DataFrame
+    conditions: pd.DataFrame  # a row per model × weighted condition: ``accuracy``
     weights: pd.DataFrame
-    sensitivity: pd.DataFrame
-    best: str
-    together: tuple[str, ...]
-    photos: int
+    sensitivity: pd.DataFrame  # a row per name and factor: which model is best then
+    best: str  # the highest weighted accuracy within the limits; empty where no model holds them
+    together: tuple[str, ...]  # the best and those that the photos do not tell from it
+    photos: int  # that all models answered
     more_photos: tuple[int, int] | None
-    dropped: int
+    dropped: int  # photos that some model answered and another did not: they count for none
 
     @property
     def decided(self) -> bool:
@@ -104,12 +90,9 @@ def weigh(
 ) -> list[Weight]:
     """Return what each name stands for in a table.
 
-    Args:
-        asked: weight by name: a condition of the table, or a name of ``members``. Without any, every condition that
-            keeps the object weighs the same.
-        counts: the table.
-        members: name of a scenario, family or group → its conditions in the table.
-        accuracy_weight: of the originals; 1 by default, also where other conditions are weighted.
+    ``asked``: weight by name: a condition of the table, or a name of ``members``. Without any, every condition that
+    keeps the object weighs the same. ``members``: name of a scenario, family or group → its conditions in the table.
+    ``accuracy_weight``: of the originals; 1 by default, also where other conditions are weighted.
     """
     if accuracy_weight is not None and ORIGINAL in asked:
         raise UserError("--accuracy-weight is the weight of the originals, and --weights names original, too: give one")
@@ -156,17 +139,7 @@ def choose(
     all pairs of models together (max-t over the pairs). A model whose size or time is unknown does not hold a limit on
     it: nobody knows.
 
-    Args:
-        counts: the table.
-        weights: of ``weigh``.
-        costs: by model.
-        limit_bytes: of the weights.
-        limit_milliseconds: an image.
-        outcome: which right answers count.
-        average: every class counts the same, or every photo does.
-        level: of intervals.
-        resamples: of photos.
-        seed: of the resampling.
+    ``weights``: of ``weigh``.
     """
     names = [name for weight in weights for name in weight.conditions]
     shared = common(counts, outcome=outcome, average=average, conditions=names, resamples=resamples, seed=seed)
@@ -290,13 +263,9 @@ def _share_best(resampled: Floats, within: NDArray[np.bool_]) -> Floats:
 def front(accuracy: Floats, resampled: Floats, cost: Floats) -> tuple[NDArray[np.bool_], Floats]:
     """Return who is on the Pareto front: no other model is at least as accurate for at most that cost.
 
-    Args:
-        accuracy: (models,).
-        resampled: (resamples, models).
-        cost: (models,), NaN where unknown: such a model is on no front.
-
-    Returns:
-        Whether by the estimates (models,), and in which share of resamples (models,), NaN where the cost is unknown.
+    ``accuracy``: (models,). ``resampled``: (resamples, models). ``cost``: (models,), NaN where unknown: such a model is
+    on no front. Returned: Whether by the estimates (models,), and in which share of resamples (models,), NaN where the
+    cost is unknown.
     """
     known = ~np.isnan(cost)
     share = np.full(len(accuracy), np.nan)

@@ -27,35 +27,26 @@ DROPS = [
 ]  # fmt: skip
 EFFECTIVE = ["model", "dataset", "reference", "accuracy", "predicted", "effective", "low", "high", "slope", "models"]
 QUESTIONS = ["model", "kind", "dataset", "n_reference", "n", "reference", "accuracy", "drop", "low", "high"]
-LEAST_MODELS = 4
-"""A line through fewer than three other models predicts nothing."""
+LEAST_MODELS = 4  # A line through fewer than three other models predicts nothing
 
 
 @dataclass(frozen=True)
 class DatasetDrops:
     """What models lose from one dataset to others.
 
-    Attributes:
-        reference: name of the first dataset.
-        datasets: names of the others.
-        drops: a row per model × dataset, and per ``part`` of a dataset that has several (the kinds of nuisance of a
-            hard set; '' is the whole): accuracies, ``drop`` = reference − accuracy with ``low`` and ``high`` (other
-            photos of these classes) and ``class_low``, ``class_high`` (other classes, too); ``n`` pictures.
-        classes: a row per model × dataset × class with the same columns but the last two.
-        effective: accuracy minus what the line through the other models predicts from the reference accuracy.
-        shared: the classes that all datasets have; only these count.
-        left_out: dataset → its classes that another lacks.
-        missing: models that were not tried on all datasets.
+    ``drops``: a row per model × dataset, and per ``part`` of a dataset that has several (the kinds of nuisance of a
+    hard set; '' is the whole): accuracies, ``drop`` = reference − accuracy with ``low`` and ``high`` (other photos of
+    these classes) and ``class_low``, ``class_high`` (other classes, too); ``n`` pictures.
     """
 
-    reference: str
-    datasets: list[str]
+    reference: str  # name of the first dataset
+    datasets: list[str]  # names of the others
     drops: pd.DataFrame
-    classes: pd.DataFrame
-    effective: Between
-    shared: list[str]
-    left_out: dict[str, list[str]]
-    missing: list[str]
+    classes: pd.DataFrame  # a row per model × dataset × class with the same columns but the last two
+    effective: Between  # accuracy minus what the line through the other models predicts from the reference accuracy
+    shared: list[str]  # the classes that all datasets have; only these count
+    left_out: dict[str, list[str]]  # dataset → its classes that another lacks
+    missing: list[str]  # models that were not tried on all datasets
 
     @property
     def sentence(self) -> str:
@@ -87,16 +78,10 @@ def dataset_drops(
 ) -> DatasetDrops:
     """Return the accuracy that each model loses from the first dataset to every other.
 
-    Args:
-        sets: counts by the dataset's name, the reference first. Of each, the originals count; where it has none (a
-            generated set), all its generated pictures.
-        outcome: which right answers count.
-        average: ``macro`` or ``micro``, over the classes that all datasets have.
-        clusters: dataset → source_id → cluster, for pictures that are not independent (the prompt of a generated one).
-        baseline: the models that make the line of effective robustness; by default all. The line never includes
-            the model that is held against it.
-        resamples: of the bootstrap behind effective robustness.
-        seed: of the same.
+    ``sets``: counts by the dataset's name, the reference first. Of each, the originals count; where it has none (a
+    generated set), all its generated pictures. ``clusters``: dataset → source_id → cluster, for pictures that are not
+    independent (the prompt of a generated one). ``baseline``: the models that make the line of effective robustness; by
+    default all. The line never includes the model that is held against it.
     """
     names = list(sets)
     if len(names) < 2:
@@ -135,8 +120,7 @@ def dataset_drops(
 def question_drops(sets: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Return what the strict accuracy of answers loses from the first dataset's questions to the others'.
 
-    Args:
-        sets: frames of ``stats.hard.questions.questions`` by the dataset's name, the reference first.
+    ``sets``: frames of ``stats.hard.questions.questions`` by the dataset's name, the reference first.
     """
     import pandas as pd
 

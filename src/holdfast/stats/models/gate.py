@@ -35,24 +35,19 @@ COLUMNS = [
 class Gate:
     """The verdict.
 
-    Attributes:
-        verdict: passed where every condition passed, failed where one failed, else undecided.
-        conditions: a row per condition: accuracies ``old`` and ``new`` on the ``n`` paired photos, their
-            ``difference`` new − old, ``low`` and ``high`` (one-sided 95 % bounds each), the ``donors`` that photos
-            share, photos that became ``better`` and ``worse``, photos the new model alone left ``unanswered`` (counted
-            as wrong), ``p_pass`` (against "worse than the margin"), ``p_fail`` (against "within the margin", Holm over
-            conditions), ``verdict``, ``more_photos`` to ``most_photos`` (between which lies how many more would decide
-            it, NaN where decided or where these photos do not tell) and a ``sentence``.
-        margin: the loss that is tolerated, 0..1.
-        more_photos: the largest ``more_photos`` of an undecided condition, NaN where there is none.
-        sentence: all of it in one.
+    ``conditions``: a row per condition: accuracies ``old`` and ``new`` on the ``n`` paired photos, their ``difference``
+    new − old, ``low`` and ``high`` (one-sided 95 % bounds each), the ``donors`` that photos share, photos that became
+    ``better`` and ``worse``, photos the new model alone left ``unanswered`` (counted as wrong), ``p_pass`` (against
+    "worse than the margin"), ``p_fail`` (against "within the margin", Holm over conditions), ``verdict``,
+    ``more_photos`` to ``most_photos`` (between which lies how many more would decide it, NaN where decided or where
+    these photos do not tell) and a ``sentence``.
     """
 
-    verdict: Verdict
+    verdict: Verdict  # passed where every condition passed, failed where one failed, else undecided
     conditions: pd.DataFrame
-    margin: float
-    more_photos: float
-    sentence: str
+    margin: float  # the loss that is tolerated, 0..1
+    more_photos: float  # the largest ``more_photos`` of an undecided condition, NaN where there is none
+    sentence: str  # all of it in one
 
     def __repr__(self) -> str:
         return f"Gate({self.sentence!r}, {len(self.conditions)} conditions)"
@@ -94,15 +89,9 @@ def gate(
     photos share donors, a two-way test over photos and donors has to agree; fewer than ``LEAST_DONORS`` donors leave a
     condition undecided.
 
-    Args:
-        old: counts of the old run.
-        new: counts of the new run, on the same photos; may be the same object with another model.
-        margin: tolerated loss of accuracy, 0..1.
-        old_model: which of the old run's models; may be left out where there is one.
-        new_model: which of the new run's models.
-        outcome: which right answers count.
-        conditions: which; by default all of the old run that leave the object in.
-        level: of the one-sided bounds.
+    ``new``: counts of the new run, on the same photos; may be the same object with another model. ``old_model``: which
+    of the old run's models; may be left out where there is one. ``new_model``: which of the new run's models.
+    ``conditions``: which; by default all of the old run that leave the object in.
     """
     import pandas as pd
 

@@ -10,8 +10,7 @@ import numpy as np
 from holdfast.stats.core.bootstrap import Codes, Floats, cluster_freedom, t_quantile
 from holdfast.stats.core.bootstrap import two_way as two_way_sums
 
-MOST_EXACT = 5_000
-"""Photos up to which p-values are computed over all outcomes."""
+MOST_EXACT = 5_000  # Photos up to which p-values are computed over all outcomes
 
 LEAST_DONORS = 5
 """Donors that a test needs. From 5 on it is measured to keep its level; fewer hardly ever decide anything."""
@@ -22,21 +21,13 @@ _POINTS = 15  # of the nuisance parameter
 
 @dataclass(frozen=True)
 class Differences:
-    """Differences new − old of photos, and what each cell (photo × donor) adds to them.
+    """Differences new − old of photos, and what each cell (photo × donor) adds to them."""
 
-    Attributes:
-        photos: (photos,) −1..1.
-        photo: (cells,) codes.
-        donor: (cells,) codes, −1 where there is none.
-        value: (cells,) the cell's part of its photo's difference.
-        share: (cells,) the cell's part of its photo's rows.
-    """
-
-    photos: Floats
-    photo: Codes
-    donor: Codes
-    value: Floats
-    share: Floats
+    photos: Floats  # (photos,) −1..1
+    photo: Codes  # (cells,) codes
+    donor: Codes  # (cells,) codes, −1 where there is none
+    value: Floats  # (cells,) the cell's part of its photo's difference
+    share: Floats  # (cells,) the cell's part of its photo's rows
 
     @property
     def donors(self) -> int:

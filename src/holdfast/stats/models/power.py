@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 DONOR_SHARE = 0.1
 """Part of the variance of photos' differences that photos on one donor share; a guess, where nobody has measured it."""
 
-WORTH = 0.8
-"""Donors are enough where photos that share them are worth this share of photos with donors of their own."""
+WORTH = 0.8  # Donors are enough where photos that share them are worth this share of photos with donors of their own
 
 
 def worth(
@@ -80,16 +79,9 @@ def photos_needed(
     the share of photos that one side answers rightly and the other wrongly; two-sided McNemar test. A difference δ
     takes at least δ discordant photos, so ψ is raised to δ where less was observed.
 
-    Args:
-        difference: of accuracies, 0..1; its sign does not matter.
-        discordant_share: observed share of photos that change from right to wrong or back, 0..1.
-        power: chance of finding it.
-        alpha: level of the test.
-        donors: backgrounds that the photos share; 0 where they have their own.
-        donor_share: see ``worth``.
-
-    Raises:
-        UserError: no number of photos finds it with so few donors.
+    ``difference``: of accuracies, 0..1; its sign does not matter. ``discordant_share``: observed share of photos that
+    change from right to wrong or back, 0..1. ``donors``: backgrounds that the photos share; 0 where they have their
+    own. Raises UserError: no number of photos finds it with so few donors.
     """
     own = _photos(abs(difference), discordant_share, power, alpha)
     if donors:
@@ -134,15 +126,6 @@ def photos_to_settle(
     The interval narrows with the root of the number of photos, so n' = n (s (z₁₋α/₂ + z_power) / |value − margin|)²,
     s = (high − low) / 2 z₁₋α/₂. Unlike ``photos_needed`` it takes over whatever made the interval wide: photos that
     share a background, classes of unlike sizes. Infinite where the estimate is the margin itself.
-
-    Args:
-        n: photos behind the interval.
-        value: the estimate.
-        low: its interval's lower end.
-        high: its upper end.
-        margin: the border.
-        power: chance that the new interval keeps clear of it, if the estimate is the truth.
-        alpha: one minus the level of the interval.
     """
     from scipy.stats import norm
 

@@ -14,8 +14,7 @@ from holdfast.stats.core.grid import holm
 from holdfast.stats.models.between import kendall
 from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 
-LEAST_MODELS = 4
-"""Fewer models give no interval: Bonett and Wright's divides by the number of models less three."""
+LEAST_MODELS = 4  # Fewer models give no interval: Bonett and Wright's divides by the number of models less three
 CORRELATIONS = (
     "spearman", "low", "high", "images_low", "images_high", "least", "most", "tau", "tau_low", "tau_high",
 )  # fmt: skip
@@ -93,11 +92,10 @@ def bonett_wright(rho: float, models: int) -> tuple[float, float]:
 def correlate(first: MetricValues, second: MetricValues, *, seed: int = 0) -> dict[str, Any]:
     """Return the rank correlations of two metrics over models, both turned so that more is better.
 
-    Returns:
-        ``spearman`` with ``low`` and ``high``, for other images and other models: percentiles over resamples of both,
-        at least as wide as Bonett and Wright's interval; ``images_low`` and ``images_high``: over images alone, these
-        models fixed; ``least`` and ``most``: the extremes when one model is left out; ``tau`` with ``tau_low`` and
-        ``tau_high``: Kendall's, over images and models; its exact ``p``; ``n`` models; ``reason`` where there is none.
+    Returned: ``spearman`` with ``low`` and ``high``, for other images and other models: percentiles over resamples of
+    both, at least as wide as Bonett and Wright's interval; ``images_low`` and ``images_high``: over images alone, these
+    models fixed; ``least`` and ``most``: the extremes when one model is left out; ``tau`` with ``tau_low`` and
+    ``tau_high``: Kendall's, over images and models; its exact ``p``; ``n`` models; ``reason`` where there is none.
     """
     (values, one_samples), (other, other_samples) = first.turned(), second.turned()
     known = np.flatnonzero(np.isfinite(values) & np.isfinite(other))

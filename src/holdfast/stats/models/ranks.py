@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, Z, resampled_sums
 
-_WORK = 6e7
-"""Differences of models looked at: a thousand models are compared in fewer resamples than ten."""
+_WORK = 6e7  # Differences of models looked at: a thousand models are compared in fewer resamples than ten
 
 _LEAST = 250
 _BLOCK = 1_000_000
@@ -31,15 +30,9 @@ def rank_ranges(
     (2) the interval of the difference that is joined from the two models' own intervals and the correlation of their
     errors (``beyond_reach``), which stays honest with few photos.
 
-    Args:
-        value: (models,) estimates.
-        low: (models,) of their 95 % intervals, NaN where there is none: such a model is told from no other.
-        high: (models,).
-        influence: (photos, models) what each photo adds to a value's deviation from the truth; 0 where a model did
-            not answer.
-        level: of the claims, all together.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+    ``value``: (models,) estimates. ``low``: (models,) of their 95 % intervals, NaN where there is none: such a model is
+    told from no other. ``high``: (models,). ``influence``: (photos, models) what each photo adds to a value's deviation
+    from the truth; 0 where a model did not answer.
     """
     moved = resampled_sums(influence, np.arange(len(influence)), resamples=resamples, seed=seed) - influence.sum(axis=0)
     own, by_photos = (high - low) / (2 * Z), np.sqrt(np.square(influence).sum(axis=0))
@@ -59,11 +52,7 @@ def clearly_better(value: Floats, moved: Floats, photos: int, level: float) -> N
     A difference has to exceed ``simultaneous_widths``. Where no photo moves it, all photos agree: a sign test,
     Bonferroni over the pairs.
 
-    Args:
-        value: (models,) estimates.
-        moved: (resamples, models) their deviations in resamples of photos.
-        photos: number of photos.
-        level: of the claims, all together.
+    ``value``: (models,) estimates. ``moved``: (resamples, models) their deviations in resamples of photos.
     """
     models = len(value)
     if models < 2:

@@ -29,8 +29,7 @@ class AverageOptions(TypedDict, total=False):
     seed: int
 
 
-MEAN = "mean"
-"""The row that averages over conditions."""
+MEAN = "mean"  # The row that averages over conditions
 
 EFFECTIVE = ["model", "condition", "clean", "shifted", "predicted", "effective", "low", "high", "slope", "n"]
 RELATIVE = ["model", "condition", "drop", "reference_drop", "difference", "low", "high", "p", "ratio", "n"]
@@ -46,9 +45,8 @@ def effective_robustness(
     effective robustness is shifted − expit(a + b logit(clean)). Accuracies are taken as (n p + ½)/(n + 1), so that 0
     and 1 have logits. The interval resamples photos and fits the line anew.
 
-    Returns:
-        Columns ``model``, ``condition``, accuracies ``clean``, ``shifted``, ``predicted``, ``effective`` with ``low``
-        and ``high``, the ``slope`` of the line and ``n`` photos.
+    Columns ``model``, ``condition``, accuracies ``clean``, ``shifted``, ``predicted``, ``effective`` with ``low`` and
+    ``high``, the ``slope`` of the line and ``n`` photos.
     """
     import pandas as pd
     from scipy.special import expit
@@ -122,9 +120,8 @@ def relative_robustness(
     reference. ``ratio`` = drop / the reference's drop (the relative corruption error), NaN where the reference does
     not clearly drop (its interval reaches 0), because a ratio to nothing means nothing.
 
-    Returns:
-        Columns ``model``, ``condition`` ("mean" for the average), ``drop``, ``reference_drop``, ``difference``,
-        ``low``, ``high``, ``p``, ``ratio``, ``n`` photos.
+    Columns ``model``, ``condition`` ("mean" for the average), ``drop``, ``reference_drop``, ``difference``, ``low``,
+    ``high``, ``p``, ``ratio``, ``n`` photos.
     """
 
     def rows_of(shared: Common, everything: Floats, ours: int) -> Rows:
@@ -154,9 +151,8 @@ def relative_error(
     ratio = (1 − accuracy) / (1 − the reference's accuracy); below 1 is better than the reference. NaN where the
     reference makes no error; the mean is over the other conditions, without the clean one.
 
-    Returns:
-        Columns ``model``, ``condition`` ("mean" for the average), ``error``, ``reference_error``, ``ratio``, ``low``,
-        ``high``, ``n`` photos.
+    Columns ``model``, ``condition`` ("mean" for the average), ``error``, ``reference_error``, ``ratio``, ``low``,
+    ``high``, ``n`` photos.
     """
 
     def rows_of(shared: Common, everything: Floats, ours: int) -> Rows:

@@ -36,16 +36,13 @@ NO_ESTIMATE = Estimate(float("nan"), float("nan"), float("nan"))
 class Trend(NamedTuple):
     """Tests whether a value grows with a dose.
 
-    Attributes:
-        spearman: rank correlation of value and dose.
-        concordant: share of the pairs of models with unlike doses in which the model with the higher dose has the
-            higher value; a tie counts half (Jonckheere and Terpstra's statistic as a share).
-        p: one-sided permutation p-value of ``concordant``.
+    ``concordant``: share of the pairs of models with unlike doses in which the model with the higher dose has the
+    higher value; a tie counts half (Jonckheere and Terpstra's statistic as a share).
     """
 
-    spearman: float
+    spearman: float  # rank correlation of value and dose
     concordant: float
-    p: float
+    p: float  # one-sided permutation p-value of ``concordant``
 
 
 def mean_over_trainings(values: Floats) -> Estimate:
@@ -54,8 +51,7 @@ def mean_over_trainings(values: Floats) -> Estimate:
     Trainings are crossed with scenes, as readers are with cases in radiology (Dorfman, Berbaum and Metz 1992, degrees
     of freedom of Hillis 2007), so few trainings give a wide interval. With one training it covers other scenes only.
 
-    Args:
-        values: (trainings, scenes), or jackknife pseudo-values of a measure that is no mean.
+    ``values``: (trainings, scenes), or jackknife pseudo-values of a measure that is no mean.
     """
     from scipy.stats import t
 
@@ -86,8 +82,7 @@ def cross_part_pseudo_values(right: Floats) -> Floats:
 
     Their mean over scenes is the cross part without the sampling noise that squaring adds.
 
-    Args:
-        right: right answers (trainings, conditions, scenes), 0..1; the original is the first condition.
+    ``right``: right answers (trainings, conditions, scenes), 0..1; the original is the first condition.
     """
     scenes = right.shape[2]
     sums = right.sum(axis=2, keepdims=True)

@@ -19,8 +19,7 @@ from holdfast.stats.objects.matching import MatchTable, PredictedBoxes, TrueBoxe
 if TYPE_CHECKING:
     import pandas as pd
 
-DETECT = "detect"
-"""The task of such rows in the one table."""
+DETECT = "detect"  # The task of such rows in the one table
 
 _WORDS = ("model", "condition", "variant", "parameters", "status", "label", "predicted", "size")
 _SETTING = ["condition", "variant", "parameters"]
@@ -30,17 +29,12 @@ _SETTING = ["condition", "variant", "parameters"]
 class DetectorAnswers:
     """What detectors answered.
 
-    Attributes:
-        pictures: a row per picture × condition × model that was answered, with the columns of ``core.objects.IMAGES``;
-            ``condition`` is the condition's name, ``row_id`` is unique. Sorted by model, condition, photo and picture.
-        objects: a row per object of these pictures, with the columns of ``core.objects.OBJECTS``; ``picture`` is the
-            place of its picture, ``asked``: whether the detector was asked about it, ``wrong_class``: another class was
-            seen in its place.
-        failed: pictures without an answer.
-        guess_picture, guess_label: (predictions,) places of pictures, codes into ``labels``; sorted by picture.
-        guess_corners: (predictions, 4).
-        guess_score: (predictions,).
-        labels: classes of the dataset, sorted.
+    ``pictures``: a row per picture × condition × model that was answered, with the columns of ``core.objects.IMAGES``;
+    ``condition`` is the condition's name, ``row_id`` is unique. Sorted by model, condition, photo and picture.
+    ``objects``: a row per object of these pictures, with the columns of ``core.objects.OBJECTS``; ``picture`` is the
+    place of its picture, ``asked``: whether the detector was asked about it, ``wrong_class``: another class was seen in
+    its place. ``failed``: pictures without an answer. guess_picture, guess_label: (predictions,) places of pictures,
+    codes into ``labels``; sorted by picture.
     """
 
     pictures: pd.DataFrame
@@ -48,9 +42,9 @@ class DetectorAnswers:
     failed: pd.DataFrame
     guess_picture: Codes
     guess_label: Codes
-    guess_corners: Floats
-    guess_score: Floats
-    labels: list[str]
+    guess_corners: Floats  # (predictions, 4)
+    guess_score: Floats  # (predictions,)
+    labels: list[str]  # classes of the dataset, sorted
 
     @cached_property
     def models(self) -> list[str]:
@@ -111,11 +105,8 @@ def detector_answers(
 ) -> DetectorAnswers:
     """Return the tables of a run as frames.
 
-    Args:
-        objects: with the columns of ``core.objects.OBJECTS``.
-        images: with those of ``IMAGES``.
-        detections: with those of ``DETECTIONS``.
-        row_ids: of the rows in force; others were replaced by later ones.
+    ``objects``: with the columns of ``core.objects.OBJECTS``. ``images``: with those of ``IMAGES``. ``detections``:
+    with those of ``DETECTIONS``. ``row_ids``: of the rows in force; others were replaced by later ones.
     """
     pictures = _frame(images).drop_duplicates("row_id")
     if row_ids is not None:

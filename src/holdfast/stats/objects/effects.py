@@ -42,12 +42,7 @@ def object_effect(
 
     Every object weighs the same. Resampled are photos, and donors where there are some.
 
-    Args:
-        first: objects of one model under one condition.
-        second: under another.
-        column: of truths, such as ``found``.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+    ``first``: objects of one model under one condition. ``column``: of truths, such as ``found``.
     """
     import pandas as pd
 
@@ -77,11 +72,7 @@ def objects_under_conditions(
     ``wrong_class_change``, ``false_alarms_change``, ``predictions_change``, ``ap_change`` … (second − first);
     ``predictions_ratio``. ``ap_hides``: the interval of AP's change holds zero, that of recall's does not.
 
-    Args:
-        answers: of a run.
-        resamples: of the bootstrap; average precision has its own number.
-        seed: of the bootstrap.
-        precision: whether average precision and calibration are wanted, which take longest.
+    ``precision``: whether average precision and calibration are wanted, which take longest.
     """
     import pandas as pd
 
@@ -136,10 +127,7 @@ def regions_found(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int 
     (IoU). Columns: ``objects``; ``recall``, and ``recall_drop`` against the same objects' originals (of a model that
     was trained on originals, or not here), with ``…_low`` and ``…_high``; ``lost``, ``gained``.
 
-    Args:
-        frame: from ``stats.effects.segments.measured``.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+    ``frame``: from ``stats.effects.segments.measured``.
     """
     import pandas as pd
 

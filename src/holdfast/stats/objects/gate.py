@@ -41,15 +41,9 @@ def object_gate(
     weighs the same in recall, every picture in false alarms; photos are independent, and donors count where they are
     shared. Objects of pictures on which only the new detector failed with an error count as lost.
 
-    Args:
-        old: answers of the old run.
-        new: answers of the new run, on the same photos.
-        margin: tolerated loss of recall, 0..1.
-        alarms_margin: tolerated rise of false alarms per picture.
-        old_model: which of the old run's models; may be left out where there is one.
-        new_model: which of the new run's models.
-        conditions: which; by default all of the old run.
-        level: of the one-sided bounds.
+    ``new``: answers of the new run, on the same photos. ``alarms_margin``: tolerated rise of false alarms per picture.
+    ``old_model``: which of the old run's models; may be left out where there is one. ``new_model``: which of the new
+    run's models. ``conditions``: which; by default all of the old run.
     """
     import pandas as pd
 

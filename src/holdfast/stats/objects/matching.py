@@ -21,8 +21,7 @@ Bools = NDArray[np.bool_]
 OVERLAPS: Floats = np.linspace(0.5, 0.95, 10)
 """How much a prediction and an object have to overlap (intersection over union), at least."""
 
-MOST = 100
-"""Predictions of one class in one photo that count: those with the highest scores."""
+MOST = 100  # Predictions of one class in one photo that count: those with the highest scores
 
 SIZES = {"all": (0.0, 1e10), "small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
 """Smallest and largest area of an object in square pixels."""
@@ -55,26 +54,20 @@ class PredictedBoxes:
 class MatchTable:
     """Which predictions met an object, in the order of class, then score.
 
-    Attributes:
-        image, label, score: (predictions,) codes, codes, and 0..1.
-        inside: (predictions, sizes) whether the predicted box itself is of that size.
-        near: (candidates,) places of the predictions that overlap an object of their class by half or more.
-        met: (candidates, sizes, overlaps) 0: no object, 1: an object that counts, 2: an ignored one.
-        truth_image, truth_label: (objects,) codes.
-        counted: (objects, sizes) objects that count: no crowd, and of that size.
-        classes: how many classes there are.
+    image, label, score: (predictions,) codes, codes, and 0..1. ``met``: (candidates, sizes, overlaps) 0: no object, 1:
+    an object that counts, 2: an ignored one. truth_image, truth_label: (objects,) codes.
     """
 
     image: Codes
     label: Codes
     score: Floats
-    inside: Bools
-    near: Codes
+    inside: Bools  # (predictions, sizes) whether the predicted box itself is of that size
+    near: Codes  # (candidates,) places of the predictions that overlap an object of their class by half or more
     met: NDArray[np.int8]
     truth_image: Codes
     truth_label: Codes
-    counted: Bools
-    classes: int
+    counted: Bools  # (objects, sizes) objects that count: no crowd, and of that size
+    classes: int  # how many classes there are
 
     def among(self, images: Codes) -> MatchTable:
         """Return the table of some images only."""
@@ -92,11 +85,8 @@ def match(
 ) -> MatchTable:
     """Match predictions to objects at every overlap of ``OVERLAPS`` and for every size.
 
-    Args:
-        truth: the objects.
-        predicted: the predictions, in any order; of equal scores the earlier photo and the earlier row come first.
-        classes: how many classes there are; labels are 0 to classes − 1.
-        sizes: names of ``SIZES``.
+    ``predicted``: the predictions, in any order; of equal scores the earlier photo and the earlier row come first.
+    ``classes``: how many classes there are; labels are 0 to classes − 1. ``sizes``: names of ``SIZES``.
     """
     order = _by_class_and_score(predicted, classes)
     images = 1 + max(int(predicted.image.max(initial=0)), int(truth.image.max(initial=0)))
@@ -193,13 +183,9 @@ def _taken_in_turn(
 ) -> NDArray[np.int8]:
     """Let predictions take objects, the best of every photo and class first; return ``MatchTable.met``.
 
-    Args:
-        cell: (candidates,) photo and class.
-        place: (pairs,) the candidate of each pair, ascending.
-        objects: (pairs,) its object.
-        overlap: (pairs,) of the two.
-        counted: (objects, sizes).
-        crowd: (objects,) which any number of predictions may take.
+    ``cell``: (candidates,) photo and class. ``place``: (pairs,) the candidate of each pair, ascending. ``objects``:
+    (pairs,) its object. ``overlap``: (pairs,) of the two. ``counted``: (objects, sizes). ``crowd``: (objects,) which
+    any number of predictions may take.
     """
     sizes = counted.shape[1]
     met = np.zeros((len(cell), sizes, len(OVERLAPS)), np.int8)

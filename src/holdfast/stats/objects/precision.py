@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from holdfast.stats.core.bootstrap import Codes, Floats, drawn_weights, t_quantile
 from holdfast.stats.objects.matching import OVERLAPS, SIZES, MatchTable
 
-RECALLS: Floats = np.linspace(0.0, 1.0, 101)
-"""Where the curve of precision over recall is read off."""
+RECALLS: Floats = np.linspace(0.0, 1.0, 101)  # Where the curve of precision over recall is read off
 
 MEASURES = ("ap", "ap50", "ap75")
-RESAMPLES = 400
-"""The interval needs their standard deviation, not their tails: 400 meet it to 4 %."""
+RESAMPLES = 400  # The interval needs their standard deviation, not their tails: 400 meet it to 4 %
 
 _WORK = 400_000_000  # candidates × overlaps × resamples, about; fewer resamples beyond that, 100 at least
 
@@ -31,9 +29,7 @@ class PrecisionTable:
     def mean(self, *, overlap: float | None = None, size: str = "all") -> float:
         """Return the average precision; NaN where no object counts.
 
-        Args:
-            overlap: of ``OVERLAPS``; None: the mean over all.
-            size: of the objects.
+        ``overlap``: of ``OVERLAPS``; None: the mean over all.
         """
         table = self.precision[..., self.sizes.index(size)]
         if overlap is not None:
@@ -53,9 +49,7 @@ def average_precision(table: MatchTable, sizes: Sequence[str] = tuple(SIZES)) ->
     Precision is highest where an object was met, so it is computed there only; what lies between adds to the number of
     predictions and nothing else.
 
-    Args:
-        table: from ``match``.
-        sizes: those that it was matched for.
+    ``table``: from ``match``. ``sizes``: those that it was matched for.
     """
     shape = (len(OVERLAPS), len(RECALLS), table.classes, len(sizes))
     precision = np.full(shape, -1.0)
@@ -87,11 +81,8 @@ def resampled_precision(table: MatchTable, images: int, *, resamples: int = RESA
 
     Photos are drawn as in every other statistic of so many photos, so that two conditions are resampled together.
 
-    Args:
-        table: from ``match``, with ``all`` as the first size.
-        images: how many photos there are, with those that have neither object nor prediction.
-        resamples: number of resamples; fewer where the table is very large.
-        seed: of the resampling.
+    ``table``: from ``match``, with ``all`` as the first size. ``images``: how many photos there are, with those that
+    have neither object nor prediction.
     """
     fewer = int(_WORK / max(1, len(table.near) * len(OVERLAPS) + len(table.image)))
     weights = drawn_weights(images, min(resamples, max(100, fewer)), seed)

@@ -50,12 +50,8 @@ def what_detectors_hold(
     recall(original) − recall(same_class_background); ``recall_elsewhere``: recall on random backgrounds. Each has
     ``…_low`` and ``…_high``.
 
-    Args:
-        answers: of a run.
-        table: from ``objects_under_conditions``, where it is known already.
-        margin: a difference of recall up to this is nothing to speak of, 0..1.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+    ``table``: from ``objects_under_conditions``, where it is known already. ``margin``: a difference of recall up to
+    this is nothing to speak of, 0..1.
     """
     import pandas as pd
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 FEW_ITEMS = 2
 
-Scale = Literal["nominal", "ordinal", "interval"]
-"""Whether ratings are names, ranks, or numbers whose distances count."""
+Scale = Literal["nominal", "ordinal", "interval"]  # Whether ratings are names, ranks, or numbers whose distances count
 
 
 def agreement(
@@ -35,12 +34,9 @@ def agreement(
     - ``krippendorff_alpha_ordinal``, ``krippendorff_alpha_interval``: the same with disagreements weighted by the
       squared difference of the ratings' ranks or values; for ratings that are numbers.
 
-    Args:
-        ratings: a row per item, a column per rater, missing where a rater did not see the item. For raters that
-            change from item to item (crowds), columns are just "first rating", "second rating", …
-        ordered: whether the ratings are numbers on a scale.
-        resamples: of whole items.
-        seed: of the resampling.
+    ``ratings``: a row per item, a column per rater, missing where a rater did not see the item. For raters that change
+    from item to item (crowds), columns are just "first rating", "second rating", … ``ordered``: whether the ratings are
+    numbers on a scale.
     """
     import pandas as pd
 

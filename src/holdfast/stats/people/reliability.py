@@ -12,11 +12,8 @@ from holdfast.stats.core.cells import wilson
 if TYPE_CHECKING:
     import pandas as pd
 
-FEWEST = 20
-"""Images with other people's answers that a person needs before "by chance" is said of them."""
-
-RARER = 5
-"""How often the others' rarer answer must be among these: with fewer even a perfect judge looks like chance."""
+FEWEST = 20  # Images with other people's answers that a person needs before "by chance" is said of them
+RARER = 5  # How often the others' rarer answer must be among these: with fewer even a perfect judge looks like chance
 
 LEVEL = 0.05
 

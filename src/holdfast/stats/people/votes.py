@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 FACTS = ["source_id", "label", "condition", "nuisance", "generator", "model", "sha256", "pixels_sha256"]
 """What a vote's row says of its image."""
 
-VERDICT = "verdict"
-"""The rule's yes or no of one person, where there is more than one question."""
+VERDICT = "verdict"  # The rule's yes or no of one person, where there is more than one question
 
 _GROUPS = {"category": "label", "kind": "condition", "nuisance": "nuisance", "generator": "generator", "model": "model"}
 
@@ -32,10 +31,8 @@ def accept(votes: Votes, rule: str = "", at_least: int = 0) -> pd.DataFrame:
     ``decision``: accepted, rejected, or undecided while the missing votes could still decide; and for each question
     ``share_ID`` of its answers that are yes, or of a rating ``mean_ID``. An image may have no vote that counts.
 
-    Args:
-        votes: of one campaign.
-        rule: which answers of one person are a yes (see ``core.votes.VoteRule``); '' for the campaign's.
-        at_least: how many people must say yes; 0 for the campaign's.
+    ``rule``: which answers of one person are a yes (see ``core.votes.VoteRule``); '' for the campaign's. ``at_least``:
+    how many people must say yes; 0 for the campaign's.
     """
     import pandas as pd
 
@@ -84,8 +81,7 @@ def acceptance(images: pd.DataFrame) -> pd.DataFrame:
     ``prompts`` (or photos) behind them.
     What has one value only is left out but for the first row.
 
-    Args:
-        images: from ``accept``.
+    ``images``: from ``accept``.
     """
     import pandas as pd
 

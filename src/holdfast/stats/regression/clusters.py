@@ -39,11 +39,9 @@ def cluster_errors(
     lent: V(photo) + V(donor) − V(photo × donor), at least the larger of the first two; times G / (G − 1). Degrees of
     freedom: (Σ h)² / Σ h² − 1 with h = Σ weight² of the photo's answers, so that ten photos of a class count as ten.
 
-    Args:
-        cells: the cells of the fit, with ``model``, ``condition`` and ``label``.
-        weights: (terms, cells) how much each cell's accuracy moves each coefficient.
-        fitted: (cells,) fitted accuracies.
-        photos: from ``photo_rows``.
+    ``cells``: the cells of the fit, with ``model``, ``condition`` and ``label``. ``weights``: (terms, cells) how much
+    each cell's accuracy moves each coefficient. ``fitted``: (cells,) fitted accuracies. ``photos``: from
+    ``photo_rows``.
     """
     from scipy import sparse
 

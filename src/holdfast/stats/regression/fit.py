@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 
 Family = Literal["ols", "poisson"]
 
-FACTORS = {"model": "model", "condition": "scenario", "label": "class"}
-"""Column of the cells → name in the terms."""
-
-MOST_CLASSES = 100
-"""Above this, classes are accounted for but not listed: their columns would not fit in memory."""
+FACTORS = {"model": "model", "condition": "scenario", "label": "class"}  # Column of the cells → name in the terms
+MOST_CLASSES = 100  # Above this, classes are accounted for but not listed: their columns would not fit in memory
 
 COEFFICIENTS = ["term", "estimate", "standard_error", "low", "high", "t", "p", "stars"]
 _PERFECT = 1e-20  # residual sum of squares over total below which nothing is left over
@@ -37,52 +34,34 @@ _PERFECT = 1e-20  # residual sum of squares over total below which nothing is le
 class Regression:
     """The fitted model. Where nothing could be fitted, ``reason`` says why, tables are empty and numbers NaN.
 
-    Attributes:
-        coefficients: a row per term: ``term`` (``scenario[blue]``), ``estimate`` (of accuracy, 0..1; of log accuracy
-            for Poisson), ``standard_error``, ``low`` and ``high`` (95 %), ``t`` (z for Poisson), ``p``, ``stars``.
-        sentences: one per coefficient, in the same order.
-        references: column → the level that every other is compared with.
-        r_squared: 1 − SS/SS of the mean (for Poisson 1 − deviance/null deviance).
-        adjusted_r_squared: 1 − (1 − R²)(N − 1)/df.
-        rmse: √(SS/N), in accuracy.
-        sy_x: √(SS/df), the residual standard deviation.
-        sum_of_squares: SS, of the residuals, in accuracy.
-        aicc: N ln(SS/N) + 2K + 2K(K + 1)/(N − K − 1), K = parameters + 1; from the likelihood for Poisson.
-        n: cells.
-        degrees_of_freedom: N − parameters.
-        variance_inflation: a row per term without the intercept: ``term``, ``vif``.
-        parameter_correlation: square, terms by terms.
-        normality: a row per test of the residuals: ``test``, ``statistic``, ``p``, ``passed`` (p ≥ .05), ``reason``.
-        residuals: a row per cell: ``fitted``, ``residual``, ``absolute``, ``quantile`` (of a normal with the residual
-            standard deviation, for the Q–Q plot), ``order``.
-        outside: cells fitted below 0 or above 1: ``model``, ``condition``, ``label``, ``fitted``.
-        notes: what a reader has to know about this fit.
-        reason: why there is none.
-        family: ``ols`` or ``poisson``.
-        errors: what standard errors, intervals, t, p and stars rest on: ``published`` (cells are independent), or the
-            clusters that are (``photo``, ``photo and donor``); the published ones then stand beside them in
-            ``published_standard_error``, ``published_low`` and so on.
+    ``coefficients``: a row per term: ``term`` (``scenario[blue]``), ``estimate`` (of accuracy, 0..1; of log accuracy
+    for Poisson), ``standard_error``, ``low`` and ``high`` (95 %), ``t`` (z for Poisson), ``p``, ``stars``.
+    ``normality``: a row per test of the residuals: ``test``, ``statistic``, ``p``, ``passed`` (p ≥ .05), ``reason``.
+    ``residuals``: a row per cell: ``fitted``, ``residual``, ``absolute``, ``quantile`` (of a normal with the residual
+    standard deviation, for the Q–Q plot), ``order``. ``errors``: what standard errors, intervals, t, p and stars rest
+    on: ``published`` (cells are independent), or the clusters that are (``photo``, ``photo and donor``); the published
+    ones then stand beside them in ``published_standard_error``, ``published_low`` and so on.
     """
 
     coefficients: pd.DataFrame
-    sentences: tuple[str, ...]
-    references: dict[str, str]
-    r_squared: float
-    adjusted_r_squared: float
-    rmse: float
-    sy_x: float
-    sum_of_squares: float
-    aicc: float
-    n: int
-    degrees_of_freedom: int
-    variance_inflation: pd.DataFrame
-    parameter_correlation: pd.DataFrame
+    sentences: tuple[str, ...]  # one per coefficient, in the same order
+    references: dict[str, str]  # column → the level that every other is compared with
+    r_squared: float  # 1 − SS/SS of the mean (for Poisson 1 − deviance/null deviance)
+    adjusted_r_squared: float  # 1 − (1 − R²)(N − 1)/df
+    rmse: float  # √(SS/N), in accuracy
+    sy_x: float  # √(SS/df), the residual standard deviation
+    sum_of_squares: float  # SS, of the residuals, in accuracy
+    aicc: float  # N ln(SS/N) + 2K + 2K(K + 1)/(N − K − 1), K = parameters + 1; from the likelihood for Poisson
+    n: int  # cells
+    degrees_of_freedom: int  # N − parameters
+    variance_inflation: pd.DataFrame  # a row per term without the intercept: ``term``, ``vif``
+    parameter_correlation: pd.DataFrame  # square, terms by terms
     normality: pd.DataFrame
     residuals: pd.DataFrame
-    outside: pd.DataFrame
-    notes: tuple[str, ...]
-    reason: str
-    family: Family
+    outside: pd.DataFrame  # cells fitted below 0 or above 1: ``model``, ``condition``, ``label``, ``fitted``
+    notes: tuple[str, ...]  # what a reader has to know about this fit
+    reason: str  # why there is none
+    family: Family  # ``ols`` or ``poisson``
     errors: str = "published"
 
 
@@ -132,13 +111,11 @@ def fit(
     a log link and log n as offset (accuracy itself where there is no ``n``) with standard errors robust to the
     variance (HC1), so that exp(estimate) is a ratio of accuracies.
 
-    Args:
-        cells: a row per cell: ``model``, ``condition``, ``label``, ``accuracy`` 0..1, and for Poisson ``n``.
-        references: reference level by column (``model``, ``condition``, ``label``); by default the original and the
-            first model and class.
-        family: ``ols`` or ``poisson``.
-        photos: answers photo by photo (``clusters.photo_rows``): the errors of ``ols`` are then clustered by photo and
-            donor, and the published ones stand beside them; None: the published ones only.
+    ``cells``: a row per cell: ``model``, ``condition``, ``label``, ``accuracy`` 0..1, and for Poisson ``n``.
+    ``references``: reference level by column (``model``, ``condition``, ``label``); by default the original and the
+    first model and class. ``family``: ``ols`` or ``poisson``. ``photos``: answers photo by photo
+    (``clusters.photo_rows``): the errors of ``ols`` are then clustered by photo and donor, and the published ones stand
+    beside them; None: the published ones only.
     """
     table = cells[~cells["accuracy"].isna()].reset_index(drop=True)
     wanted = dict(references or {})

@@ -28,33 +28,19 @@ NOT_MEASURED = "this baseline was not run"
 
 @dataclass(frozen=True)
 class Fmr:
-    """FMR of one group of images, from counts. A value that would divide by zero is None and ``reason`` says why.
+    """FMR of one group of images, from counts. A value that would divide by zero is None and ``reason`` says why."""
 
-    Attributes:
-        n: images.
-        right: right on the original.
-        validated: images whose counterfactual the oracle accepted.
-        right_validated: of those, right on the counterfactual.
-        standard_accuracy: SA = right / n.
-        validation_rate: VR = validated / n.
-        perturbed_accuracy: PA = right_validated / validated.
-        fmr: PA / SA.
-        fmr_low: (right_validated / n) / SA, all rejected images wrong.
-        fmr_high: ((right_validated + n − validated) / n) / SA, all rejected images right.
-        reason: '' or why a value is missing.
-    """
-
-    n: int
-    right: int
-    validated: int
-    right_validated: int
-    standard_accuracy: float | None
-    validation_rate: float | None
-    perturbed_accuracy: float | None
-    fmr: float | None
-    fmr_low: float | None
-    fmr_high: float | None
-    reason: str
+    n: int  # images
+    right: int  # right on the original
+    validated: int  # images whose counterfactual the oracle accepted
+    right_validated: int  # of those, right on the counterfactual
+    standard_accuracy: float | None  # SA = right / n
+    validation_rate: float | None  # VR = validated / n
+    perturbed_accuracy: float | None  # PA = right_validated / validated
+    fmr: float | None  # PA / SA
+    fmr_low: float | None  # (right_validated / n) / SA, all rejected images wrong
+    fmr_high: float | None  # ((right_validated + n − validated) / n) / SA, all rejected images right
+    reason: str  # '' or why a value is missing
 
 
 def from_counts(n: int, right: int, validated: int, right_validated: int) -> Fmr:
@@ -133,9 +119,8 @@ def fmr(rows: pd.DataFrame) -> pd.DataFrame:
     - ``reconstruction``, ``random_walk``: accuracy after encoding and decoding without a step, and after a walk of the
       same length in a random direction, where those columns are there; ``…_ratio`` is each over SA.
 
-    Args:
-        rows: a row per image: model, label, source_id, right_original, validated, right_perturbed and optionally
-            right_reconstruction, right_random_walk. What a rejected image's counterfactual was answered is ignored.
+    ``rows``: a row per image: model, label, source_id, right_original, validated, right_perturbed and optionally
+    right_reconstruction, right_random_walk. What a rejected image's counterfactual was answered is ignored.
     """
     import pandas as pd
 
@@ -279,11 +264,7 @@ def fmr_ranking(images: pd.DataFrame, *, level: float = 0.95, resamples: int = R
     the linearised ratio), and where the closed-form interval of the difference agrees, which stays honest when few
     counterfactuals survive. Ranks as in ``between.ranking``. Models without an FMR are left out.
 
-    Args:
-        images: of one walk setting; the columns of ``stats.walks.fmr.fmr``, and sample_id.
-        level: of the claims, all together.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+    ``images``: of one walk setting; the columns of ``stats.walks.fmr.fmr``, and sample_id.
     """
     import pandas as pd
 

@@ -17,8 +17,7 @@ from holdfast.stats.walks.walk_rows import PERTURBED, SETTING, paired
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = [*WALK_COLUMNS, "image_sha256"]
-"""What ``judged_walks`` reads."""
+COLUMNS = [*WALK_COLUMNS, "image_sha256"]  # What ``judged_walks`` reads
 
 MEASURES = ("false_accepts", "validation_rate", "perturbed_accuracy", "fmr")
 NONE_CONFIRMED = "people confirm none of the accepted images"
@@ -35,13 +34,9 @@ def judged_walks(rows: pa.Table, votes: Votes, *, space: str | None = None) -> p
     An image is known by its pixels, so the votes may be on the run's own images or on a published copy. 1 and 0 by the
     votes' rule; missing where the oracle rejected, nobody judged, or too few did.
 
-    Args:
-        rows: the one table of a run of ``perturb``, at least ``COLUMNS``.
-        votes: of people who were shown accepted images of it.
-        space: as of ``paired``.
-
-    Raises:
-        UserError: the votes are ratings, which say nothing about what an image shows.
+    ``rows``: the one table of a run of ``perturb``, at least ``COLUMNS``. ``votes``: of people who were shown accepted
+    images of it. ``space``: as of ``paired``. Raises UserError: the votes are ratings, which say nothing about what an
+    image shows.
     """
     if all(question.is_rating for question in votes.questions):
         raise UserError(
@@ -84,10 +79,7 @@ def fmr_corrected(walks: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int 
     Intervals resample source photos, judged or not. Where all judged images agree, resampling would have no spread;
     q is then drawn from its Jeffreys distribution Beta(k + ½, m − k + ½), m the judged photos.
 
-    Args:
-        walks: from ``judged_walks``, or the columns of ``stats.walks.fmr.COLUMNS`` and ``confirmed``.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+    ``walks``: from ``judged_walks``, or the columns of ``stats.walks.fmr.COLUMNS`` and ``confirmed``.
     """
     import pandas as pd
 

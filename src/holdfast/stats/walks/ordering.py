@@ -14,51 +14,33 @@ from holdfast.core.errors import UserError
 class SimulatedModel:
     """What decides a model's FMR; every value is a share, 0 to 1.
 
-    Attributes:
-        accuracy: right on originals (SA).
-        survival: right on a changed image that still shows its class. FMR with a perfect oracle is survival / accuracy.
-        intact: changed images that still show their class.
-        stale: answers with the old class where the class is gone.
+    ``survival``: right on a changed image that still shows its class. FMR with a perfect oracle is survival / accuracy.
     """
 
-    accuracy: float
+    accuracy: float  # right on originals (SA)
     survival: float
-    intact: float = 0.9
-    stale: float = 0.1
+    intact: float = 0.9  # changed images that still show their class
+    stale: float = 0.1  # answers with the old class where the class is gone
 
 
 @dataclass(frozen=True)
 class SimulatedOracle:
-    """How an oracle errs; every value is a share, 0 to 1.
+    """How an oracle errs; every value is a share, 0 to 1."""
 
-    Attributes:
-        false_acceptance: images without the class that it accepts.
-        false_rejection: images with the class that it rejects.
-        kinship: images on which it judges as the model does, accepting those that the model gets right.
-    """
-
-    false_acceptance: float = 0.0
-    false_rejection: float = 0.0
-    kinship: float = 0.0
+    false_acceptance: float = 0.0  # images without the class that it accepts
+    false_rejection: float = 0.0  # images with the class that it rejects
+    kinship: float = 0.0  # images on which it judges as the model does, accepting those that the model gets right
 
 
 @dataclass(frozen=True)
 class OrderingForecast:
-    """How FMR orders models.
+    """How FMR orders models."""
 
-    Attributes:
-        true_fmr: of each model, with a perfect oracle.
-        limits: FMR with this oracle and endless images.
-        tau_in_the_limit: Kendall's τ between the two; 1 where the oracle changes no order.
-        tau: its mean over simulated samples.
-        right_order: share of the samples in which all models are in the true order.
-    """
-
-    true_fmr: tuple[float, ...]
-    limits: tuple[float, ...]
-    tau_in_the_limit: float
-    tau: float
-    right_order: float
+    true_fmr: tuple[float, ...]  # of each model, with a perfect oracle
+    limits: tuple[float, ...]  # FMR with this oracle and endless images
+    tau_in_the_limit: float  # Kendall's τ between the two; 1 where the oracle changes no order
+    tau: float  # its mean over simulated samples
+    right_order: float  # share of the samples in which all models are in the true order
 
 
 def fmr_ordering(
@@ -71,12 +53,8 @@ def fmr_ordering(
 ) -> OrderingForecast:
     """Return how FMR would order models of known robustness.
 
-    Args:
-        models: two or more, with different true FMRs.
-        oracle: one for all models, or one for each (a relative of one of them, say).
-        images: in a sample, the same number for each model; samples of the models are independent.
-        samples: how often they are drawn.
-        seed: of the draws.
+    ``oracle``: one for all models, or one for each (a relative of one of them, say). ``images``: in a sample, the same
+    number for each model; samples of the models are independent.
     """
     oracles = [oracle] * len(models) if isinstance(oracle, SimulatedOracle) else list(oracle)
     if len(models) < 2 or len(oracles) != len(models):

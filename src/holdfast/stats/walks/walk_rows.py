@@ -36,10 +36,8 @@ def paired(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
     Walks that were rejected count with ``validated`` false; images whose original or walk has an error are left out.
     A baseline that was not run, or whose image the oracle rejected, is missing.
 
-    Args:
-        rows: the one table, at least ``COLUMNS``.
-        space: whether right answers count among the dataset's classes (``dataset``) or over all outputs (``all``);
-            by default as each walk's parameters say.
+    ``rows``: the one table, at least ``COLUMNS``. ``space``: whether right answers count among the dataset's classes
+    (``dataset``) or over all outputs (``all``); by default as each walk's parameters say.
     """
     import pandas as pd
 

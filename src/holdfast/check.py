@@ -57,30 +57,20 @@ class Masks:
 
 @dataclass(frozen=True)
 class Check:
-    """The answer of a check.
+    """The answer of a check."""
 
-    Attributes:
-        results: the run.
-        page: path of the report's page.
-        verdict: the model's row of ``stats.effects.verdict.what_it_holds``.
-        masks: None if the dataset has all masks itself.
-        sure_verdict: the same row from scenes whose masks are all sure; None if no mask is doubtful, or all are.
-        more_photos: between how many and how many photos more would answer what is open; None where nothing is, or
-            where these photos do not tell.
-        lines: the answer in words.
-        findings: what is wrong with the photos, gravest first.
-        looks: what was known after each round, where it asked in rounds.
-    """
-
-    results: api.Results
-    page: Path
-    verdict: dict[str, Any]
-    masks: Masks | None
+    results: api.Results  # the run
+    page: Path  # path of the report's page
+    verdict: dict[str, Any]  # the model's row of ``stats.effects.verdict.what_it_holds``
+    masks: Masks | None  # None if the dataset has all masks itself
+    # the same row from scenes whose masks are all sure; None if no mask is doubtful, or all are
     sure_verdict: dict[str, Any] | None
+    # between how many and how many photos more would answer what is open; None where nothing is, or where these
+    # photos do not tell
     more_photos: tuple[int, int] | None
-    lines: list[str]
-    findings: tuple[DataFinding, ...] = ()
-    looks: tuple[Look, ...] = ()
+    lines: list[str]  # the answer in words
+    findings: tuple[DataFinding, ...] = ()  # what is wrong with the photos, gravest first
+    looks: tuple[Look, ...] = ()  # what was known after each round, where it asked in rounds
 
     def __repr__(self) -> str:
         return "\n".join([*self.lines, str(self.page)])

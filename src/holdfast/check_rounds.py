@@ -84,21 +84,14 @@ class Look:
 
 @dataclass
 class EarlyCheck:
-    """The outcome of a check in rounds.
+    """The outcome of a check in rounds."""
 
-    Attributes:
-        run: holds the rows of all rounds that were asked.
-        looks: what was known after each round.
-        rounds: the design.
-        mask_rows: a row per mask that was made, as ``make_masks`` returns them; empty where the dataset has its own.
-        reason: why it stopped.
-    """
-
-    run: Run
-    rounds: Rounds
-    looks: list[Look] = field(default_factory=list)
+    run: Run  # holds the rows of all rounds that were asked
+    rounds: Rounds  # the design
+    looks: list[Look] = field(default_factory=list)  # what was known after each round
+    # a row per mask that was made, as ``make_masks`` returns them; empty where the dataset has its own
     mask_rows: list[dict[str, Any]] = field(default_factory=list)
-    reason: str = ""
+    reason: str = ""  # why it stopped
 
     @property
     def note(self) -> str:
@@ -132,16 +125,7 @@ def check_in_rounds(
 ) -> EarlyCheck:
     """Ask in rounds until the verdict is sure, the budget is used, or no photo is left.
 
-    Args:
-        spec: of the evaluation: one model.
-        out: folder of the run; a stopped check goes on with the next round.
-        collection: the dataset.
-        masks: how masks are made for photos that have none.
-        mask_folder: where those masks are written.
-        outcome: which answers count as right.
-        budget: when to stop in any case.
-        on_look: called with a line after each round.
-        progress: called with the name of a step, how much of it is done, and its total.
+    A stopped check goes on with the next round; masks are made for photos that have none.
     """
     rounds = plan_rounds(collection, spec.seed)
     if not rounds.blocks:

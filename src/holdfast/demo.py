@@ -69,27 +69,17 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class PartCard:
-    """What the front page says about one part of the demo.
+    """What the front page says about one part of the demo."""
 
-    Attributes:
-        title: the part, as a question or a deed.
-        number: the one figure, with its interval in ``interval``.
-        sentence: what the figure means.
-        more: how the part works, with its terms explained.
-        page: the report.
-        bars: the chart; ``axis`` names its values, ``written`` spells one.
-        pictures: shown above the chart.
-    """
-
-    title: str
-    number: str
+    title: str  # the part, as a question or a deed
+    number: str  # the one figure, with its interval in ``interval``
     interval: str
-    sentence: str
-    more: str
-    page: Path
-    bars: Sequence[Bar]
+    sentence: str  # what the figure means
+    more: str  # how the part works, with its terms explained
+    page: Path  # the report
+    bars: Sequence[Bar]  # the chart; ``axis`` names its values, ``written`` spells one
     axis: str
-    pictures: Sequence[Picture] = ()
+    pictures: Sequence[Picture] = ()  # shown above the chart
     written: Callable[[float], str] = _hundredths
 
 

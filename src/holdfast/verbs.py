@@ -30,13 +30,7 @@ R = TypeVar("R")
 
 
 def hinted(function: Callable[..., R], options: type | None = None, **defaults: Any) -> Callable[..., R]:
-    """Return the function with paths as text, and with an error that offers the nearest name for a wrong keyword.
-
-    Args:
-        function: what is called.
-        options: the dataclass of its ``**options``.
-        **defaults: values for arguments that callers do not give.
-    """
+    """Return the function with paths as text, and with an error that offers the nearest name for a wrong keyword."""
     parameters = [
         parameter
         for parameter in inspect.signature(function).parameters.values()

@@ -25,17 +25,11 @@ _GROWN = re.compile(r"(erode|dilate)-(\d*\.?\d+)")
 
 @dataclass(frozen=True)
 class MaskKind:
-    """A way to make masks.
+    """A way to make masks."""
 
-    Attributes:
-        name: ``exact``, ``erode-0.1``, ``dilate-0.1``, ``box``, ``grabcut-box``, or a mask maker's name.
-        family: one of ``FAMILIES``.
-        radius: by how much the exact mask is dilated, in √area of the object; less than 0: eroded.
-    """
-
-    name: str
-    family: str
-    radius: float = 0.0
+    name: str  # ``exact``, ``erode-0.1``, ``dilate-0.1``, ``box``, ``grabcut-box``, or a mask maker's name
+    family: str  # one of ``FAMILIES``
+    radius: float = 0.0  # by how much the exact mask is dilated, in √area of the object; less than 0: eroded
 
     @property
     def is_made_from_exact(self) -> bool:

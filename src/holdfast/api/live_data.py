@@ -26,18 +26,13 @@ _MOST_CHECKED = 16  # items whose second reading has to be equal
 
 @dataclass(frozen=True)
 class LiveData:
-    """Items of a dataset in memory.
+    """Items of a dataset in memory."""
 
-    Attributes:
-        items: mappings with ``image`` or ``path``, ``label``, perhaps ``mask``, and further columns.
-        classes: the names of classes by number, where the dataset says them; empty otherwise.
-        count: how many items there are.
-        again: reads one item anew, to see whether the dataset changes between two readings; None: cannot.
-    """
-
+    # mappings with ``image`` or ``path``, ``label``, perhaps ``mask``, and further columns
     items: Iterable[Mapping[str, Any]]
-    classes: Sequence[str] = ()
-    count: int = 0
+    classes: Sequence[str] = ()  # the names of classes by number, where the dataset says them; empty otherwise
+    count: int = 0  # how many items there are
+    # reads one item anew, to see whether the dataset changes between two readings; None: cannot
     again: Any = field(default=None, repr=False)
 
 

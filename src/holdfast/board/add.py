@@ -95,14 +95,7 @@ def add(
 
     A run of ``eval`` or ``train`` gives a static entry a model where it has originals and static conditions, and a hard
     one where it has generated pictures; a run of ``perturb`` a dynamic one a model and setting. Nothing is written
-    unless all of it can be.
-
-    Args:
-        run: a run directory.
-        out: the board, or an empty folder for a submission.
-        meta: TOML with what only the submitter knows; see ``Meta``.
-        models: some of the run's models.
-        device: where models are loaded to count their parameters.
+    unless all of it can be. ``meta`` is TOML with what only the submitter knows; see ``Meta``.
     """
     opened = Run.open(run)
     rows = opened.rows().unify_dictionaries()

@@ -94,10 +94,8 @@ def check(
 ) -> list[EntryProblem]:
     """Return everything that is wrong with a board, or with some files of one; nothing is written.
 
-    Args:
-        places: a folder, or files of entries: ``ID.json``, ``ID.parquet``, either or both.
-        against: a board that these are to join; it is believed, and its ``datasets.json`` goes.
-        keep: told of every measured entry that nothing is wrong with, its scores recomputed, and its rows.
+    ``against`` is a board that these are to join: it is believed, and its ``datasets.json`` goes. ``keep`` is called
+    with every measured entry that nothing is wrong with, its scores recomputed, and its rows.
     """
     given = [Path(path) for path in ([places] if isinstance(places, (str, Path)) else places)]
     if not given:

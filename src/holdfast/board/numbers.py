@@ -52,10 +52,6 @@ def numbers(table: pa.Table, protocol: str) -> list[Score]:
       ``fmr_high``, ``fmr_matched``, and the baselines that were run.
 
     Accuracies give every class the same weight; FMR pools images, as published.
-
-    Args:
-        table: rows of one model as ``read_table`` gives them, of one setting where walks are meant.
-        protocol: static, hard or dynamic.
     """
     if protocol not in PROTOCOLS:
         raise UserError(f"a protocol is {', '.join(PROTOCOLS)}, not {protocol!r}")

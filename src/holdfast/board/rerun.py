@@ -104,29 +104,21 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class RerunOptions:
-    """What an entry does not say, or is not trusted with: where things are on this machine.
+    """What an entry does not say, or is not trusted with: where things are on this machine."""
 
-    Attributes:
-        data: the dataset.
-        masks, labels, backgrounds, split, limit, max_pixels: as for ``eval``.
-        model: how the entry's model is loaded here; by default by the name that it has in the entry.
-        generator, oracle, prompts, sparse: of walks and painted backgrounds, likewise.
-        device, batch_size: where and how it computes.
-    """
-
-    data: str
-    masks: str | None = None
+    data: str  # the dataset
+    masks: str | None = None  # masks, labels, backgrounds, split, limit, max_pixels: as for ``eval``
     labels: str | None = None
     backgrounds: str | None = None
     split: str = ""
     limit: int = 0
     max_pixels: int = 100_000_000
-    model: str = ""
-    generator: str = ""
+    model: str = ""  # how the entry's model is loaded here; by default by the name that it has in the entry
+    generator: str = ""  # generator, oracle, prompts, sparse: of walks and painted backgrounds, likewise
     oracle: str = ""
     prompts: str | None = None
     sparse: str | None = None
-    device: str = "auto"
+    device: str = "auto"  # device, batch_size: where and how it computes
     batch_size: int = 32
 
 

@@ -42,58 +42,36 @@ _ANSWERS = (
 
 @dataclass(frozen=True)
 class Compared:
-    """A row of the entry beside the same row, measured again.
+    """A row of the entry beside the same row, measured again."""
 
-    Attributes:
-        sample_id, condition: which.
-        agrees: prediction, correctness, status and probabilities, within the tolerance.
-        why: what does not.
-        same_pixels: whether the picture is the same to the last bit; None where one of the two has none.
-        same_id: whether the row's id comes out the same: then picture, mask, label, settings and weights are the
-            same; None if the row does not exist here.
-        stated, recomputed: probability of the true class, the entry's and ours.
-    """
-
-    sample_id: str
+    sample_id: str  # sample_id, condition: which
     condition: str
-    agrees: bool
-    why: str
-    same_pixels: bool | None
+    agrees: bool  # prediction, correctness, status and probabilities, within the tolerance
+    why: str  # what does not
+    same_pixels: bool | None  # whether the picture is the same to the last bit; None where one of the two has none
+    # whether the row's id comes out the same: then picture, mask, label, settings and weights are the same; None
+    # if the row does not exist here
     same_id: bool | None
-    stated: float | None
+    stated: float | None  # stated, recomputed: probability of the true class, the entry's and ours
     recomputed: float | None
 
 
 @dataclass(frozen=True)
 class Verified:
-    """The result of a verification.
+    """The result of a verification."""
 
-    Attributes:
-        entry: that was verified.
-        rows: compared, one by one.
-        total: rows that the entry has.
-        unit: what was drawn at random, rows or walks, and of how many.
-        drawn, of: how many, of how many.
-        wrong: of those drawn, with a row that disagrees.
-        at_most: share of all that may be false, at the 95 % level.
-        seed: of the drawing.
-        problems: what is wrong with all rows taken together, in sentences.
-        allow: share that may disagree.
-        renamed: whether rows may have other ids here.
-    """
-
-    entry: Entry
-    rows: list[Compared]
-    total: int
-    unit: str
-    drawn: int
+    entry: Entry  # that was verified
+    rows: list[Compared]  # compared, one by one
+    total: int  # rows that the entry has
+    unit: str  # what was drawn at random, rows or walks, and of how many
+    drawn: int  # drawn, of: how many, of how many
     of: int
-    wrong: int
-    at_most: float
-    seed: int
-    problems: list[str] = field(default_factory=list)
-    allow: float = 0.0
-    renamed: bool = False
+    wrong: int  # of those drawn, with a row that disagrees
+    at_most: float  # share of all that may be false, at the 95 % level
+    seed: int  # of the drawing
+    problems: list[str] = field(default_factory=list)  # what is wrong with all rows taken together, in sentences
+    allow: float = 0.0  # share that may disagree
+    renamed: bool = False  # whether rows may have other ids here
 
     @property
     def agrees(self) -> bool:

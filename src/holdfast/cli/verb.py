@@ -87,11 +87,8 @@ def verb(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that makes a command of a function that takes a ``CommandCall`` and further options.
 
-    Args:
-        spec: its fields become options.
-        out: help of ``--out``; '' for a command that declares its own.
-        engine: whether the work can run elsewhere.
-        without: fields that the command does not offer.
+    ``out`` is the help of ``--out``, '' for a command that declares its own; ``engine`` says whether work can run
+    elsewhere.
     """
     offered = [
         option for option in options_of(spec).values() if option.name not in without and not option.option.python_only

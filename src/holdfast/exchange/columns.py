@@ -13,21 +13,13 @@ from holdfast.core import objects, schema
 
 @dataclass(frozen=True)
 class TableKind:
-    """One kind of table.
+    """One kind of table."""
 
-    Attributes:
-        place: a folder of part files, or one file.
-        schema: its columns.
-        about: what a row is.
-        json: columns that hold JSON.
-        files: columns that name a file below the folder given, ``''`` for the run's own.
-    """
-
-    place: str
-    schema: pa.Schema
-    about: str
-    json: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
+    place: str  # a folder of part files, or one file
+    schema: pa.Schema  # its columns
+    about: str  # what a row is
+    json: tuple[str, ...] = ()  # columns that hold JSON
+    files: tuple[str, ...] = ()  # columns that name a file below the folder given, ``''`` for the run's own
 
     @property
     def meanings(self) -> Mapping[str, str]:

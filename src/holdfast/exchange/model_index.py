@@ -70,19 +70,12 @@ class ModelScore:
 
 @dataclass(frozen=True)
 class ModelResults:
-    """The results of one model in one protocol.
+    """The results of one model in one protocol."""
 
-    Attributes:
-        protocol: its name, which tells apart the results of one model.
-        scores: the numbers, the most telling first.
-        settings: how it was measured, JSON values.
-        task: one of the hub's.
-    """
-
-    protocol: str
-    scores: Sequence[ModelScore]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    task: str = "image-classification"
+    protocol: str  # its name, which tells apart the results of one model
+    scores: Sequence[ModelScore]  # the numbers, the most telling first
+    settings: Mapping[str, Any] = field(default_factory=dict)  # how it was measured, JSON values
+    task: str = "image-classification"  # one of the hub's
 
 
 Scores = Callable[[pa.Table], Iterable[ModelResults]]
@@ -90,13 +83,7 @@ Scores = Callable[[pa.Table], Iterable[ModelResults]]
 
 
 def write_model_index(subject: ExportSubject, folder: Path, scores: Scores | None = None) -> list[str]:
-    """Write a card per model and return notes for the user.
-
-    Args:
-        subject: a run.
-        folder: gets a folder a model.
-        scores: gives the numbers of classified rows.
-    """
+    """Write a card per model and return notes for the user."""
     assert subject.rows is not None and subject.run is not None
     rows = subject.rows
     models = sorted(pc.unique(rows["model"]).to_pylist())

@@ -76,14 +76,8 @@ def open_bundle(
 ) -> Opened:
     """Check a bundle and write it as a run directory, or refuse it in a sentence and write nothing.
 
-    Args:
-        bundle: the archive.
-        out: the run directory; must not be there yet, or be empty.
-        keep_report: write the sender's report too, as ``report_as_sent``. It is a stranger's web page: without this it
-            is left out, and ``holdfast report`` makes another from the rows.
-        data: where the photos lie here, so that a report can show them. Where the sender's lay is not believed.
-        masks: and their masks.
-        max_bytes: that the archive may unpack to.
+    ``keep_report`` writes the sender's report too, as ``report_as_sent``: a stranger's web page. ``data`` and ``masks``
+    say where the photos lie here; where the sender's lay is not believed. The archive may unpack to ``max_bytes``.
     """
     path, target = Path(bundle), Path(out)
     _check_target(target)

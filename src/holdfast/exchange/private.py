@@ -29,9 +29,7 @@ _HOMES = ("home", "Users")
 def cleaner(texts: Iterable[str], folders: Iterable[str] = ()) -> Clean:
     """Return the function that cleans texts for others.
 
-    Args:
-        texts: names and settings in which paths are looked for; each gets a short name of its own.
-        folders: paths that are known to occur.
+    Paths are looked for in ``texts``, and each gets a short name of its own; ``folders`` are known to occur.
     """
     secrets: set[str] = {str(folder).rstrip("/") for folder in folders}
     servers: set[str] = set()

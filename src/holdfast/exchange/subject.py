@@ -42,31 +42,18 @@ _HARMLESS = frozenset(
 
 @dataclass(frozen=True)
 class ExportSubject:
-    """What is exported.
+    """What is exported."""
 
-    Attributes:
-        name: of the run's folder, or of the dataset.
-        dataset: its name.
-        classes: in the dataset's order.
-        rows: the one table, without paths of this machine; none of a dataset.
-        samples: whose pictures go along.
-        licences: as the samples state them, with how many do; "" where they state none.
-        run: the run, if it is one.
-        holdfast: the version that made the run.
-        created: when the run was made, as it says itself.
-        max_pixels: larger images are left out.
-    """
-
-    name: str
-    dataset: str
-    classes: tuple[str, ...]
-    rows: pa.Table | None
-    samples: tuple[Sample, ...]
-    licences: dict[str, int]
-    run: Run | None = None
-    holdfast: str = ""
-    created: str = ""
-    max_pixels: int = DEFAULT_MAX_PIXELS
+    name: str  # of the run's folder, or of the dataset
+    dataset: str  # its name
+    classes: tuple[str, ...]  # in the dataset's order
+    rows: pa.Table | None  # the one table, without paths of this machine; none of a dataset
+    samples: tuple[Sample, ...]  # whose pictures go along
+    licences: dict[str, int]  # as the samples state them, with how many do; "" where they state none
+    run: Run | None = None  # the run, if it is one
+    holdfast: str = ""  # the version that made the run
+    created: str = ""  # when the run was made, as it says itself
+    max_pixels: int = DEFAULT_MAX_PIXELS  # larger images are left out
 
 
 @dataclass(frozen=True)
@@ -95,12 +82,7 @@ def open_subject(
 ) -> ExportSubject:
     """Open a run or a dataset for export; a UserError if the run's pictures are gone or have changed.
 
-    Args:
-        given: a run directory, or a dataset as every verb takes it.
-        data: where the run's pictures are now, if not where they were.
-        masks: a folder of masks that bear the samples' names.
-        images: whether pictures go along.
-        progress: told how far it is.
+    ``data``: where they are now; ``masks``: a folder of masks that bear the samples' names.
     """
     if is_run(given):
         return _of_run(Run.open(given), data=data, masks=masks, images=images, progress=progress)

@@ -234,12 +234,9 @@ def _used(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[torc
 def randomised(
     module: torch.nn.Module, weights: list[torch.Tensor], only: Collection[int] | None = None
 ) -> Iterator[None]:
-    """Put these weights into the module for a while; in place, since some models hold other references to it.
+    """Put these weights into the module for a while, in place, since some models hold other references to it.
 
-    Args:
-        module: whose weights come back afterwards.
-        weights: for its parameters, in their order.
-        only: the places that are changed; None: all.
+    ``only``: the places that are changed; None: all.
     """
     own = [parameter.data for parameter in module.parameters()]
     try:

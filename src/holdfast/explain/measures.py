@@ -17,17 +17,12 @@ Map = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class MapFocus:
-    """How much of a map lies on the object.
+    """How much of a map lies on the object."""
 
-    Attributes:
-        share: of the map's sum on the mask, 0..1.
-        area: of the picture that the mask covers, 0..1: the share of a map that is the same everywhere.
-        hit: whether the map's maximum is on the mask, by most of its pixels where there are several (pointing game,
-            Zhang and others 2016).
-    """
-
-    share: float
-    area: float
+    share: float  # of the map's sum on the mask, 0..1
+    area: float  # of the picture that the mask covers, 0..1: the share of a map that is the same everywhere
+    # whether the map's maximum is on the mask, by most of its pixels where there are several (pointing game,
+    # Zhang and others 2016)
     hit: bool
 
     @property

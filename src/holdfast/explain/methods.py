@@ -30,13 +30,7 @@ def occlusion(
 ) -> torch.Tensor:
     """Return maps, (n, height, width) ≥ 0 on the CPU: the mean loss of score over the windows that cover a pixel.
 
-    Args:
-        network: any; a black box is asked for its answers.
-        batch: RGB NCHW in 0..1.
-        targets: of ``network.score``.
-        window: side of the square in pixels; 0: a seventh of the shorter side.
-        stride: from one window to the next; 0: half a window.
-        baseline: what stands in the window, one of ``BASELINES``.
+    ``window`` is the side of the square in pixels, 0 a seventh of the shorter side; ``stride`` 0 is half a window.
     """
     import torch
     from captum.attr import Occlusion
@@ -76,15 +70,7 @@ def integrated_gradients(
     steps: int = STEPS,
     baseline: str = "mean",
 ) -> torch.Tensor:
-    """Return maps, (n, height, width) ≥ 0 on the CPU: positive attribution, summed over channels.
-
-    Args:
-        network: with gradients.
-        batch: RGB NCHW in 0..1, at the model's input size.
-        targets: of ``network.score``.
-        steps: between the baseline and the picture.
-        baseline: one of ``BASELINES``.
-    """
+    """Return maps, (n, height, width) ≥ 0 on the CPU: positive attribution, summed over channels."""
     return signed(network, batch, targets, steps=steps, baseline=baseline).sum(1).relu()
 
 
@@ -115,13 +101,7 @@ def gradcam(
     """Return maps, (n, height, width) ≥ 0 on the CPU: channels of a layer, weighted by the mean gradient of the score.
 
     Written here rather than taken from captum because tokens and channels-last layers have to become a grid first;
-    on a plain convolutional network the two agree to rounding.
-
-    Args:
-        network: with layers and gradients.
-        batch: RGB NCHW in 0..1, at the model's input size.
-        targets: of ``network.score``.
-        layer: by its name in the network; found where it is empty (``layers.find_layer``).
+    on a plain convolutional network the two agree to rounding. An empty ``layer`` is found (``layers.find_layer``).
     """
     import torch
 

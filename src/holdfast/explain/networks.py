@@ -18,24 +18,16 @@ Score = Callable[..., "torch.Tensor"]
 
 @dataclass(frozen=True)
 class ExplainedNetwork:
-    """A model that can be explained.
+    """A model that can be explained."""
 
-    Attributes:
-        name: for messages.
-        score: RGB batch NCHW in 0..1, at the model's input size, and the targets, tensors whose first axis is the
-            pictures → the scores that are explained, (n,).
-        device: where batches go.
-        module: the network itself, for its layers and weights; None for a black box.
-        differentiable: whether gradients pass the score.
-        dense: whether it scores every pixel, so that its last layer is the answer itself.
-    """
-
-    name: str
+    name: str  # for messages
+    # RGB batch NCHW in 0..1, at the model's input size, and the targets, tensors whose first axis is the pictures
+    # → the scores that are explained, (n,)
     score: Score
-    device: str = "cpu"
-    module: torch.nn.Module | None = None
-    differentiable: bool = True
-    dense: bool = False
+    device: str = "cpu"  # where batches go
+    module: torch.nn.Module | None = None  # the network itself, for its layers and weights; None for a black box
+    differentiable: bool = True  # whether gradients pass the score
+    dense: bool = False  # whether it scores every pixel, so that its last layer is the answer itself
 
 
 def of_classifier(classifier: Classifier) -> ExplainedNetwork:

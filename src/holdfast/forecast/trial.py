@@ -32,27 +32,16 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Trial:
-    """A finished command.
+    """A finished command."""
 
-    Attributes:
-        size: its number of source images, or of what ``--limit`` counts.
-        wall: wall time in seconds.
-        processor: processor time of all its processes, in seconds.
-        memory: peak resident bytes of all its processes together.
-        rows: rows of its table.
-        parts: files of its table.
-        bytes: kind of file (its suffix) → bytes written.
-        work: name → amount of the work that decides its cost.
-    """
-
-    size: int
-    wall: float
-    processor: float
-    memory: float
-    rows: int
-    parts: int
-    bytes: Mapping[str, int]
-    work: Mapping[str, float]
+    size: int  # its number of source images, or of what ``--limit`` counts
+    wall: float  # wall time in seconds
+    processor: float  # processor time of all its processes, in seconds
+    memory: float  # peak resident bytes of all its processes together
+    rows: int  # rows of its table
+    parts: int  # files of its table
+    bytes: Mapping[str, int]  # kind of file (its suffix) → bytes written
+    work: Mapping[str, float]  # name → amount of the work that decides its cost
 
 
 def words_of(verb: str, options: Mapping[str, Any]) -> list[str]:
@@ -88,11 +77,7 @@ class Cost:
 
 
 def run(words: list[str], out: Path, *, size: int, work: Mapping[str, float]) -> Trial:
-    """Run ``holdfast`` with these words, which write to ``out``, and measure it.
-
-    Raises:
-        UserError: the command refused.
-    """
+    """Run ``holdfast`` with these words, which write to ``out``, and measure it."""
     cost = measured([sys.executable, "-m", "holdfast.cli.main", *words])
     return Trial(
         size=size, wall=cost.wall, processor=cost.processor, memory=cost.memory,
@@ -101,11 +86,7 @@ def run(words: list[str], out: Path, *, size: int, work: Mapping[str, float]) ->
 
 
 def measured(command: list[str]) -> Cost:
-    """Run a command to its end and return its costs.
-
-    Raises:
-        UserError: it ended with exit code 2, with its message; HoldfastError: it ended with another code.
-    """
+    """Run a command to its end and return its costs; a UserError with its message if it ended with exit code 2."""
     with tempfile.TemporaryFile("w+") as said:
         start = time.perf_counter()
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)

@@ -36,47 +36,26 @@ Amounts = dict[str, float]
 
 @dataclass(frozen=True)
 class Workload:
-    """A command in numbers.
+    """A command in numbers."""
 
-    Attributes:
-        units: how many of what ``--limit`` counts.
-        unit: the name of those.
-        images: pictures that are read, or made if the verb makes them.
-        conditions: conditions per picture, 1 if there are none.
-        models: models per picture, 1 if none is named.
-        work: from units and options to the amounts that decide the cost.
-        rows: rows of the table; None if they cannot be counted beforehand.
-        part: units whose rows go into one file, 0 if that is not known.
-        first: units of the smallest trial.
-        grain: units that are worked on at once; larger trials are multiples of it.
-        variants: options that trials change in turn, to tell the prices of different kinds of work apart.
-        notes: what is assumed, a sentence each.
-    """
-
-    units: int
-    unit: str
-    images: int
-    conditions: int = 1
-    models: int = 1
+    units: int  # how many of what ``--limit`` counts
+    unit: str  # the name of those
+    images: int  # pictures that are read, or made if the verb makes them
+    conditions: int = 1  # conditions per picture, 1 if there are none
+    models: int = 1  # models per picture, 1 if none is named
+    # from units and options to the amounts that decide the cost
     work: Callable[[int, Mapping[str, Any]], Amounts] = lambda units, _: {"images": units}
-    rows: int | None = None
-    part: int = 0
-    first: int = 4
-    grain: int = 1
+    rows: int | None = None  # rows of the table; None if they cannot be counted beforehand
+    part: int = 0  # units whose rows go into one file, 0 if that is not known
+    first: int = 4  # units of the smallest trial
+    grain: int = 1  # units that are worked on at once; larger trials are multiples of it
+    # options that trials change in turn, to tell the prices of different kinds of work apart
     variants: tuple[Mapping[str, Any], ...] = field(default=({},))
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is assumed, a sentence each
 
 
 def workload(verb: str, options: Mapping[str, Any]) -> Workload:
-    """Count what a command will work on.
-
-    Args:
-        verb: one of ``VERBS``.
-        options: the options of its command line; defaults may be left out.
-
-    Raises:
-        UserError: the verb cannot be planned, an option is wrong, or there is nothing to count.
-    """
+    """Count what a command will work on."""
     if verb not in VERBS:
         raise unknown("verb that can be planned", verb, VERBS)
     spec, count = VERBS[verb]

@@ -54,19 +54,12 @@ TRAINING = (
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Family and training data of one model.
+    """Family and training data of one model."""
 
-    Attributes:
-        model: its name without options.
-        family: of architectures, '' where the name does not say.
-        data: what it was trained on, as far as that is known.
-        trained_with: generators whose images it was trained with, as far as its card says.
-    """
-
-    model: str
-    family: str
-    data: frozenset[str]
-    trained_with: tuple[str, ...] = ()
+    model: str  # its name without options
+    family: str  # of architectures, '' where the name does not say
+    data: frozenset[str]  # what it was trained on, as far as that is known
+    trained_with: tuple[str, ...] = ()  # generators whose images it was trained with, as far as its card says
 
 
 def lineages(text: str) -> list[Lineage]:
@@ -136,12 +129,6 @@ def kinship(
     Shared weights, architecture family and training data make an oracle blind where the model is: it rejects what
     the model gets wrong for the same reason, and FMR rises. A model that was trained with images of the generator
     has seen what it is tested on.
-
-    Args:
-        model_name: of the model under test.
-        oracle_name: of the oracle; of an ensemble every member counts.
-        generator_name: of the latent generator, '' where there is none.
-        trained_with: generators whose images the model was trained with, beyond what its own card says.
     """
     warnings = []
     (model,) = lineages(model_name)
@@ -196,23 +183,14 @@ _ENSEMBLE = ("Members that were trained on the same data err together, so a majo
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The description of an oracle in a report.
+    """The description of an oracle in a report."""
 
-    Attributes:
-        name: of the oracle.
-        what: in a sentence.
-        training_data: as far as it is known.
-        biases: known weaknesses, a sentence each.
-        space: who competes for the verdict.
-        fingerprint: of weights, prompts, label map and thresholds.
-    """
-
-    name: str
-    what: str
-    training_data: str
-    biases: tuple[str, ...]
-    space: str
-    fingerprint: str
+    name: str  # of the oracle
+    what: str  # in a sentence
+    training_data: str  # as far as it is known
+    biases: tuple[str, ...]  # known weaknesses, a sentence each
+    space: str  # who competes for the verdict
+    fingerprint: str  # of weights, prompts, label map and thresholds
 
     def rows(self) -> list[tuple[str, str]]:
         """Return heading and text, for a table of two columns."""

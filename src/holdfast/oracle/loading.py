@@ -32,21 +32,14 @@ class LabelMapping(Protocol):
 
 @dataclass(frozen=True)
 class Resources:
-    """Dependencies injected into oracle loaders, so that ``oracle`` need not import ``models`` or ``data``.
+    """Dependencies injected into oracle loaders, so that ``oracle`` need not import ``models`` or ``data``."""
 
-    Attributes:
-        classes: the dataset's, in its order.
-        load_classifier: ``models.load_classifier``.
-        map_labels: ``data.labels.map_labels``.
-        keys: what the dataset knows about a class beyond its name.
-        device: where classifiers run.
-    """
-
-    classes: tuple[str, ...]
-    load_classifier: Callable[..., Classifier]
+    classes: tuple[str, ...]  # the dataset's, in its order
+    load_classifier: Callable[..., Classifier]  # ``models.load_classifier``
+    # ``data.labels.map_labels``
     map_labels: Callable[[Sequence[str], Mapping[str, ClassKeys], LabelSpace], LabelMapping]
-    keys: Mapping[str, ClassKeys] = field(default_factory=dict)
-    device: str = "auto"
+    keys: Mapping[str, ClassKeys] = field(default_factory=dict)  # what the dataset knows about a class beyond its name
+    device: str = "auto"  # where classifiers run
 
 
 def load_oracle(
@@ -60,17 +53,8 @@ def load_oracle(
 ) -> Oracle:
     """Load an oracle by a name such as ``clip:ViT-B-32@openai``, ``classifier:packaged:mobilenet_v2?min_score=0.5``.
 
-    Args:
-        text: ``clip:…``, ``classifier:MODEL``, ``ensemble:A+B+C``; every scheme knows ``name=``, ``min_score=``,
-            ``min_margin=`` and ``space=dataset|all``, and hands other options to the classifier.
-        classes: the dataset's, in its order: what verdicts are about.
-        load_classifier: ``holdfast.models.load_classifier``.
-        map_labels: ``holdfast.data.labels.map_labels``.
-        keys: class → WordNet ids, indices and other names.
-        device: ``auto``, ``cpu``, ``cuda``, ….
-
-    Raises:
-        UserError: no such oracle, a wrong option, or a class that the oracle has no name for.
+    Every scheme knows ``name=``, ``min_score=``, ``min_margin=`` and ``space=dataset|all``, and hands other options to
+    the classifier. ``classes``: the dataset's, in its order; ``keys``: class → WordNet ids, indices and other names.
     """
     if not classes:
         raise UserError("an oracle judges by the dataset's classes, and it has none")
@@ -93,17 +77,11 @@ def load_member(text: str, resources: Resources) -> Oracle:
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceRule:
-    """When an oracle accepts: least score and margin, and which answers compete.
+    """When an oracle accepts: least score and margin, and which answers compete."""
 
-    Attributes:
-        min_score: 0..1.
-        min_margin: -1..1.
-        space: ``dataset``: the classes compete; ``all``: every output of the oracle does.
-    """
-
-    min_score: float = 0.0
-    min_margin: float = -1.0
-    space: str = "dataset"
+    min_score: float = 0.0  # 0..1
+    min_margin: float = -1.0  # -1..1
+    space: str = "dataset"  # ``dataset``: the classes compete; ``all``: every output of the oracle does
 
     def shown(self, name: str) -> str:
         """Return a name followed by the options that differ from the defaults."""

@@ -56,20 +56,10 @@ class PracticePicture:
 def next_task(
     connection: Connection, campaign_id: int, person_id: int, *, now: float, rng: Random = _RANDOM
 ) -> AssignedTask | None:
-    """Return the person's open task, or else a new one.
+    """Return the person's open task or a new one; None where nothing is left for them (``why_nothing`` says why).
 
     Somebody who comes back after the time limit gets the same task with the same answers, if all its images are still
     wanted.
-
-    Args:
-        connection: a transaction.
-        campaign_id: of which campaign.
-        person_id: for whom.
-        now: UTC seconds.
-        rng: arranges the pictures.
-
-    Returns:
-        None where nothing is left for this person; ``why_nothing`` says why.
     """
     mine = (tasks.c.campaign_id == campaign_id, tasks.c.person_id == person_id)
     running = select(tasks).where(*mine, tasks.c.status == "open", tasks.c.expires_at > now)
@@ -220,11 +210,7 @@ def _task(connection: Connection, row: Row[Any]) -> AssignedTask:
 
 
 def get_task(connection: Connection, token: str, person_id: int) -> AssignedTask:
-    """Return a task of this person.
-
-    Raises:
-        UserError: there is none of that token.
-    """
+    """Return a task of this person."""
     query = select(tasks).where(tasks.c.token == token, tasks.c.person_id == person_id)
     row = connection.execute(query).one_or_none() if is_token(token) else None
     if row is None:

@@ -206,21 +206,7 @@ def create_campaign(
     settings: Settings,
     now: float,
 ) -> int:
-    """Create a campaign, which is open at once; return its id.
-
-    Args:
-        connection: a transaction.
-        name: for people to choose by; no other campaign has it.
-        kind: one of ``KINDS``.
-        source_id: where the images to judge are from.
-        image_ids: what is to be judged, each under its own label.
-        sentinels: positives, negatives and training pictures, of any source; none of them is judged as well.
-        settings: the rules.
-        now: UTC seconds.
-
-    Raises:
-        UserError: the name is taken, there is nothing to judge, or too few sentinels for the settings.
-    """
+    """Create a campaign, which is open at once; return its id."""
     name = one_line(name)
     _check(connection, name, kind, image_ids, sentinels, settings)
     labels = dict(connection.execute(select(images.c.id, images.c.label).where(images.c.source_id == source_id)).all())
@@ -307,17 +293,7 @@ def _campaign(row: Row[Any]) -> Campaign:
 
 
 def get_campaign(connection: Connection, campaign_id: int, *, lock: bool = False) -> Campaign:
-    """Return one campaign.
-
-    Args:
-        connection: to read from, or a transaction.
-        campaign_id: which one.
-        lock: keep others from assigning or finishing its tasks until the transaction ends. SQLite's transactions are
-            alone anyway.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return one campaign; ``lock`` keeps others from assigning or finishing its tasks until the transaction ends."""
     query = select(campaigns).where(campaigns.c.id == campaign_id)
     if not is_id(campaign_id):
         raise UserError(f"there is no campaign {campaign_id}")
@@ -346,15 +322,9 @@ def set_status(connection: Connection, campaign_id: int, status: str, now: float
 
 
 def take_back(connection: Connection, campaign_id: int, which: ColumnElement[bool]) -> int:
-    """Expire tasks, so that their images are free for others; the caller has locked the campaign.
+    """Expire the open tasks that meet a condition, so that their images are free for others; return how many.
 
-    Args:
-        connection: a transaction.
-        campaign_id: whose tasks.
-        which: a condition on ``tasks``; only open ones are meant.
-
-    Returns:
-        How many.
+    The caller has locked the campaign.
     """
     query = select(tasks.c.id).where(tasks.c.campaign_id == campaign_id, tasks.c.status == "open", which)
     task_ids = list(connection.scalars(query))
@@ -369,13 +339,9 @@ def take_back(connection: Connection, campaign_id: int, which: ColumnElement[boo
 
 
 def progress(connection: Connection, campaign_id: int, *, now: float) -> dict[str, Any]:
-    """Return how far a campaign is.
+    """Return how far a campaign is: images, votes and tasks in numbers, and the same per person.
 
-    Returns:
-        ``images``, ``wanted`` and ``counted`` votes (a vote: one person's answers about one image), ``held`` (in open
-        tasks), ``finished_images``, ``open_tasks``, ``finished_tasks``, ``discarded_tasks``, ``expired_tasks``,
-        ``people_at_work`` (with an open task) and ``people``: person_id, name, the four counts of tasks, and
-        ``counted``, the votes of theirs that stand.
+    A vote is one person's answers about one image; ``held`` counts those that open tasks still owe.
     """
     wanted = get_campaign(connection, campaign_id).settings.people_per_image
     judged = select(

@@ -25,11 +25,7 @@ _LOCK = 7_020_421  # any number that no other program takes in the same PostgreS
 
 
 def upgrade(engine: Engine) -> None:
-    """Create or change the tables as far as needed; one process at a time, all or nothing.
-
-    Raises:
-        UserError: the database was used by a newer Holdfast, or holds other tables of the same names.
-    """
+    """Create or change the tables as far as needed; one process at a time, all or nothing."""
     with engine.connect() as connection:
         if _current(connection) == newest():
             return
@@ -99,8 +95,7 @@ _BUSY = "the database is busy with another write"
 class DatabaseUnavailable(HoldfastError):  # noqa: N818 - a state of affairs, not a mistake
     """The database cannot answer now (locked, full, unreachable); nothing was saved, and a retry may help.
 
-    Attributes:
-        detail: what the driver said, which may name hosts and users: for the server's own output, not for visitors.
+    ``detail`` is what the driver said. It may name hosts and users: it is for the server's output, not for visitors.
     """
 
     def __init__(self, sentence: str, detail: str = "") -> None:
@@ -180,11 +175,7 @@ def _reason(text: str) -> str:
 
 
 def open_database(where: str | Path) -> Database:
-    """Open a database, and migrate it where needed.
-
-    Args:
-        where: a URL of SQLAlchemy (``postgresql://…``, ``sqlite:///…``), or the path of a SQLite file.
-    """
+    """Open a database, a URL of SQLAlchemy or the path of a SQLite file, and migrate it where needed."""
     text = str(where)
     url = text if "://" in text else f"sqlite:///{Path(text).expanduser().absolute()}"
     try:

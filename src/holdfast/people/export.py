@@ -75,17 +75,6 @@ def export_campaign(
 
     ``OUT/votes.parquet`` (with questions and rule, what ``human:OUT`` reads) and ``votes.csv``; ``OUT/accepted/``: a
     dataset, images with the bytes they were judged by; ``OUT/results/``: the tables as Parquet and CSV.
-
-    Args:
-        database: where the campaign is kept.
-        shelf: where its images are.
-        campaign_id: which one.
-        out: the folder.
-        now: UTC seconds.
-        page: writes the report of the folder, given thumbnails: ``report.votes.build``.
-
-    Raises:
-        UserError: the folder holds something else, or nobody has voted yet.
     """
     votes = campaign_votes(database, shelf, campaign_id, now=now)
     if not votes.table.num_rows:
@@ -285,11 +274,7 @@ class LiveResults:
         self._kept: OrderedDict[int, tuple[str, Votes, Tables]] = OrderedDict()
 
     def of(self, campaign_id: int, *, now: float) -> CampaignResults:
-        """Return the results at a moment, in UTC seconds, with every vote that was stored before this call.
-
-        Raises:
-            UserError: there is no such campaign.
-        """
+        """Return the results at a moment, in UTC seconds, with every vote that was stored before this call."""
         # One at a time: who asks for the same meanwhile waits for it, and does not compute it a second time.
         with self._lock:
             # Read before the votes: of one that comes between the two the next call will know.

@@ -72,18 +72,9 @@ def _hashed(token: str) -> str:
 def invite(
     connection: Connection, *, note: str, role: str = "member", days: float = 30.0, now: float, name: str = ""
 ) -> tuple[int, str]:
-    """Make a person and the link that lets them in.
+    """Make a person and their link; return the invitation's id and its token, which is kept nowhere.
 
-    Args:
-        connection: a transaction.
-        note: whom it is meant for, for the administrator's list.
-        role: ``member`` (annotates and reviews) or ``admin``.
-        days: how long the link holds.
-        now: UTC seconds.
-        name: the person's; empty lets them say it when they come.
-
-    Returns:
-        The invitation's id and its token, which is kept nowhere.
+    ``note`` says for whom it is meant; without a ``name`` people say theirs when they come.
     """
     if role not in ("admin", "member"):
         raise UserError(f"a person is an admin or a member, not {role!r}")
@@ -131,14 +122,7 @@ def was_invitation(connection: Connection, token: str) -> bool:
 def open_invitation(connection: Connection, token: str, *, name: str, now: float) -> str:
     """Let a person in: return the token of a new session.
 
-    Args:
-        connection: a transaction.
-        token: of the invitation.
-        name: the person's; needed the first time unless the invitation names them, ignored afterwards.
-        now: UTC seconds.
-
-    Raises:
-        UserError: the link is not valid, or nobody knows the name yet.
+    The name is needed the first time unless the invitation has it, and ignored afterwards.
     """
     invitation = find_invitation(connection, token, now=now)
     if invitation is None:
@@ -194,10 +178,7 @@ def revoke(connection: Connection, invitation_id: int, *, now: float) -> None:
 
 
 def list_invitations(connection: Connection, *, now: float) -> list[dict[str, Any]]:
-    """Return all invitations, newest first: id, person_id, name, role, note, times, and ``status``.
-
-    ``status`` is ``new``, ``opened``, ``expired`` or ``revoked``.
-    """
+    """Return all invitations, newest first, with ``status``: new, opened, expired or revoked."""
     query = select(
         *(column for column in invitations.c if column.name != "token_sha256"), people.c.name, people.c.role
     ).join(people, people.c.id == invitations.c.person_id)
@@ -223,29 +204,13 @@ def record(
     detail: Mapping[str, Any] | None = None,
     address: str = "",
 ) -> None:
-    """Write one line of the audit log.
-
-    Args:
-        connection: the transaction of the act itself, so that there is no act without its line.
-        now: UTC seconds.
-        person_id: who did it; None for the server itself and for strangers.
-        action: a word, such as ``invite``.
-        subject: what it was done to.
-        detail: more, as JSON; never a token.
-        address: where the request came from.
-    """
+    """Write one line of the audit log, in the transaction of the act itself; ``detail`` never holds a token."""
     row = {"at": now, "person_id": person_id, "action": one_line(action, 60), "subject": one_line(subject)}
     connection.execute(insert(audit).values(**row, detail=dict(detail or {}), address=one_line(address, 60)))
 
 
 def audit_log(connection: Connection, *, limit: int, before: int | None = None) -> list[dict[str, Any]]:
-    """Return the newest lines first: id, at, person_id, name, action, subject, detail, address.
-
-    Args:
-        connection: to read from.
-        limit: how many lines.
-        before: only lines whose id is smaller, for the next page.
-    """
+    """Return the newest lines first, on the next page those ``before`` an id."""
     query = select(audit, people.c.name).outerjoin(people, people.c.id == audit.c.person_id)
     if before is not None and is_id(before):
         query = query.where(audit.c.id < before)

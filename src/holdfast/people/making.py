@@ -43,29 +43,18 @@ NO_SENTINELS = (
 
 @dataclass(frozen=True)
 class CampaignSpec:
-    """The options with which ``holdfast review`` opens a campaign.
+    """The options with which ``holdfast review`` opens a campaign."""
 
-    Attributes:
-        pool: a dataset, or a run directory of ``holdfast perturb``.
-        sentinels: a dataset whose labels are certain; '' takes the originals of a run.
-        kind: a key of ``KINDS``; '' means quality, of a run's images oracle.
-        name: of the campaign; '' makes one of pool and kind.
-        only: which images of a run: accepted, rejected or all.
-        limit: at most so many images, evenly over classes and by chance within one; 0 takes all.
-        settings: the campaign's rules; an empty ``rule`` means that a yes to any of the questions is enough.
-        questions: a TOML file with questions of your own; the kind is then custom.
-        max_pixels: larger images are left out.
-    """
-
-    pool: str
-    sentinels: str = ""
-    kind: str = ""
-    name: str = ""
-    only: str = "accepted"
-    limit: int = 0
+    pool: str  # a dataset, or a run directory of ``holdfast perturb``
+    sentinels: str = ""  # a dataset whose labels are certain; '' takes the originals of a run
+    kind: str = ""  # a key of ``KINDS``; '' means quality, of a run's images oracle
+    name: str = ""  # of the campaign; '' makes one of pool and kind
+    only: str = "accepted"  # which images of a run: accepted, rejected or all
+    limit: int = 0  # at most so many images, evenly over classes and by chance within one; 0 takes all
+    # the campaign's rules; an empty ``rule`` means that a yes to any of the questions is enough
     settings: Settings = field(default_factory=lambda: Settings(rule=""))
-    max_pixels: int = DEFAULT_MAX_PIXELS
-    questions: str = ""
+    max_pixels: int = DEFAULT_MAX_PIXELS  # larger images are left out
+    questions: str = ""  # a TOML file with questions of your own; the kind is then custom
 
 
 @dataclass(frozen=True)
@@ -80,18 +69,7 @@ class OpenedCampaign:
 def make_campaign(
     database: Database, spec: CampaignSpec, folder: Path, *, now: float, progress: Progress = lambda *_: None
 ) -> OpenedCampaign:
-    """Open a campaign, or return the one of that name.
-
-    Args:
-        database: where it is kept.
-        spec: what it is made of.
-        folder: where copies of control pictures are written.
-        now: UTC seconds.
-        progress: told of the images as they are looked through.
-
-    Raises:
-        UserError: something is missing or does not fit.
-    """
+    """Open a campaign, or return the one of that name."""
     if spec.kind and (spec.kind not in KINDS or (spec.kind == "custom") != bool(spec.questions)):
         ready = [kind for kind in KINDS if kind != "custom"]
         raise UserError(f"--kind is {', '.join(ready)}, not {spec.kind!r}; questions of your own have no kind")

@@ -82,16 +82,7 @@ def neighbour(
 ) -> int | None:
     """Return the next image of a kind in the list's order, starting over after the last; None if there is none.
 
-    Args:
-        connection: to read from.
-        set_id: the set.
-        after: where one is now; None before the first.
-        person_id: whose "mine".
-        backwards: the one before instead.
-        show: one of ``SHOWN``.
-        label: only this class; '' is any.
-        text: only ids with this in them.
-        skip: images that others have open.
+    ``show`` is one of ``SHOWN``; images to ``skip`` are those that others have open.
     """
     wanted = _narrowed(set_id, person_id=person_id, show=show, label=label, text=text)
     if skip:
@@ -237,15 +228,7 @@ class Taken:
 def import_masks(
     database: Database, set_id: int, path: Path, *, size: Callable[[int], tuple[int, int]], now: float
 ) -> Taken:
-    """Make new versions of the masks in a COCO file, a Darwin file or a folder of Darwin files.
-
-    Args:
-        database: where people's work is kept.
-        set_id: whose masks.
-        path: what to read.
-        size: number of an image → its height and width.
-        now: the time.
-    """
+    """Make new versions of the masks in a COCO file, a Darwin file or a folder of Darwin files."""
     entries = read_mask_files(path)
     with database.reading() as connection:
         known = drawings(connection, set_id)

@@ -67,18 +67,8 @@ def open_set(
     """Take a dataset's masks into the database, or update them; return the number of the set.
 
     Masks come from the folder (what ``holdfast mask`` made, with its confidences, or any tree that ``eval --masks``
-    reads) or else from the dataset itself; where there is none, the image waits for one. Afterwards the folder has a
-    PNG for every mask.
-
-    Args:
-        database: where people's work is kept.
-        source_id: the dataset, whose images the database has.
-        samples: its samples.
-        folder: where masks are and will be.
-        guide: the mask maker for boxes and clicks.
-        name_file: sample → relative path without suffix, for masks that are not there yet.
-        now: the time.
-        progress: told step, done and total.
+    reads) or else from the dataset itself; where there is none, the image waits for one, and ``name_file`` says its
+    path. Afterwards the folder has a PNG for every mask.
     """
     folder = folder.expanduser().resolve()
     try:

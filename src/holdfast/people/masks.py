@@ -92,19 +92,8 @@ def save(
 ) -> Version | Conflict:
     """Make a mask the newest version; it is in its PNG when this returns.
 
-    Sending the same again changes nothing. What the same ``editor`` (an open page) saved last is no conflict to it:
-    its answer may have been lost on the way.
-
-    Args:
-        connection: inside ``Database.writing``.
-        mask_image_id: whose mask.
-        base: the version that it was drawn upon; 0 where there was none.
-        mask: HW, of the image's size, which the caller has checked.
-        person_id: who drew it.
-        done: whether they think it finished.
-        how: ``drawn``, ``imported`` …
-        editor: the page that sends it.
-        now: the time.
+    Sending the same again changes nothing. ``base`` is the version that it was drawn upon, 0 where there was none. What
+    the same ``editor`` (an open page) saved last is no conflict to it: its answer may have been lost on the way.
     """
     drawing = notice(connection, get_drawing(connection, mask_image_id, lock=True), now=now)
     newest = get_version(connection, drawing.id, drawing.version) if drawing.version else None

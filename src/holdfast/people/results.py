@@ -35,15 +35,9 @@ class Seen:
 
 
 def campaign_votes(database: Database, shelf: Shelf, campaign_id: int, *, now: float, hashes: bool = True) -> Votes:
-    """Return every vote of a campaign, also discarded ones.
+    """Return every vote of a campaign, also discarded ones; a task whose time is over has expired.
 
-    Args:
-        database: where they are kept.
-        shelf: where the images are.
-        campaign_id: which one.
-        now: UTC seconds; a task whose time is over by then has expired.
-        hashes: whether the images are read and hashed, by which votes find their images again; takes as long as
-            decoding them all.
+    With ``hashes`` all images are read and hashed, so that votes find them again.
     """
     return votes_as_seen(database, shelf, campaign_id, now=now, hashes=hashes)[0]
 

@@ -47,16 +47,6 @@ def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, se
     Every image is used once. The classes asked are those of the pictures to judge: a question that only controls ask
     would give them away. A wrong class shares no word with the right one ("lizard" is not wrong for a green lizard).
     For naturalness nothing is asked of the class; the wrong ones are destroyed copies.
-
-    Args:
-        data: pictures whose label is certain.
-        classes: of the pictures to judge.
-        kind: of the campaign.
-        each: how many right and how many wrong ones are wanted; fewer where there are fewer.
-        seed: everything random follows from it.
-
-    Raises:
-        UserError: there are too few.
     """
     rng = generator(seed, "sentinels", data.name)
     spelled = {_plain(name): name for name in classes}
@@ -110,18 +100,9 @@ def expected(questions: Sequence[VoteQuestion], *, right: bool) -> dict[str, lis
 def write_copies(
     chosen: Sequence[ChosenSentinel], shapes: Sequence[tuple[int, int]], folder: Path, *, kind: str, seed: int
 ) -> tuple[str, dict[str, ChosenSentinel], list[str]]:
-    """Write copies in the shapes of the pictures to judge, with a manifest.
+    """Write copies in the shapes of the pictures to judge; return the dataset's name, the copies by id, and troubles.
 
-    Args:
-        chosen: what ``choose`` gave.
-        shapes: height and width of pictures to judge; a copy gets the one nearest to its own proportions, cropped
-            around its middle.
-        folder: where they are written.
-        kind: of the campaign.
-        seed: everything random follows from it.
-
-    Returns:
-        The dataset's name, the copies by sample id, and what could not be read.
+    A copy gets the shape nearest to its own proportions and is cropped around its middle.
     """
     rng = generator(seed, "copies", str(len(chosen)))
     common = sorted(set(shapes))

@@ -29,12 +29,7 @@ from holdfast.store import Parts, Run, write_table
 def add_source(connection: Connection, *, name: str, reference: str, collection: Collection, now: float) -> int:
     """Let people see a dataset; adding it again brings its rows up to date and keeps their ids.
 
-    Args:
-        connection: a transaction.
-        name: for the pages.
-        reference: as ``load_collection`` takes it; a path is stored absolute, for a server started elsewhere.
-        collection: what the reference reads as.
-        now: UTC seconds.
+    A path is stored absolute, for a server started elsewhere.
     """
     reference = absolute_reference(reference)
     added = insert_new(connection, sources, ["reference"])
@@ -95,12 +90,7 @@ class Shelf:
         self._samples: dict[int, Sample] = {}
 
     def sample(self, image_id: int) -> Sample:
-        """Return the sample of an image; its source is read at the first use.
-
-        Raises:
-            UserError: there is no such image, or its source cannot be read any more.
-            SampleError: the source no longer has it.
-        """
+        """Return the sample of an image; its source is read at the first use."""
         known = self._samples.get(image_id)
         if known is not None:
             return known
@@ -142,33 +132,16 @@ _PERTURBED = "perturbed"
 
 @dataclass(frozen=True)
 class ReviewPool:
-    """Images to judge.
+    """Images to judge."""
 
-    Attributes:
-        reference: what reads them again, wherever the server is started from.
-        collection: as it was read.
-        originals: what they were made of, where that is known.
-        walked: whether they come from ``holdfast perturb``.
-    """
-
-    reference: str
-    collection: Collection
-    originals: Collection | None = None
-    walked: bool = False
+    reference: str  # what reads them again, wherever the server is started from
+    collection: Collection  # as it was read
+    originals: Collection | None = None  # what they were made of, where that is known
+    walked: bool = False  # whether they come from ``holdfast perturb``
 
 
 def open_pool(text: str, *, only: str, folder: Path) -> ReviewPool:
-    """Read what a user names.
-
-    Args:
-        text: a dataset as ``holdfast eval`` takes it, what ``generate``, ``mine`` or ``synth`` made among them, or a
-            run directory of ``holdfast perturb``.
-        only: which images of such a run, one of ``ONLY``.
-        folder: where a list of them is written, if one has to be.
-
-    Raises:
-        UserError: there is nothing to judge.
-    """
+    """Read the images to judge: a dataset as ``eval`` takes it, or ``only`` some of a run of ``perturb``."""
     run = Path(text).expanduser()
     if (run / "spec.json").is_file():
         if Run.open(run).spec().get("verb") == "perturb":

@@ -50,17 +50,7 @@ def cast(
 ) -> None:
     """Store a person's answers about one picture; the newest answers count, so people can change them.
 
-    Args:
-        connection: a transaction.
-        place_token: which picture.
-        person_id: who.
-        key: the client's own, at most 36 characters; sending the same again changes nothing, even after the task's end.
-        answers: question → answer, of all questions.
-        seconds: from showing the picture to the answer.
-        now: UTC seconds.
-
-    Raises:
-        UserError: the place is unknown or another's, its task is not open, or the answers are none of the offered.
+    ``key`` is the client's own: sending the same again changes nothing, even after the task's end.
     """
     if not _KEY.fullmatch(key):
         raise UserError("a vote's key is 1 to 36 letters, digits and - _ . : without accents, such as a UUID")
@@ -96,17 +86,7 @@ def _stored(connection: Connection, key: str, place_id: int, answers: Mapping[st
 
 
 def finish(connection: Connection, *, task_token: str, person_id: int, now: float) -> Outcome:
-    """Close a task: all its votes count, or none because a sentinel failed. A repeated call returns the same.
-
-    Args:
-        connection: a transaction.
-        task_token: which task.
-        person_id: who.
-        now: UTC seconds.
-
-    Raises:
-        UserError: the task is unknown or another's, its time is up, or a picture has no vote yet.
-    """
+    """Close a task: all its votes count, or none because a sentinel failed. A repeated call returns the same."""
     mine = select(tasks).where(tasks.c.token == task_token, tasks.c.person_id == person_id)
     task = connection.execute(mine).one_or_none() if is_token(task_token) else None
     if task is None:

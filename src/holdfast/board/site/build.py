@@ -141,19 +141,10 @@ def build(
     cache: str | Path | None = None,
     workers: int = 0,
 ) -> Built:
-    """Write the site of a board: ``index.html`` and what belongs to it.
+    """Write the site of a board, ``index.html`` and what belongs to it; the site of an earlier build is replaced.
 
-    Every number is recomputed from the tables. Nothing is written while an entry is wrong, unless ``skip_bad``.
-
-    Args:
-        board: the folder of entries.
-        out: a new folder, or the site of an earlier build, which is replaced.
-        title: of the board.
-        printed: show the published tables that come with Holdfast, too.
-        skip_bad: leave out entries that the check refuses, and say so on the page.
-        reports: write the full report of every static and hard entry; seconds each.
-        cache: a folder that keeps what was measured, by the hashes of the files.
-        workers: processes; 0 takes one a core where there are many entries.
+    Every number is recomputed from the tables. Nothing is written while an entry is wrong, unless ``skip_bad``, which
+    leaves such entries out and says so. ``cache`` keeps what was measured, by the hashes of the files.
     """
     folder, site = Path(board), Path(out)
     if not folder.is_dir():

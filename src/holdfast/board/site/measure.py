@@ -32,52 +32,32 @@ NONE = "-"
 
 @dataclass(frozen=True)
 class Cells:
-    """Every picture under every condition, in the order of condition and picture.
+    """Every picture under every condition, in the order of condition and picture."""
 
-    Attributes:
-        conditions: names, the original first.
-        images: sample ids, sorted.
-        labels: of the images.
-        sources: of the images: the photo or prompt each is made of.
-        condition: (cells,) into conditions.
-        image: (cells,) into images.
-        right: (cells,) 0 or 1; where a picture has several rows, whether all are right.
-        answers: texts.
-        answer: (cells,) into answers, −1 where there is none.
-    """
-
-    conditions: list[str]
-    images: list[str]
-    labels: list[str]
-    sources: list[str]
-    condition: Codes
-    image: Codes
-    right: Codes
-    answers: list[str]
-    answer: Codes
+    conditions: list[str]  # names, the original first
+    images: list[str]  # sample ids, sorted
+    labels: list[str]  # of the images
+    sources: list[str]  # of the images: the photo or prompt each is made of
+    condition: Codes  # (cells,) into conditions
+    image: Codes  # (cells,) into images
+    right: Codes  # (cells,) 0 or 1; where a picture has several rows, whether all are right
+    answers: list[str]  # texts
+    answer: Codes  # (cells,) into answers, −1 where there is none
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the site knows of an entry.
+    """What the site knows of an entry."""
 
-    Attributes:
-        entry: as submitted, the scores recomputed.
-        classes: accuracy per condition and class; None for a printed entry, as all that follows.
-        cells: right answers, image by image.
-        sources: photos or prompts.
-        influence: measure → (sources,) what each adds to the measure's deviation from the truth.
-        words: what it holds on to, in words; None where the protocol has no verdict.
-        statuses: rows that were not answered, by status.
-    """
-
-    entry: Entry
+    entry: Entry  # as submitted, the scores recomputed
+    # accuracy per condition and class; None for a printed entry, as all that follows
     classes: ClassAccuracies | None = None
-    cells: Cells | None = None
-    sources: list[str] = field(default_factory=list)
+    cells: Cells | None = None  # right answers, image by image
+    sources: list[str] = field(default_factory=list)  # photos or prompts
+    # measure → (sources,) what each adds to the measure's deviation from the truth
     influence: dict[str, Floats] = field(default_factory=dict)
-    words: VerdictWords | None = None
-    statuses: dict[str, int] = field(default_factory=dict)
+    words: VerdictWords | None = None  # what it holds on to, in words; None where the protocol has no verdict
+    statuses: dict[str, int] = field(default_factory=dict)  # rows that were not answered, by status
 
     @property
     def verdict(self) -> str:
@@ -91,12 +71,7 @@ class Measured:
 
 
 def measured(entry: Entry, table: pa.Table) -> Measured:
-    """Return an entry and everything that is shown of it, from its rows.
-
-    Args:
-        entry: one that was checked, its scores recomputed.
-        table: its rows, as ``read_table`` gives them.
-    """
+    """Return everything that is shown of a checked entry, from its rows as ``read_table`` gives them."""
     protocol = entry.protocol.name
     fine = equals(table, "status", "ok") & equals(table, "task", "classify")
     states, names = codes_of(table, "status")

@@ -181,15 +181,7 @@ def guide_name(guide: str) -> str:
 
 
 def take_in(server: ServerState, data: str, *, masks: Path | None, guide: str, progress: Progress) -> int:
-    """Let people draw the masks of a dataset; return the number of the set.
-
-    Args:
-        server: keeps people's work.
-        data: a dataset as ``holdfast eval`` takes it.
-        masks: the folder of the masks, which may be new; None: one in the state folder.
-        guide: the mask maker for boxes and clicks.
-        progress: called with step, done and total.
-    """
+    """Let people draw the masks of a dataset; return the number of the set."""
     load_guided(guide)  # so that a wrong name fails now, not at the first click
     if ":" in guide:  # a folder of weights; the next server may start in another folder
         guide = absolute_reference(guide)

@@ -44,15 +44,7 @@ class PictureCache:
         self._decoders = threading.Semaphore(_AT_ONCE)
 
     def get(self, image_id: int, size: str) -> bytes:
-        """Return the picture as a JPEG.
-
-        Args:
-            image_id: a row of the table of images.
-            size: a key of ``SIDES``.
-
-        Raises:
-            SampleError: the image cannot be read.
-        """
+        """Return the picture as a JPEG; ``size`` is a key of ``SIDES``."""
         key = (image_id, size)
         if (kept := self._find(key)) is not None:
             return kept

@@ -58,19 +58,12 @@ class DarwinMask:
 
 @dataclass(frozen=True, slots=True)
 class DarwinItem:
-    """One image's annotations.
+    """One image's annotations."""
 
-    Attributes:
-        path: the image's folder in the dataset and its name, with forward slashes, such as ``cats/1.jpg``.
-        size: (height, width), or None where the file does not say.
-        masks: by class.
-        notes: what was left out, in words.
-    """
-
-    path: str
-    size: tuple[int, int] | None
-    masks: Mapping[str, DarwinMask]
-    notes: tuple[str, ...] = ()
+    path: str  # the image's folder in the dataset and its name, with forward slashes, such as ``cats/1.jpg``
+    size: tuple[int, int] | None  # (height, width), or None where the file does not say
+    masks: Mapping[str, DarwinMask]  # by class
+    notes: tuple[str, ...] = ()  # what was left out, in words
 
 
 def draw_paths(paths: Iterable[Iterable[tuple[float, float]]], height: int, width: int) -> Mask:
@@ -92,14 +85,7 @@ def trace_paths(mask: Mask) -> list[list[tuple[int, int]]]:
 
 
 def darwin_document(path: str, label: str, mask: Mask, *, dataset: str = "") -> dict[str, Any]:
-    """Return the JSON object of one image with its mask; without an annotation where it is empty.
-
-    Args:
-        path: The image's path in the dataset, with forward slashes.
-        label: The class of the object.
-        mask: HW.
-        dataset: Its name in V7, if it is to be said.
-    """
+    """Return the JSON object of one image with its mask; without an annotation where it is empty."""
     where = PurePosixPath(path)
     folder = "/" if where.parent == PurePosixPath(".") else f"/{where.parent.as_posix().strip('/')}"
     height, width = mask.shape

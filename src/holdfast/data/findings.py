@@ -23,35 +23,20 @@ _SEVERAL = {"s": "s", "es": "es", "s1": "", "have": "have"}
 
 @dataclass(frozen=True, slots=True)
 class PhotoFacts:
-    """What one look at a photo and its mask shows.
+    """What one look at a photo and its mask shows."""
 
-    Attributes:
-        format: JPEG, PNG and so on; '' for pictures that are no files.
-        size: (height, width), upright.
-        turned: whether EXIF turns it.
-        deep: whether the file has 16 bits a channel.
-        brightest: the largest value of the decoded picture, 0 to 255.
-        digest: a hash of the bytes, 16 bytes long; empty if they cannot be read.
-        bytes: size of the file, 0 for pictures that are no files.
-        problem: why the picture cannot be read.
-        mask_problem: why the mask cannot be read.
-        covered: share of the picture that the mask covers; NaN without a mask.
-        turned_mask: whether the mask fits the picture as it is stored, before EXIF turns it.
-        void_ring: whether the mask has few small values and 255, and is read so that only 255 is the object.
-    """
-
-    format: str = ""
-    size: tuple[int, int] = (0, 0)
-    turned: bool = False
-    deep: bool = False
-    brightest: int = 255
-    digest: bytes = b""
-    bytes: int = 0
-    problem: str = ""
-    mask_problem: str = ""
-    covered: float = float("nan")
-    turned_mask: bool = False
-    void_ring: bool = False
+    format: str = ""  # JPEG, PNG and so on; '' for pictures that are no files
+    size: tuple[int, int] = (0, 0)  # (height, width), upright
+    turned: bool = False  # whether EXIF turns it
+    deep: bool = False  # whether the file has 16 bits a channel
+    brightest: int = 255  # the largest value of the decoded picture, 0 to 255
+    digest: bytes = b""  # a hash of the bytes, 16 bytes long; empty if they cannot be read
+    bytes: int = 0  # size of the file, 0 for pictures that are no files
+    problem: str = ""  # why the picture cannot be read
+    mask_problem: str = ""  # why the mask cannot be read
+    covered: float = float("nan")  # share of the picture that the mask covers; NaN without a mask
+    turned_mask: bool = False  # whether the mask fits the picture as it is stored, before EXIF turns it
+    void_ring: bool = False  # whether the mask has few small values and 255, and is read so that only 255 is the object
 
 
 @dataclass(frozen=True)

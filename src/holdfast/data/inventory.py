@@ -35,53 +35,33 @@ _TURNS = {
 
 @dataclass(frozen=True)
 class Inventory:
-    """What a dataset holds.
+    """What a dataset holds."""
 
-    Attributes:
-        name: of the dataset.
-        images: number of pictures; ``photos`` counts their sources.
-        classes: label → number of pictures.
-        masked: label → number of pictures with a mask.
-        splits: split → number of pictures, where there are splits.
-        conditions: condition → number of pictures.
-        formats: format of the files → number.
-        sizes: "width × height" → number, the commonest first.
-        turned: pictures that EXIF turns.
-        bytes: size of all files.
-        covered: smallest, median and largest share of a picture that its mask covers; empty without masks.
-        findings: what is wrong, gravest first.
-    """
-
-    name: str
-    images: int
+    name: str  # of the dataset
+    images: int  # number of pictures; ``photos`` counts their sources
     photos: int
-    classes: Mapping[str, int]
-    masked: Mapping[str, int]
-    splits: Mapping[str, int]
-    conditions: Mapping[str, int]
-    formats: Mapping[str, int]
-    sizes: Mapping[str, int]
-    turned: int
-    bytes: int
+    classes: Mapping[str, int]  # label → number of pictures
+    masked: Mapping[str, int]  # label → number of pictures with a mask
+    splits: Mapping[str, int]  # split → number of pictures, where there are splits
+    conditions: Mapping[str, int]  # condition → number of pictures
+    formats: Mapping[str, int]  # format of the files → number
+    sizes: Mapping[str, int]  # "width × height" → number, the commonest first
+    turned: int  # pictures that EXIF turns
+    bytes: int  # size of all files
+    # smallest, median and largest share of a picture that its mask covers; empty without masks.
     covered: tuple[float, ...]
-    findings: tuple[DataFinding, ...]
+    findings: tuple[DataFinding, ...]  # what is wrong, gravest first
 
 
 def take_inventory(
-    collection: Collection,
+    collection: Collection,  # of any reader
     *,
-    label_rows: Sequence[str] = (),
-    max_pixels: int = DEFAULT_MAX_PIXELS,
+    label_rows: Sequence[str] = (),  # a sentence for each row of a label file that matches no class
+    max_pixels: int = DEFAULT_MAX_PIXELS,  # larger pictures are not decoded
+    # called with the name of the step, how many pictures are done, and their number.
     progress: Callable[[str, int, int], None] = lambda step, done, total: None,
 ) -> Inventory:
-    """Read every picture and mask of a collection once, and return what they show.
-
-    Args:
-        collection: of any reader.
-        label_rows: a sentence for each row of a label file that matches no class.
-        max_pixels: larger pictures are not decoded.
-        progress: called with the name of the step, how many pictures are done, and their number.
-    """
+    """Read every picture and mask of a collection once, and return what they show."""
     survey = Survey(collection, label_rows)
     formats, sizes, areas = Counter[str](), Counter[str](), array("d")
     turned = size = 0

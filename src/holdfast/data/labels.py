@@ -28,20 +28,15 @@ _KEY_COLUMNS = ("imagenet_index", "wnid", "label")
 
 @dataclass(frozen=True, slots=True)
 class LabelMap:
-    """A dataset's classes in a model's outputs.
+    """A dataset's classes in a model's outputs."""
 
-    Attributes:
-        classes: the dataset's class names.
-        members: for each class the indices of its outputs, ascending; no output has two classes.
-        outputs: for each output the name that results show: its class, else its own name, made unique with its
-            index where that name is also a class's.
-        fingerprint: of all that.
-    """
-
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # the dataset's class names
+    # for each class the indices of its outputs, ascending; no output has two classes.
     members: tuple[tuple[int, ...], ...]
+    # for each output the name that results show: its class, else its own name, made unique with its index where that
+    # name is also a class's.
     outputs: tuple[str, ...]
-    fingerprint: str
+    fingerprint: str  # of all that
 
 
 def read_label_file(path: str | Path) -> dict[str, ClassKeys]:
@@ -104,9 +99,7 @@ def class_keys(collection: Collection, label_file: str | Path | None) -> dict[st
     """Return the keys of a collection's classes: its own, or those of a label file where it has the class.
 
     A collection that was read in the nine super-classes has their keys already.
-
-    Raises:
-        UserError: the file has a class that the collection does not have.
+    Raises UserError: the file has a class that the collection does not have.
     """
     if asks_for_nine(label_file):
         if len(collection.classes) != 9 or not all(name in collection.keys for name in collection.classes):
@@ -173,10 +166,8 @@ def map_labels(
 
     WordNet ids apply where the space knows its own, indices where it is ImageNet-1k's. A name matches an output's
     whole name or any of its comma-separated synonyms, or is itself a WordNet id.
-
-    Raises:
-        UserError: a class that cannot be found (with the nearest names), that could mean several outputs, whose
-            keys contradict each other, or that shares an output with another class.
+    Raises UserError: a class that cannot be found (with the nearest names), that could mean several outputs, whose keys
+    contradict each other, or that shares an output with another class.
     """
     if not classes:
         raise UserError("the dataset has no classes")
@@ -270,11 +261,7 @@ def outcomes(probabilities: NDArray[np.float32], label_map: LabelMap, labels: Se
 
     A row of zeros is a model without an answer: no prediction, not correct. Where no class has any probability,
     there is no restricted prediction. Rows that are no probabilities (NaN) get status ``error`` and nulls.
-
-    Args:
-        probabilities: (n, outputs), rows summing to 1.
-        label_map: from ``map_labels``.
-        labels: the true class of each row.
+    Rows of ``probabilities`` (n, outputs) sum to 1.
     """
     count = len(label_map.outputs)
     if probabilities.ndim != 2 or probabilities.shape != (len(labels), count):

@@ -28,19 +28,12 @@ MAX_FILES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class MaskEntry:
-    """What a file says of one image.
+    """What a file says of one image."""
 
-    Attributes:
-        path: the image's path as the file has it, with forward slashes; never opened, only compared.
-        size: (height, width) of the image, or None where the file does not say.
-        masks: by class; a class's several objects are united. Empty where nothing was drawn.
-        notes: what was left out, in words.
-    """
-
-    path: str
-    size: tuple[int, int] | None
-    masks: Mapping[str, MaskSource]
-    notes: tuple[str, ...] = field(default=())
+    path: str  # the image's path as the file has it, with forward slashes; never opened, only compared
+    size: tuple[int, int] | None  # (height, width) of the image, or None where the file does not say
+    masks: Mapping[str, MaskSource]  # by class; a class's several objects are united. Empty where nothing was drawn
+    notes: tuple[str, ...] = field(default=())  # what was left out, in words
 
     def load(self, label: str, height: int, width: int) -> Mask:
         """Return the mask of a class, HW; of everything in the image where the file does not know the class.

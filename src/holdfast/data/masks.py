@@ -25,11 +25,11 @@ _RED_MARGIN = 64  # how far red must lead green and blue; 128, a common export's
 
 
 def decode_mask(
-    data: bytes,
+    data: bytes,  # an image file
     *,
-    format: str = "auto",
-    size: tuple[int, int] | None = None,
-    max_pixels: int = DEFAULT_MAX_PIXELS,
+    format: str = "auto",  # one of ``MASK_FORMATS``, or ``void=N``
+    size: tuple[int, int] | None = None,  # (height, width) that the mask must have; checked before decoding
+    max_pixels: int = DEFAULT_MAX_PIXELS,  # larger masks are refused before decoding
 ) -> Mask:
     """Return stored bytes as an HW bool mask.
 
@@ -42,15 +42,7 @@ def decode_mask(
     - ``red``: pixels whose red leads green and blue clearly.
     - ``auto``: alpha where some pixel is not opaque; coloured palettes as index; red on black as red; the rest as grey.
       A greyscale label map that uses 255 for void cannot be told from a 0/255 mask: name ``index`` for those.
-
-    Args:
-        data: an image file.
-        format: one of ``MASK_FORMATS``, or ``void=N``.
-        size: (height, width) that the mask must have; checked before decoding.
-        max_pixels: larger masks are refused before decoding.
-
-    Raises:
-        SampleError: unreadable, of another size, or of colours that no rule covers.
+    Raises SampleError: unreadable, of another size, or of colours that no rule covers.
     """
     name, _, void = format.partition("=")
     if name not in _RULES:

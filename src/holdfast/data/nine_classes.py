@@ -29,10 +29,7 @@ def in_nine_classes(collection: Collection, labels: str | Path | None) -> Collec
 
     A class is found by its own name (``dog``), by its WordNet id or ImageNet index, or by a name of an ImageNet class
     (``tabby``). Images of all other classes are left out, and a problem of the collection says how many.
-
-    Args:
-        collection: with ImageNet's classes, or some of them.
-        labels: ``nine``, or ``nine:FILE.csv`` where a label file says which ImageNet class each class is.
+    ``labels`` is ``nine``, or ``nine:FILE.csv``, a label file that says which ImageNet class each class is.
     """
     if not asks_for_nine(labels):
         return collection

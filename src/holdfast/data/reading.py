@@ -258,27 +258,18 @@ class InsideRoot:
 
 
 def attach_masks(
-    samples: Sequence[Sample],
-    folder: Path,
+    samples: Sequence[Sample],  # samples of any reader
+    folder: Path,  # a tree of mask files: ``folder/<sample_id>.png``
     *,
-    format: str = "auto",
-    required: bool = True,
-    by_source: bool = False,
-    fits: Callable[[Sample], bool] | None = None,
-    problems: list[Problem] | None = None,
+    format: str = "auto",  # how the files are read; see ``decode_mask``
+    required: bool = True,  # no match at all is a UserError (a folder somebody named), not a shrug (one that was found)
+    by_source: bool = False,  # masks bear the ids of the originals, not of their renderings
+    fits: Callable[[Sample], bool] | None = None,  # says which samples can have such a mask; None: all
+    problems: list[Problem] | None = None,  # masks of no image are added to these, as one problem
 ) -> list[Sample]:
     """Give each sample the mask file that bears its id (or its image's name), with any image suffix.
 
     What ``holdfast mask`` wrote is found by its list, as ids need not be file names.
-
-    Args:
-        samples: samples of any reader.
-        folder: a tree of mask files: ``folder/<sample_id>.png``.
-        format: how the files are read; see ``decode_mask``.
-        required: no match at all is a UserError (a folder somebody named), not a shrug (one that was found).
-        by_source: masks bear the ids of the originals, not of their renderings.
-        fits: says which samples can have such a mask; None: all.
-        problems: masks of no image are added to these, as one problem.
     """
     listed = _listed_masks(folder)
     matched: dict[str, tuple[int, str]] = {}

@@ -45,13 +45,7 @@ File = tuple[Mapping[str, Any], bytes, bytes]
 
 
 def encode_image(image: Image, *, format: ImageFormat = "png", quality: int = 95) -> bytes:
-    """Return an image as a file's bytes. RGBA is always PNG: JPEG has no alpha.
-
-    Args:
-        image: HWC, RGB or RGBA, 0..255.
-        format: ``png`` (lossless) or ``jpeg``.
-        quality: Of JPEG, 1..100.
-    """
+    """Return an image as a file's bytes. RGBA is always PNG: JPEG has no alpha."""
     if image.ndim != 3 or image.shape[2] not in (3, 4) or image.dtype != np.uint8:
         raise ValueError(f"an image is HWC uint8 with 3 or 4 channels, not {image.dtype} {image.shape}")
     if image.shape[2] == 4:
@@ -165,9 +159,8 @@ def mask_rle(mask: Mask) -> str:
 def coco_document(rows: Iterable[Mapping[str, Any]], classes: Sequence[str] = ()) -> dict[str, Any]:
     """Return the JSON object that pycocotools reads. Ids count from 1; an empty mask has no annotation.
 
-    Args:
-        rows: Each with ``path``, ``label``, ``height``, ``width``, ``mask_rle`` and perhaps ``licence``.
-        classes: The categories in order; those of the rows, sorted, where none are given.
+    Rows have ``path``, ``label``, ``height``, ``width``, ``mask_rle`` and perhaps ``licence``; ``classes`` are the
+    categories in order, or else those of the rows, sorted.
     """
     rows = list(rows)
     return {name: list(entries) for name, entries in _sections(lambda: rows, classes).items()}
@@ -176,8 +169,7 @@ def coco_document(rows: Iterable[Mapping[str, Any]], classes: Sequence[str] = ()
 def coco_text(rows: Callable[[], Iterable[Mapping[str, Any]]]) -> Iterator[str]:
     """Return the canonical JSON of ``coco_document`` in pieces, so that memory holds one image at a time.
 
-    Args:
-        rows: Begins with the first row whenever it is called.
+    ``rows`` begins with the first row whenever it is called.
     """
     between = "{"
     for name, entries in sorted(_sections(rows).items()):

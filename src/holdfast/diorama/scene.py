@@ -94,22 +94,17 @@ def tied_choice(rng: np.random.Generator, home: str, kinds: Sequence[str], conte
 
 
 def draw_scene(
-    seed: int | np.random.Generator,
+    seed: int | np.random.Generator,  # of the whole scene; from a generator, the next seed is taken
     *,
+    # ``train``; ``test`` has shape templates and textures of its own; ``ood`` has those of ``test`` and backgrounds
+    # of its own.
     split: Split = "train",
+    # how strongly class and background go together, 0..1; ``Contexts`` says the same of textures, materials and
+    # colours.
     context: float | Contexts = 0.0,
-    label: str | None = None,
+    label: str | None = None,  # the class; any of the twelve where it is not given
 ) -> Scene:
-    """Draw every factor.
-
-    Args:
-        seed: of the whole scene; from a generator, the next seed is taken.
-        split: ``train``; ``test`` has shape templates and textures of its own; ``ood`` has those of ``test`` and
-            backgrounds of its own.
-        context: how strongly class and background go together, 0..1; ``Contexts`` says the same of textures,
-            materials and colours.
-        label: the class; any of the twelve where it is not given.
-    """
+    """Draw every factor."""
     if split not in SPLITS:
         raise unknown("split of diorama", split, SPLITS)
     if label is not None and label not in CLASSES:

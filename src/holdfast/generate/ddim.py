@@ -170,11 +170,7 @@ def levels(kept: torch.Tensor, strength: float, steps: int) -> tuple[list[int], 
 
     Evenly spaced in the logarithm of noise to signal, the first at ``FLOOR``: every step up is then as easy to solve
     as the next.
-
-    Args:
-        kept: cumulative product of the alphas, (timesteps,).
-        strength: share of the timesteps, 0..1.
-        steps: how many.
+    ``kept`` is the cumulative product of the alphas, ``strength`` a share of the timesteps.
     """
     import torch
 

@@ -282,10 +282,7 @@ class EmbeddedImageMaker:
 def given_channels(parts: EmbeddedParts, batch: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
     """Return the UNet's input beside the noisy latent: where to paint (share of each cell), latent of what stays.
 
-    Args:
-        parts: for the VQGAN.
-        batch: RGB NCHW in 0..1.
-        kept: bool (n, 1, height, width), true where the image stays.
+    ``batch`` is RGB NCHW in 0..1; ``kept`` (n, 1, height, width) is true where the image stays.
     """
     import torch
 
@@ -301,14 +298,8 @@ def sample(
 ) -> torch.Tensor:  # fmt: skip
     """Move noise to latents along the flow, with classifier-free guidance.
 
-    Args:
-        parts: UNet and scheduler.
-        conditions: of the prompts.
-        start: standard normal, (n, channels, height, width).
-        given: see ``given_channels``.
-        steps: evaluations of the flow.
-        guidance: 1 follows the prompt as it is, more exaggerates what the prompt adds.
-        negative: what it adds to: nothing, or a prompt to keep away from.
+    ``start`` is standard normal; ``guidance`` 1 follows the prompt as it is, more exaggerates what it adds to
+    ``negative``: to nothing, or to a prompt to keep away from.
     """
     import copy
 

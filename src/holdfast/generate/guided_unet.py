@@ -31,11 +31,9 @@ _GROUPS = 32
 def read(file: Path, *, heads: int = 0, timesteps: int = TIMESTEPS, size: int = 0) -> GuidedUnet:
     """Return the network of a ``.pt`` or ``.safetensors`` file; nothing but tensors is unpickled.
 
-    Args:
-        file: a state dict.
-        heads: of attention; 0: 64 channels a head where blocks of residuals change the resolution (ADM), else 4 heads.
-        timesteps: that it was trained with; the network counts them from 0 to 1000.
-        size: side of its images; 0 leaves it open.
+    ``heads`` of attention, 0: 64 channels a head where blocks of residuals change the resolution (ADM), else 4 heads.
+    ``timesteps`` are those of training; the network counts them from 0 to 1000. A ``size`` of 0 leaves the side of its
+    images open.
     """
     state = {key.replace("label_emb.", "class_embedding."): value for key, value in read_tensors(file).items()}
     try:

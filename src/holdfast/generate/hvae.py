@@ -111,26 +111,17 @@ def _known(file: Path) -> dict[str, Any]:
 class HvaeConfig:
     """Hyper-parameters by the names of VDVAE.
 
-    Attributes:
-        image_size: side of the images.
-        width: channels everywhere.
-        zdim: channels of each group of latents.
-        enc_blocks: ``32x2,32d2,16x2,…``: at a resolution so many blocks; ``d2`` halves it.
-        dec_blocks: ``1x1,4m1,4x2,…``: top-down; ``4m1`` begins resolution 4 with what 1 ended in.
-        bottleneck_multiple: inner width of a block, of ``width``.
-        no_bias_above: up to this resolution a learned constant begins the way down.
-        num_mixtures: logistics that the answer mixes for each pixel.
-        shift, scale: pixels of 0..255 enter as (pixel + shift) · scale.
+    Pixels of 0..255 enter as (pixel + shift) · scale.
     """
 
-    image_size: int
-    width: int
-    zdim: int
-    enc_blocks: str
-    dec_blocks: str
-    bottleneck_multiple: float = 0.25
-    no_bias_above: int = 64
-    num_mixtures: int = 10
+    image_size: int  # side of the images
+    width: int  # channels everywhere
+    zdim: int  # channels of each group of latents
+    enc_blocks: str  # ``32x2,32d2,16x2,…``: at a resolution so many blocks; ``d2`` halves it
+    dec_blocks: str  # ``1x1,4m1,4x2,…``: top-down; ``4m1`` begins resolution 4 with what 1 ended in
+    bottleneck_multiple: float = 0.25  # inner width of a block, of ``width``
+    no_bias_above: int = 64  # up to this resolution a learned constant begins the way down
+    num_mixtures: int = 10  # logistics that the answer mixes for each pixel
     shift: float = -127.5
     scale: float = 1 / 127.5
 
@@ -289,9 +280,8 @@ class Hvae(nn.Module):
     ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
         """Return latents, the image they make, and the divergence from the prior in nats per image.
 
-        Args:
-            image: RGB NCHW in 0..1.
-            sample: draw from the posteriors, as training does; else take their means.
+        ``image`` is RGB NCHW in 0..1. ``sample`` draws from the posteriors, as training does; else their means are
+        taken.
         """
         seen = self.encoder((image * 255 + self.config.shift) * self.config.scale)
         states, latents = self.decoder.states(), []

@@ -126,9 +126,7 @@ class AdaptedClassifier:
 def adapted(model: Any, options: dict[str, Any]) -> Any:
     """Return the model, fitted to conditions as the options behind its name ask for it.
 
-    Args:
-        model: as its scheme loads it.
-        options: ``adapt=batchnorm``, ``adapt_images`` (how many images it is fitted to) and ``adapt_prior`` (N).
+    Options are ``adapt=batchnorm``, ``adapt_images`` (how many images it is fitted to) and ``adapt_prior`` (N).
     """
     for option in options:
         if option not in OPTIONS:

@@ -49,13 +49,10 @@ class Attack(Protocol):
 
 @dataclass(frozen=True)
 class Victim:
-    """The model as attacks see it.
+    """The model as attacks see it."""
 
-    Attributes:
-        model: foolbox's model, from a batch NCHW in 0..1 to scores: for every class of the dataset that of its best
-            output, then, where all outputs compete, those of the others.
-    """
-
+    # foolbox's model, from a batch NCHW in 0..1 to scores: for every class of the dataset that of its best output,
+    # then, where all outputs compete, those of the others.
     model: Any
 
     def right(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -69,29 +66,20 @@ class Victim:
 
 
 def run_attack(
-    attack: Attack,
-    classifier: Classifier,
-    inputs: Sequence[Image],
-    labels: Sequence[int],
-    members: Sequence[Sequence[int]],
+    attack: Attack,  # one of this module, or another package's
+    classifier: Classifier,  # the model under attack
+    inputs: Sequence[Image],  # what ``model_input`` made of the photos
+    labels: Sequence[int],  # the place of each photo's class in ``members``
+    members: Sequence[Sequence[int]],  # for each class of the dataset the outputs that mean it
     *,
-    seeds: Sequence[int],
+    seeds: Sequence[int],  # one a photo
+    # ``eps`` (0..1; rounded down to whole steps of 1/255), ``space`` and the attack's own.
     parameters: Mapping[str, Any],
 ) -> tuple[list[Image], NDArray[np.float32]]:
     """Attack pictures of one shape or several; pictures that the model gets wrong anyway are not changed.
 
-    Args:
-        attack: one of this module, or another package's.
-        classifier: the model under attack.
-        inputs: what ``model_input`` made of the photos.
-        labels: the place of each photo's class in ``members``.
-        members: for each class of the dataset the outputs that mean it.
-        seeds: one a photo.
-        parameters: ``eps`` (0..1; rounded down to whole steps of 1/255), ``space`` and the attack's own.
-
-    Returns:
-        The changed pictures, none further than ``eps`` from its input in any value, and the model's probabilities for
-        them, (n, outputs).
+    Returns the changed pictures, none further than ``eps`` from its input in any value, and the model's probabilities
+    for them, (n, outputs).
     """
     import torch
 

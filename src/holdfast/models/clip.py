@@ -39,23 +39,14 @@ _BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """An image tower and a text tower with one embedding space.
+    """An image tower and a text tower with one embedding space."""
 
-    Attributes:
-        module: both towers.
-        encode_image: normalised batch NCHW → (n, width), not yet of unit length.
-        encode_text: texts → (n, width), likewise, on the module's device.
-        scale: what cosines are multiplied with before the softmax.
-        preprocessing: of the image tower.
-        architecture: text that changes whenever the computation could.
-    """
-
-    module: torch.nn.Module
-    encode_image: Callable[[torch.Tensor], torch.Tensor]
-    encode_text: Callable[[Sequence[str]], torch.Tensor]
-    scale: float
-    preprocessing: Preprocessing
-    architecture: str
+    module: torch.nn.Module  # both towers
+    encode_image: Callable[[torch.Tensor], torch.Tensor]  # normalised batch NCHW → (n, width), not yet of unit length
+    encode_text: Callable[[Sequence[str]], torch.Tensor]  # texts → (n, width), likewise, on the module's device
+    scale: float  # what cosines are multiplied with before the softmax
+    preprocessing: Preprocessing  # of the image tower
+    architecture: str  # text that changes whenever the computation could
 
 
 def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> TorchClassifier:

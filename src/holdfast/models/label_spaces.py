@@ -63,10 +63,7 @@ def from_json(text: str, file_name: str) -> LabelSpace:
 def from_option(option: str | None, outputs: int, otherwise: LabelSpace | None) -> LabelSpace:
     """Return the space of ``?labels=`` (a file with one name per line, or ``imagenet``), else the model's own.
 
-    Args:
-        option: what the user wrote, None where nothing.
-        outputs: how many outputs the model has.
-        otherwise: what the model says of itself, None where it says nothing.
+    ``otherwise`` is what the model says of itself, None where it says nothing.
     """
     if option == "imagenet":
         space = imagenet(outputs)
@@ -103,9 +100,7 @@ def probabilities(answer: ArrayLike, *, images: int, labels: int, outputs: str, 
 
     Each row is judged on its own, so that the batch does not matter. ``auto`` takes a row that is non-negative and
     sums to 1 (within 1e-3) as it is and softmaxes any other. Rows with NaN stay NaN: they are that image's trouble.
-
-    Raises:
-        UserError: the shape does not fit, which no other image would change.
+    Raises UserError: the shape does not fit, which no other image would change.
     """
     try:
         scores = np.asarray(answer, dtype=np.float64)

@@ -26,18 +26,14 @@ from holdfast.registry import unknown
 
 @dataclass(frozen=True)
 class LiveModel:
-    """A network or a callable, with what has to be known about it.
+    """A network or a callable, with what has to be known about it."""
 
-    Attributes:
-        target: a ``torch.nn.Module``, an exported program of torch, a pipeline of transformers, a callable on a list
-            of HWC uint8 RGB images, or an object with ``predict_proba`` or ``predict``.
-        transform: turns a PIL image into the CHW tensor that a network takes; None: what the network itself says.
-        labels: the names of its outputs, in order; None: what it says itself.
-    """
-
+    # a ``torch.nn.Module``, an exported program of torch, a pipeline of transformers, a callable on a list of HWC
+    # uint8 RGB images, or an object with ``predict_proba`` or ``predict``.
     target: Any
+    # turns a PIL image into the CHW tensor that a network takes; None: what the network itself says.
     transform: Callable[..., Any] | None = None
-    labels: Sequence[str] | None = None
+    labels: Sequence[str] | None = None  # the names of its outputs, in order; None: what it says itself
 
 
 _MODELS: dict[str, LiveModel] = {}

@@ -129,8 +129,7 @@ def load(name: Name, *, device: str) -> OnnxClassifier:
 def external_files(file: Path) -> list[Path]:
     """Return the weight files that an ONNX file points to.
 
-    Raises:
-        UserError: a file is missing or outside the folder, or the ONNX file is broken.
+    Raises UserError: a file is missing or outside the folder, or the ONNX file is broken.
     """
     content = memoryview(file.read_bytes())
     try:

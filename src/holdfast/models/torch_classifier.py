@@ -26,38 +26,24 @@ side of a 1 × 5000 image to 256 would otherwise make 300 million pixels that th
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Which part of an image a model sees and how it is resized, as data.
+    """Which part of an image a model sees and how it is resized, as data."""
 
-    Attributes:
-        resize: length of the short side, or height and width.
-        crop: height and width of the middle that is kept.
-        interpolation: Pillow's filter: bilinear, bicubic, lanczos or nearest.
-    """
-
-    resize: int | tuple[int, int]
-    crop: tuple[int, int]
-    interpolation: str
+    resize: int | tuple[int, int]  # length of the short side, or height and width
+    crop: tuple[int, int]  # height and width of the middle that is kept
+    interpolation: str  # Pillow's filter: bilinear, bicubic, lanczos or nearest
 
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How a family of models prepares images.
+    """How a family of models prepares images."""
 
-    Attributes:
-        transform: RGB picture → float CHW tensor, normalised.
-        size: height and width the model expects.
-        mean: per channel, on a 0..1 scale; std likewise.
-        crops_centre: whether the short side is resized and the middle kept.
-        description: JSON that changes whenever the result could; part of the model's fingerprint.
-        geometry: the transform but for the mean and the deviation, where it is nothing else; None where it is more.
-    """
-
-    transform: Callable[[PIL.Image.Image], torch.Tensor]
-    size: tuple[int, int]
-    mean: tuple[float, ...]
+    transform: Callable[[PIL.Image.Image], torch.Tensor]  # RGB picture → float CHW tensor, normalised
+    size: tuple[int, int]  # height and width the model expects
+    mean: tuple[float, ...]  # per channel, on a 0..1 scale; std likewise
     std: tuple[float, ...]
-    crops_centre: bool
-    description: Mapping[str, Any]
+    crops_centre: bool  # whether the short side is resized and the middle kept
+    description: Mapping[str, Any]  # JSON that changes whenever the result could; part of the model's fingerprint
+    # the transform but for the mean and the deviation, where it is nothing else; None where it is more.
     geometry: Geometry | None = None
 
 

@@ -54,13 +54,8 @@ def fetched(
 ) -> tuple[Any, Any]:
     """Return a model with trained weights, and what ``processor`` returns for it.
 
-    Args:
-        where: a name of the hub, or a folder.
-        revision: of the hub.
-        local: whether it is a folder.
-        kind: what it must be, for sentences.
-        auto: transformers' class for models of this kind.
-        processor: called with ``where`` and the revision.
+    ``kind`` says in words what it must be, ``auto`` is transformers' class for it, and ``processor`` is called with
+    ``where`` and the revision.
     """
     import transformers
 

@@ -213,19 +213,12 @@ _PATIENT = ("timeout", "retries", "backoff", "per_minute")
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What a server is asked for; only ``model``, ``max_tokens`` and ``image`` can change an answer.
+    """What a server is asked for; only ``model``, ``max_tokens`` and ``image`` can change an answer."""
 
-    Attributes:
-        model: as the server calls it.
-        max_tokens: of an answer.
-        image: png (the very pixels) or jpeg (quality 95, smaller).
-        concurrency: requests at a time.
-    """
-
-    model: str
-    max_tokens: int = 32
-    image: str = "png"
-    concurrency: int = 4
+    model: str  # as the server calls it
+    max_tokens: int = 32  # of an answer
+    image: str = "png"  # png (the very pixels) or jpeg (quality 95, smaller)
+    concurrency: int = 4  # requests at a time
 
 
 class HttpVlm:

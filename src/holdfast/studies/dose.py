@@ -279,13 +279,7 @@ def _every_model(options: StudyOptions, measured: Measured) -> Finding:
 
 
 def dose_chart(frame: pd.DataFrame, dots: pd.DataFrame, width: int) -> Chart:
-    """Return a panel per measure: means with intervals joined by a line, and a dot for every training.
-
-    Args:
-        frame: rho, and each measure with its interval.
-        dots: rho, seed, measure, value.
-        width: of the figure.
-    """
+    """Return a panel per measure: means with intervals joined by a line, and a dot for every training."""
     import pandas as pd
 
     means = pd.concat(

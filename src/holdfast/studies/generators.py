@@ -59,21 +59,14 @@ SHOWN = 6
 
 @dataclass(frozen=True)
 class PoolPair:
-    """The images that both generators made, by sample_id.
+    """The images that both generators made, by sample_id."""
 
-    Attributes:
-        images: prompt_id, category, kind, prompt.
-        values: measure → a column per side with a value per image: 0 or 1, NaN where it has none.
-        pools: the two pools, classified and judged.
-        seconds: side → seconds per image.
-        lost: images that only one generator could make.
-    """
-
-    images: pd.DataFrame
+    images: pd.DataFrame  # prompt_id, category, kind, prompt
+    # measure → a column per side with a value per image: 0 or 1, NaN where it has none.
     values: Mapping[str, pd.DataFrame]
-    pools: Mapping[str, MeasuredPool]
-    seconds: Mapping[str, float]
-    lost: int
+    pools: Mapping[str, MeasuredPool]  # the two pools, classified and judged
+    seconds: Mapping[str, float]  # side → seconds per image
+    lost: int  # images that only one generator could make
 
 
 def run(options: StudyOptions) -> StudyResult:

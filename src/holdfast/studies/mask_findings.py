@@ -378,11 +378,7 @@ def _marks(x: Chart, y: Chart, families: Sequence[str], number: str, size: int) 
 def change_chart(frame: pd.DataFrame, width: int, *, panels: Mapping[str, str], families: Sequence[str]) -> Chart:
     """Return a panel per measure: how far it moves from its value under exact masks, over the masks' IoU.
 
-    Args:
-        frame: kind, family, iou, measure, value, low, high; ``effect`` is a difference of fractions.
-        width: of the figure.
-        panels: measure → title.
-        families: of kinds, in order.
+    ``frame`` has kind, family, iou, measure, value, low, high; ``effect`` is a difference of fractions.
     """
     columns = len(panels) if width >= WIDE else 1
     inner = width // columns - 72
@@ -412,15 +408,7 @@ def change_chart(frame: pd.DataFrame, width: int, *, panels: Mapping[str, str], 
 def model_chart(
     frame: pd.DataFrame, truth: pd.DataFrame, width: int, *, models: Sequence[str], families: Sequence[str]
 ) -> Chart:
-    """Return a panel per model: its background effect over the masks' IoU, and a dashed line at the true effect.
-
-    Args:
-        frame: model, kind, family, iou, value, low, high.
-        truth: model and its true effect; empty where it is not known.
-        width: of the figure.
-        models: in order.
-        families: of kinds, in order.
-    """
+    """Return a panel per model: its background effect over the masks' IoU, and a dashed line at the true effect."""
     columns = min(4, len(models)) if width >= WIDE else 1
     inner = (width - 60) // columns - 24 if columns > 1 else width - 70
     axis: Chart = {"domain": False, "ticks": False, "tickCount": 5, "labelExpr": "format(100 * datum.value, '~g')"}

@@ -89,19 +89,13 @@ class MaskRun:
 
 @dataclass(frozen=True)
 class ScoreChanges:
-    """Scores and rankings under other masks, compared with exact ones.
+    """Scores and rankings under other masks, compared with exact ones."""
 
-    Attributes:
-        values: score → model → value under these masks.
-        change: score → value less that under exact masks, mean over models.
-        by_model: score → model → the same of one model.
-        tau: ranking (``effect``, ``cross_background``, ``truth``) → Kendall's τ-b with exact masks; ``truth``: of the
-            effect with the true one.
-    """
-
-    values: dict[str, dict[str, float]]
-    change: dict[str, Estimate]
-    by_model: dict[str, dict[str, Estimate]]
+    values: dict[str, dict[str, float]]  # score → model → value under these masks
+    change: dict[str, Estimate]  # score → value less that under exact masks, mean over models
+    by_model: dict[str, dict[str, Estimate]]  # score → model → the same of one model
+    # ranking (``effect``, ``cross_background``, ``truth``) → Kendall's τ-b with exact masks; ``truth``: of the effect
+    # with the true one.
     tau: dict[str, dict[str, float | int | str]]
 
 
@@ -175,25 +169,15 @@ def _tau(models: Sequence[str], measured: Floats, drawn: Floats) -> dict[str, fl
 
 @dataclass(frozen=True)
 class MaskMeasures:
-    """Everything the findings are made of; kinds are in order of their IoU, exact masks first.
+    """Everything the findings are made of; kinds are in order of their IoU, exact masks first."""
 
-    Attributes:
-        masks: a row per kind: kind, family, iou with ends, lost, added, unusable.
-        effects: a row per kind × model: the verdict's numbers, change, bias, scores.
-        means: a row per kind: the same, mean over models.
-        conditions: a row per kind × condition: cost and change, mean over models.
-        truths: model → the true background effect, where it is known.
-        scores: kind → rankings and scores compared with exact masks.
-        models: in the order of the runs.
-    """
-
-    masks: pd.DataFrame
-    effects: pd.DataFrame
-    means: pd.DataFrame
-    conditions: pd.DataFrame
-    truths: dict[str, Estimate]
-    scores: dict[str, ScoreChanges]
-    models: list[str]
+    masks: pd.DataFrame  # a row per kind: kind, family, iou with ends, lost, added, unusable
+    effects: pd.DataFrame  # a row per kind × model: the verdict's numbers, change, bias, scores
+    means: pd.DataFrame  # a row per kind: the same, mean over models
+    conditions: pd.DataFrame  # a row per kind × condition: cost and change, mean over models
+    truths: dict[str, Estimate]  # model → the true background effect, where it is known
+    scores: dict[str, ScoreChanges]  # kind → rankings and scores compared with exact masks
+    models: list[str]  # in the order of the runs
 
     @property
     def kinds(self) -> list[str]:

@@ -221,11 +221,7 @@ def overlaps(samples: Sequence[Sample], others: Mapping[str, Mapping[str, Sample
 
     ``lost`` is the share of the object that the mask leaves out; ``added`` the background it takes in, as a share of
     the object's area; ``usable``: neither empty nor the whole picture.
-
-    Args:
-        samples: with exact masks.
-        others: kind → sample id → the same picture with that kind's mask.
-        max_pixels: larger pictures are left out.
+    ``others`` leads from kind to sample id to the same picture with that kind's mask.
     """
     import pandas as pd
 

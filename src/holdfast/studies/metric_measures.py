@@ -39,29 +39,17 @@ OTHER = {
 
 @dataclass(frozen=True)
 class Metric:
-    """A number per model, from parts that can be resampled.
+    """A number per model, from parts that can be resampled."""
 
-    Attributes:
-        key: in tables.
-        title: on the page.
-        what: its meaning in a few words.
-        data: which images; metrics of the same data are resampled together.
-        clusters: (images,) what is resampled as a whole: the scene, the photo or the prompt.
-        parts: (images, models, parts); ``value`` takes their sums over images.
-        value: (…, models, parts) → (…, models), NaN where there is none.
-        more_is_better: whether a robust model has more of it.
-        kind: how it is shown.
-    """
-
-    key: str
-    title: str
-    what: str
-    data: str
-    clusters: Sequence[str]
-    parts: Floats
-    value: Callable[[Floats], Floats]
-    more_is_better: bool = True
-    kind: Kind = "percent"
+    key: str  # in tables
+    title: str  # on the page
+    what: str  # its meaning in a few words
+    data: str  # which images; metrics of the same data are resampled together
+    clusters: Sequence[str]  # (images,) what is resampled as a whole: the scene, the photo or the prompt
+    parts: Floats  # (images, models, parts); ``value`` takes their sums over images
+    value: Callable[[Floats], Floats]  # (…, models, parts) → (…, models), NaN where there is none
+    more_is_better: bool = True  # whether a robust model has more of it
+    kind: Kind = "percent"  # how it is shown
 
 
 @dataclass(frozen=True)

@@ -147,28 +147,18 @@ def _led(
 
 
 def led_astray(
-    pixels: torch.Tensor,
-    truth: torch.Tensor,
-    target: torch.Tensor,
-    generator: LatentGenerator,
-    victim: UnderTest,
+    pixels: torch.Tensor,  # RGB NCHW in 0..1
+    truth: torch.Tensor,  # indices of the true classes
+    target: torch.Tensor,  # indices of the targets
+    generator: LatentGenerator,  # whose latent moves
+    victim: UnderTest,  # the network
     *,
-    steps: int,
-    step_size: float,
+    steps: int,  # number of steps; step 0 is the reconstruction
+    step_size: float,  # of the latent
 ) -> Floats:
     """Descend the loss towards a target class by the gradient's sign, and return ``MEASURES`` of each step.
 
-    Args:
-        pixels: RGB NCHW in 0..1.
-        truth: indices of the true classes.
-        target: indices of the targets.
-        generator: whose latent moves.
-        victim: the network.
-        steps: number of steps; step 0 is the reconstruction.
-        step_size: of the latent.
-
-    Returns:
-        (images, steps + 1, 3).
+    Returns (images, steps + 1, 3).
     """
     import torch
 

@@ -68,9 +68,7 @@ def _distance(metric: Any, real: NDArray[np.float32], generated: NDArray[np.floa
 def diversity(features: NDArray[np.float32], groups: Sequence[str]) -> float:
     """Return the mean cosine distance between two pictures of one group, averaged over the groups that have two.
 
-    Args:
-        features: unit vectors (n, width).
-        groups: of each picture.
+    ``features`` are unit vectors (n, width).
     """
     distances = []
     for group in dict.fromkeys(groups):

@@ -58,23 +58,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """The options of one run of a study.
+    """The options of one run of a study."""
 
-    Attributes:
-        out: folder of the study; runs go below ``out / "runs"``, where they resume.
-        settings: a value for every setting of the study.
-        quick: whether it is a rehearsal.
-        device: ``auto``, ``cpu``, ``cuda`` …
-        seed: all random numbers follow from it.
-        progress: is called with stage, done and total.
-    """
-
-    out: Path
-    settings: Mapping[str, Any]
-    quick: bool = False
-    device: str = "auto"
-    seed: int = 0
-    progress: Progress = silent
+    out: Path  # folder of the study; runs go below ``out / "runs"``, where they resume
+    settings: Mapping[str, Any]  # a value for every setting of the study
+    quick: bool = False  # whether it is a rehearsal
+    device: str = "auto"  # ``auto``, ``cpu``, ``cuda`` …
+    seed: int = 0  # all random numbers follow from it
+    progress: Progress = silent  # is called with stage, done and total
 
     def require(self, **least: float) -> None:
         """Raise UserError for a setting that is smaller than it may be."""
@@ -97,26 +88,16 @@ class Study:
 
 
 def run_study(
-    name: str,
-    out: Path,
+    name: str,  # of the study
+    out: Path,  # its folder; an unfinished study is continued, one with other settings is refused
     *,
-    assignments: Sequence[str] = (),
-    quick: bool = False,
-    device: str = "auto",
-    seed: int = 0,
-    progress: Progress = silent,
+    assignments: Sequence[str] = (),  # ``key=value`` for settings that differ from their default
+    quick: bool = False,  # a rehearsal of seconds that shows that everything works
+    device: str = "auto",  # for models
+    seed: int = 0,  # of everything random
+    progress: Progress = silent,  # is called with stage, done and total
 ) -> Path:
-    """Run a study by name, write its page, tables and figures, and return the path of the page.
-
-    Args:
-        name: of the study.
-        out: its folder; an unfinished study is continued, one with other settings is refused.
-        assignments: ``key=value`` for settings that differ from their default.
-        quick: a rehearsal of seconds that shows that everything works.
-        device: for models.
-        seed: of everything random.
-        progress: is called with stage, done and total.
-    """
+    """Run a study by name, write its page, tables and figures, and return the path of the page."""
     study: Study = registry.studies.get(name)
     settings = chosen(name, study.settings, assignments, quick=quick)
     defaults = chosen(name, study.settings, (), quick=quick)
@@ -209,28 +190,17 @@ def _claim(file: Path, asked: Mapping[str, Any], usual: Mapping[str, Any]) -> bo
 
 
 def subject(
-    models: tuple[str, ...],
-    scenes: int,
+    models: tuple[str, ...],  # the default models
+    scenes: int,  # the default number of images
     *,
-    quick: tuple[str, ...] = (),
-    quick_scenes: int = 12,
-    context: float = 0.95,
-    generator: str = "embedded:vqgan",
-    oracle: str = "clip:embedded",
-    without: Sequence[str] = (),
+    quick: tuple[str, ...] = (),  # the models of a rehearsal; empty: the first two
+    quick_scenes: int = 12,  # the images of a rehearsal
+    context: float = 0.95,  # how strongly class and background go together in drawn scenes
+    generator: str = "embedded:vqgan",  # the default generator of walks
+    oracle: str = "clip:embedded",  # the default oracle
+    without: Sequence[str] = (),  # names of settings that the study does not have
 ) -> tuple[Setting, ...]:
-    """Return the settings that say what a study is about, except those in ``without``.
-
-    Args:
-        models: the default models.
-        scenes: the default number of images.
-        quick: the models of a rehearsal; empty: the first two.
-        quick_scenes: the images of a rehearsal.
-        context: how strongly class and background go together in drawn scenes.
-        generator: the default generator of walks.
-        oracle: the default oracle.
-        without: names of settings that the study does not have.
-    """
+    """Return the settings that say what a study is about, except those in ``without``."""
     settings = (
         Setting("data", "", "images: a folder, a manifest or scheme:name; empty: drawn scenes"),
         Setting("masks", "", "folder of their masks, where the data has none of its own"),
@@ -266,13 +236,7 @@ def data_of(options: StudyOptions, count: str = "scenes") -> str:
 
 
 def images_of(options: StudyOptions, count: str = "scenes", *, least: int = 12) -> dict[str, Any]:
-    """Return the images as options of ``api.evaluate`` and ``api.perturb``.
-
-    Args:
-        options: of the study.
-        count: name of the setting that says how many images there are.
-        least: the smallest number that makes sense.
-    """
+    """Return the images as options of ``api.evaluate`` and ``api.perturb``."""
     settings = options.settings
     if settings[count] < least or not 0 <= settings["context"] <= 1:
         raise UserError(f"{count} must be {least} or more, and context a number from 0 to 1")
@@ -354,16 +318,7 @@ def ranged(name: str, title: str, kind: Kind = "percent", digits: int = 1, hint:
 def dots_of(
     frame: pd.DataFrame, measure: str, *, line: str, row: str, title: str, zero: bool = False
 ) -> Callable[[int], Chart]:
-    """Return a chart of dots with intervals, in the order of the frame.
-
-    Args:
-        frame: ``measure``, ``measure_low`` and ``measure_high`` with the columns below.
-        measure: what is drawn.
-        line: column whose values share a colour.
-        row: column whose values are the rows.
-        title: of the axis.
-        zero: whether there is a line at zero.
-    """
+    """Return a chart of dots with intervals, in the order of the frame."""
     import pandas as pd
 
     columns = {"model": line, "row": row, "estimate": measure, "low": f"{measure}_low", "high": f"{measure}_high"}

@@ -285,22 +285,14 @@ class RightAnswers:
 
 
 def right_answers(
-    results: Results,
-    models: Sequence[str],
-    conditions: Sequence[str] | None = None,
+    results: Results,  # the run
+    models: Sequence[str],  # in the order of the array
+    conditions: Sequence[str] | None = None,  # in the order of the array; None: all of the run
     *,
-    least: int = 2,
-    every_condition: bool = False,
+    least: int = 2,  # fewer scenes than this are a UserError
+    every_condition: bool = False,  # whether all conditions but the original are scored, not the static scenarios only
 ) -> RightAnswers:
-    """Read the right answers of a run; scenes that lack an answer of any model or condition are left out.
-
-    Args:
-        results: the run.
-        models: in the order of the array.
-        conditions: in the order of the array; None: all of the run.
-        least: fewer scenes than this are a UserError.
-        every_condition: whether all conditions but the original are scored, not the static scenarios only.
-    """
+    """Read the right answers of a run; scenes that lack an answer of any model or condition are left out."""
     counts = results.counts
     names = list(counts.conditions if conditions is None else conditions)
     # A run without static scenarios is one of corruptions, and all of them are scored.

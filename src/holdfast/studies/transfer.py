@@ -81,15 +81,7 @@ STUDY = Study(
 def shown_images(
     options: StudyOptions, results: api.Results, rows: pd.DataFrame, models: list[str], folder: str
 ) -> pd.DataFrame:
-    """Show the images that walks left to models: made_against, tested, sample_id (of the scene) and right.
-
-    Args:
-        options: of the study.
-        results: the run of the walks, which kept its images.
-        rows: of the walks that count, as ``walks.walk`` returns them.
-        models: that are shown the images.
-        folder: name of the run.
-    """
+    """Show the images that walks left to models: made_against, tested, sample_id (of the scene) and right."""
     shown = api.evaluate(
         f"manifest:{results.path / 'images' / 'manifest.parquet'}",
         models=models,
@@ -139,12 +131,7 @@ def swapped(
 ) -> list[Finding]:
     """Show the images made against models of one kind to those of the other, and compare; nothing without images.
 
-    Args:
-        options: of the study.
-        results: the run of the walks, which kept its images.
-        rows: of the walks that count.
-        models: names to load.
-        way_of: name of a model in the results → its kind, in words.
+    ``way_of`` leads from the name of a model in the results to its kind, in words.
     """
     import pandas as pd
 

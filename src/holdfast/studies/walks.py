@@ -58,25 +58,18 @@ def columns(*names: str, kind: Any = "percent") -> list[Column]:
 
 
 def walk(
-    options: StudyOptions,
-    models: Sequence[str],
+    options: StudyOptions,  # of the study
+    models: Sequence[str],  # under test
+    # name of a way → the options of ``api.perturb`` that it changes; None: one way that changes nothing.
     ways: Mapping[str, Mapping[str, Any]] | None = None,
     *,
-    count: str = "scenes",
-    **common: Any,
+    count: str = "scenes",  # the setting that says how many images there are
+    **common: Any,  # options of ``api.perturb`` that all ways share
 ) -> tuple[api.Results, pd.DataFrame]:
     """Walk the images of a study against models in one or several ways, all in one run, which resumes.
 
-    Args:
-        options: of the study.
-        models: under test.
-        ways: name of a way → the options of ``api.perturb`` that it changes; None: one way that changes nothing.
-        count: the setting that says how many images there are.
-        common: options of ``api.perturb`` that all ways share.
-
-    Returns:
-        The run, and a row per model × way × image as ``stats.walks.walk_rows.paired`` makes them, with the column
-        ``way``, in the order of ``ways`` and ``models``.
+    Returns the run, and a row per model × way × image as ``stats.walks.walk_rows.paired`` makes them, with the column
+    ``way``, in the order of ``ways`` and ``models``.
     """
     ways = ways or {"": {}}
     settings = options.settings
@@ -220,26 +213,16 @@ def in_points(change: Estimate) -> str:
 
 
 def curves(
-    frame: pd.DataFrame,
-    width: int,
+    frame: pd.DataFrame,  # a measure m of ``panels`` lies in m, m_low and m_high
+    width: int,  # of the figure
     *,
-    line: str,
-    x: str,
-    panels: Mapping[str, tuple[str, bool]],
-    across: str,
-    few: bool = False,
+    line: str,  # column that names the lines
+    x: str,  # column of the horizontal axis
+    panels: Mapping[str, tuple[str, bool]],  # measure → title, and whether it is a fraction that is shown in per cent
+    across: str,  # title of the horizontal axis
+    few: bool = False,  # few values on a logarithmic axis, each with a dot and a bar; else a band
 ) -> Chart:
-    """Return curves with intervals, a panel per measure.
-
-    Args:
-        frame: a measure m of ``panels`` lies in m, m_low and m_high.
-        width: of the figure.
-        line: column that names the lines.
-        x: column of the horizontal axis.
-        panels: measure → title, and whether it is a fraction that is shown in per cent.
-        across: title of the horizontal axis.
-        few: few values on a logarithmic axis, each with a dot and a bar; else a band.
-    """
+    """Return curves with intervals, a panel per measure."""
     import pandas as pd
 
     tidy = pd.concat(

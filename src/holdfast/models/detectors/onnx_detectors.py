@@ -40,22 +40,16 @@ Outputs = list[NDArray[Any]]
 class OutputDecoder:
     """How a family's pictures are prepared, and how its outputs become answers.
 
-    Attributes:
-        placing: ``corner``, ``centre`` (fitted, aspect kept) or ``squeezed``.
-        bgr: whether blue comes first.
-        scale: what 255 becomes.
-        classes: the number of classes in the outputs; 0 where they do not say.
-        read: (outputs, input size, labels) → answers, before double boxes are taken out.
-        doubles: whether double boxes are left in by the network.
-        mean, std: on a 0..1 scale, or None.
+    ``mean`` and ``std`` are on a 0..1 scale, or None.
     """
 
-    placing: str
-    bgr: bool
-    scale: float
-    classes: Callable[[Outputs], int]
+    placing: str  # ``corner``, ``centre`` (fitted, aspect kept) or ``squeezed``
+    bgr: bool  # whether blue comes first
+    scale: float  # what 255 becomes
+    classes: Callable[[Outputs], int]  # the number of classes in the outputs; 0 where they do not say
+    # (outputs, input size, labels) → answers, before double boxes are taken out.
     read: Callable[[Outputs, tuple[int, int], int], list[Answer]]
-    doubles: bool = True
+    doubles: bool = True  # whether double boxes are left in by the network
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
 

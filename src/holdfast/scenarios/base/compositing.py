@@ -20,13 +20,9 @@ def composite(
 ) -> Image:
     """Return ``inside`` where the mask is true and ``outside`` elsewhere.
 
-    Args:
-        inside: HWC uint8.
-        outside: HWC uint8 of the same size.
-        mask: HW bool.
-        feather: Width of the soft edge in pixels; 0 takes every pixel whole from one of the two.
-        context: Pass it if ``mask`` is the photo's own mask, whose soft edge is then cached; otherwise None.
-        reuse: Whether ``outside`` may become the result: a fresh array costs several times as much as filling it.
+    A ``feather`` of 0 takes every pixel whole from one of the two. Pass the ``context`` if ``mask`` is the photo's own,
+    whose soft edge is then cached. ``reuse``: whether ``outside`` may become the result; a fresh array costs several
+    times as much as filling it.
     """
     if feather == 0:
         return cast(Image, cv2.copyTo(inside, mask.view(np.uint8), outside if reuse else outside.copy()))

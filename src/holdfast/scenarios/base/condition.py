@@ -64,11 +64,8 @@ def make_condition(
 ) -> Condition:
     """Settle a scenario's parameters.
 
-    Args:
-        definition: The scenario.
-        tag: A variant, a severity (``3`` or ``severity_3``) or nothing for the paper's way.
-        options: Parameters that win over the variant's.
-        feather: Soft edge in pixels for a scenario that composites; the others ignore it.
+    The ``tag`` is a variant, a severity (``3`` or ``severity_3``) or nothing for the paper's way; ``options`` win over
+    the variant's parameters. Scenarios that do not composite ignore ``feather``.
     """
     variant, overrides = _variant(definition, tag)
     known = {parameter.name: parameter for parameter in definition.parameters}

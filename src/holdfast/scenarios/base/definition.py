@@ -57,39 +57,32 @@ FEATHER = Parameter("feather", 0.0, "width of the soft edge in pixels (0: hard)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A registered scenario; calling it runs the bare function, without the checks of ``render``.
-
-    Attributes:
-        group: ``static``, ``diagnostic``, ``industrial``, ``corruptions``, ``attacks``, ``objects`` or empty for one
-            that is only used by name.
-        leaves: The part that comes out bit-identical; ``everything`` means the image itself.
-        leaves_while: Parameters and the one value of each under which that promise holds.
-        donor: Must be set if the function calls ``context.donor``: row ids then include the donor pool.
-        paints: Whether it asks the context for new surroundings, which takes ``--generator``.
-        parameters: With their defaults, which are the variant ``paper``.
-        variants: Name → parameters that differ from the defaults.
-        severities: 1..5 → parameters that differ from the defaults; empty where nothing has a natural strength.
-        attack: ``module:function`` that changes the picture against each model at its input (see
-            ``holdfast.models.attacks.Attack``); empty for scenarios, which know no model.
-        version: Goes up when the same parameters give another picture.
-    """
+    """A registered scenario; calling it runs the bare function, without the checks of ``render``."""
 
     id: str
     function: Callable[..., Rendered | Image]
     summary: str
     family: str
+    # ``static``, ``diagnostic``, ``industrial``, ``corruptions``, ``attacks``, ``objects`` or empty for one that is
+    # only used by name.
     group: Group = ""
     aliases: tuple[str, ...] = ()
     needs_mask: bool = True
-    leaves: Leaves = "nothing"
+    leaves: Leaves = "nothing"  # The part that comes out bit-identical; ``everything`` means the image itself
+    # Parameters and the one value of each under which that promise holds.
     leaves_while: Mapping[str, Value] = field(default_factory=dict)
+    # Must be set if the function calls ``context.donor``: row ids then include the donor pool.
     donor: Literal["", "other_class", "same_class"] = ""
-    paints: bool = False
-    parameters: tuple[Parameter, ...] = ()
+    paints: bool = False  # Whether it asks the context for new surroundings, which takes ``--generator``
+    parameters: tuple[Parameter, ...] = ()  # With their defaults, which are the variant ``paper``
+    # Name → parameters that differ from the defaults.
     variants: Mapping[str, Mapping[str, Value]] = field(default_factory=lambda: {PAPER: {}})
+    # 1..5 → parameters that differ from the defaults; empty where nothing has a natural strength.
     severities: Mapping[int, Mapping[str, Value]] = field(default_factory=dict)
+    # ``module:function`` that changes the picture against each model at its input (see
+    # ``holdfast.models.attacks.Attack``); empty for scenarios, which know no model.
     attack: str = ""
-    version: int = 1
+    version: int = 1  # Goes up when the same parameters give another picture
 
     def __call__(
         self, image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, **parameters: Any

@@ -49,11 +49,8 @@ def corruption(
 ) -> Callable[[Callable[..., Image | Rendered]], Scenario]:
     """Register ``(image, mask, *, rng, scale, **settings)`` as a scenario of five severities.
 
-    Args:
-        id: the published name.
-        summary: one line for ``holdfast ls``.
-        settings: name, meaning, smallest and largest value of each number in the table.
-        table: the published numbers, a row a severity; the third row is the default.
+    ``settings`` has name, meaning, smallest and largest value of each number of the published ``table``, which has a
+    row a severity; the third row is the default.
     """
     names = [setting[0] for setting in settings]
     parameters = [

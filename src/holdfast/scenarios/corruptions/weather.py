@@ -195,11 +195,6 @@ def plasma(side: int, decay: float, rng: np.random.Generator) -> NDArray[np.floa
     The middle of each square of known points is their mean and a random displacement, then the middles of the sides are
     the means of the four known points around them, likewise; then squares of half the size. Displacements become
     ``decay``² times smaller from one size to the next: the published code multiplies by the amplitude twice.
-
-    Args:
-        side: a power of two.
-        decay: at least 1.
-        rng: the only randomness.
     """
     known = np.zeros((1, 1))
     amplitude = 1.0

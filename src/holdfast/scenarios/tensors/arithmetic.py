@@ -43,11 +43,7 @@ def turn_hue(images: Tensor, shifts: Tensor, wrap: int) -> Tensor:
     """Turn every hue h of OpenCV's 8-bit HSV into (h + shift) % wrap % 180.
 
     OpenCV rounds down on the way back to RGB, but for the last pixels of a row, which it rounds: one of 255 more there.
-
-    Args:
-        images: NCHW uint8.
-        shifts: One for each image, on the images' device.
-        wrap: 180, or 256 as the released code has it.
+    ``shifts`` has a value for each image; ``wrap`` is 180, or 256 as the released code has it.
     """
     import torch
 

@@ -74,14 +74,7 @@ def compile_for(
 ) -> tuple[Compiled | None, str]:
     """Compile the functions of some conditions for batches NCHW of one shape, and try them.
 
-    Args:
-        render: ``render_batch``.
-        conditions: which.
-        shape: of the images.
-        device: where.
-
-    Returns:
-        None and the reason where that fails, makes other pictures, or gains nothing.
+    Returns None and the reason where that fails, makes other pictures, or gains nothing.
     """
     import torch
 
@@ -119,16 +112,9 @@ def donor_backgrounds(donors: Tensor, donor_masks: Tensor | None, height: int, w
     """Return the backgrounds of ``random_background``: donors without objects, resized to cover, and cropped.
 
     Donors of several sizes: call it for each size, and give ``render_batch`` the results together and no masks.
-
-    Args:
-        donors: NCHW uint8, of one size.
-        donor_masks: NHW bool, true on the donors' objects; one without any (or None for all) leaves a donor as it is.
-            Best on the host, where each mask's tile is chosen: on a GPU it has to be fetched first.
-        height: Of the pictures.
-        width: Of the pictures.
-
-    Returns:
-        NCHW uint8.
+    Returns NCHW uint8.
+    Masks are true on the donors' objects; one without any (or None for all) leaves a donor as it is. They are best on
+    the host, where each mask's tile is chosen.
     """
     cleared = donors if donor_masks is None else _without_objects(donors, donor_masks.cpu().numpy())
     (top, bottom), (left, right), shrinks = covering(donors.shape[2], donors.shape[3], height, width)
@@ -225,37 +211,25 @@ def supports(condition: Condition) -> bool:
 
 
 def render_batch(
-    conditions: Sequence[Condition],
-    images: Tensor,
-    masks: Tensor,
+    conditions: Sequence[Condition],  # Those of ``supports``, with all parameters settled (``parse_conditions``)
+    images: Tensor,  # NCHW uint8 RGB
+    masks: Tensor,  # NHW bool on the same device, true on the foreground
     *,
-    sample_ids: Sequence[str],
-    seed: int = 0,
+    sample_ids: Sequence[str],  # One for each image: with the seed they say what is drawn, as in the one-by-one path
+    seed: int = 0,  # The run's
+    # The i-th lends its background to the i-th image: NCHW uint8 of one size, which need not be the images', on their
+    # device. Who lends to whom is the pool's choice. None where no condition asks for it.
     donors: Tensor | None = None,
-    donor_masks: Tensor | None = None,
-    matte: tuple[int, int, int] = WHITE,
-    compiled: Compiled | None = None,
+    donor_masks: Tensor | None = None,  # See ``donor_backgrounds``
+    matte: tuple[int, int, int] = WHITE,  # RGB under what is transparent
+    compiled: Compiled | None = None,  # What ``compile_for`` made, for batches of its shape
 ) -> dict[Condition, Tensor]:
     """Return the pictures that ``scenarios.render`` makes, as a batch over the matte, on the images' device.
 
     The same bytes for the original, grey, the channels, cut-outs and backgrounds of the same size; within one of 255
     for hue, brightness, blur and resized donors, but for a pixel in a thousand at most.
-
-    Args:
-        conditions: Those of ``supports``, with all parameters settled (``parse_conditions``).
-        images: NCHW uint8 RGB.
-        masks: NHW bool on the same device, true on the foreground.
-        sample_ids: One for each image: with the seed they say what is drawn, as in the one-by-one path.
-        seed: The run's.
-        donors: The i-th lends its background to the i-th image: NCHW uint8 of one size, which need not be the
-            images', on their device. Who lends to whom is the pool's choice. None where no condition asks for it.
-        donor_masks: See ``donor_backgrounds``.
-        matte: RGB under what is transparent.
-        compiled: What ``compile_for`` made, for batches of its shape.
-
-    Returns:
-        Condition → NCHW uint8, the original being ``images`` itself. Conditions that differ in a parameter may have
-        the same name, so they themselves are the keys.
+    Returns condition → NCHW uint8, the original being ``images`` itself. Conditions that differ in a parameter may have
+    the same name, so they themselves are the keys.
     """
     _check(conditions, images, masks, sample_ids, donors)
     batch = _Batch(images, masks[:, None], sample_ids, seed, donors, donor_masks, matte, compiled or _plainly)

@@ -16,13 +16,7 @@ from holdfast.data.readers.webdataset import expand_braces
 from holdfast.data.reading import existing, visible_folders
 
 _SYNTH_MANIFEST = "manifest.parquet"  # what holdfast synth leaves in its folder knows more than the folders do
-_BY_SUFFIX = {
-    ".json": "coco",
-    ".csv": "manifest",
-    ".tsv": "manifest",
-    ".parquet": "manifest",
-    ".tar": "webdataset",
-}
+_BY_SUFFIX = {".json": "coco", ".csv": "manifest", ".tsv": "manifest", ".parquet": "manifest", ".tar": "webdataset"}
 
 _LAYOUTS = {
     "ximagenet12": ximagenet12,

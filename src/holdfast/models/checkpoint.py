@@ -291,12 +291,7 @@ def load_packaged(name: Name, *, device: str) -> TorchClassifier:
     labels = label_spaces.imagenet()
     assert labels is not None
     return TorchClassifier(
-        display_name(name, name.name),
-        module,
-        labels,
-        preparation,
-        architecture=package.architecture,
-        device=device,
+        display_name(name, name.name), module, labels, preparation, architecture=package.architecture, device=device
     )
 
 

@@ -24,13 +24,7 @@ from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces, timm
 from holdfast.models.label_spaces import OUTPUTS, probabilities
-from holdfast.models.options import (
-    PREPROCESSING,
-    checked,
-    display_name,
-    existing_file,
-    preprocessing_overrides,
-)
+from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, preprocessing_overrides
 from holdfast.models.torch_classifier import TorchClassifier, weights_sha256
 from holdfast.registry import find_attribute, unknown
 

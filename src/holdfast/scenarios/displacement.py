@@ -158,10 +158,7 @@ def _shifted(array: NDArray[Any], x: int, y: int) -> Any:
     family="displacement",
     group="industrial",
     aliases=("scaled_object", "resized_object"),
-    parameters=(
-        Parameter("factor", 0.5, "of its height and width", minimum=0.02, maximum=10),
-        VISIBLE,
-    ),
+    parameters=(Parameter("factor", 0.5, "of its height and width", minimum=0.02, maximum=10), VISIBLE),
     variants={"larger": {"factor": 1.5}},
     severities={1: {"factor": 0.8}, 2: {"factor": 0.65}, 3: {"factor": 0.5}, 4: {"factor": 0.35}, 5: {"factor": 0.25}},
 )

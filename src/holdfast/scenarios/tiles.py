@@ -80,12 +80,7 @@ def largest_free_rectangle(mask: Mask) -> Box | None:
     if _area(best) == 0:
         return None
     left, top, right, bottom = best
-    exact = (
-        -(-left * width // columns),
-        -(-top * height // rows),
-        right * width // columns,
-        bottom * height // rows,
-    )
+    exact = (-(-left * width // columns), -(-top * height // rows), right * width // columns, bottom * height // rows)
     return exact if _area(exact) else None
 
 

@@ -300,10 +300,7 @@ def _every_model(names: Sequence[str], metrics: Sequence[Metric], values: Mappin
 
 
 def _what_was_measured(
-    metrics: Sequence[Metric],
-    other: Sequence[Metric],
-    values: Mapping[str, MetricValues],
-    missing: Mapping[str, str],
+    metrics: Sequence[Metric], other: Sequence[Metric], values: Mapping[str, MetricValues], missing: Mapping[str, str]
 ) -> Finding:
     import pandas as pd
 

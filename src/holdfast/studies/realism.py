@@ -245,7 +245,7 @@ def _neighbours(pool: Pictures, reference: Pictures) -> Finding:
     sentences = [
         f"The nearest reference picture has a cosine of {number(float(np.median(similar)), 3)} in the middle; "
         f"{percent(copies)} of the pool are nearer to one than 99 % of the reference pictures are to each other "
-        f"({number(limit, 3)}), which may be copies. {percent(repeated)} are as near to another picture of the pool.",
+        f"({number(limit, 3)}), which may be copies. {percent(repeated)} are as near to another picture of the pool."
     ]
     images = {
         f"{pool.samples[at].label}, {number(float(similar[at]), 3)}": _side_by_side(

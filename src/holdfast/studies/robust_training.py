@@ -16,16 +16,7 @@ from holdfast.stats.core.bootstrap import Floats, resampled_sums
 from holdfast.stats.models.between import kendall
 from holdfast.stats.models.trainings import Estimate, cross_part_pseudo_values, mean_over_trainings
 from holdfast.studies import trainings, walks
-from holdfast.studies.study import (
-    Setting,
-    Study,
-    StudyOptions,
-    evaluate,
-    model_names,
-    ranged,
-    result_names,
-    world_note,
-)
+from holdfast.studies.study import Setting, Study, StudyOptions, evaluate, model_names, ranged, result_names, world_note
 from holdfast.studies.trainings import TRAINED, RightAnswers
 from holdfast.training import robust
 from holdfast.training.small_models import ROBUST
@@ -43,12 +34,7 @@ NAMES = {
     "ant+stylised": "ANT+SIN-like",
 }
 """Names of ways of training on the page, where they differ."""
-TITLES = {
-    "static": "SA*, static accuracy",
-    "score": "Robustness score",
-    "fmr": "FMR",
-    "standard_accuracy": "SA",
-}
+TITLES = {"static": "SA*, static accuracy", "score": "Robustness score", "fmr": "FMR", "standard_accuracy": "SA"}
 """Measures by which models can be put in order."""
 
 Models = Mapping[str, Mapping[str, str]]
@@ -189,11 +175,7 @@ def _both(frame: pd.DataFrame, warnings: Sequence[str]) -> Finding:
 
 
 def _orders(
-    frame: pd.DataFrame,
-    models: Models,
-    answers: RightAnswers,
-    groups: Mapping[str, Sequence[pd.DataFrame]],
-    seed: int,
+    frame: pd.DataFrame, models: Models, answers: RightAnswers, groups: Mapping[str, Sequence[pd.DataFrame]], seed: int
 ) -> Finding:
     """Compare orders by Kendall's τ, with an interval over scenes that both were resampled by."""
     import pandas as pd

@@ -25,14 +25,7 @@ from holdfast.report.study import Finding
 from holdfast.results import Results, static_conditions
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import Estimate, mean_over_trainings
-from holdfast.studies.study import (
-    Setting,
-    StudyOptions,
-    collection_of,
-    is_drawn,
-    model_names,
-    result_names,
-)
+from holdfast.studies.study import Setting, StudyOptions, collection_of, is_drawn, model_names, result_names
 from holdfast.studies.walks import FAMILY, counts_of, family, in_points, measured, shared_images, walk_settings
 from holdfast.training import robust
 from holdfast.training.classifiers import SIDE, OwnPictures, Scenes, Size, squeezed

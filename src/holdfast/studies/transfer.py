@@ -20,15 +20,7 @@ from holdfast.stats.core.bootstrap import interval
 from holdfast.stats.models.trainings import Estimate
 from holdfast.store import read_table
 from holdfast.studies import walks
-from holdfast.studies.study import (
-    Setting,
-    Study,
-    StudyOptions,
-    collection_of,
-    model_names,
-    ranged,
-    world_note,
-)
+from holdfast.studies.study import Setting, Study, StudyOptions, collection_of, model_names, ranged, world_note
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,10 +52,7 @@ def run(options: StudyOptions) -> StudyResult:
             f"The row “{UNMOVED}” has what the generator alone costs. Intervals are at the 95 % level."
             + ("" if second else f" {NO_SECOND}.")
         ),
-        findings=[
-            _matrix(rows, answers, names),
-            _own_and_others(rows, answers, names, bool(second), options.seed),
-        ],
+        findings=[_matrix(rows, answers, names), _own_and_others(rows, answers, names, bool(second), options.seed)],
         facts=[(str(len(models)), "models"), (str(rows["sample_id"].nunique()), "test scenes")],
         note=world_note(options),
     )

@@ -43,8 +43,7 @@ def run_start(options: StudyOptions) -> StudyResult:
 
 
 START_STUDY = Study(
-    run_start,
-    (*walks.walk_settings(MODELS, 96, step_size=0.03), Setting("epsilon", 0.003, "of FGSM, 0 to 1")),
+    run_start, (*walks.walk_settings(MODELS, 96, step_size=0.03), Setting("epsilon", 0.003, "of FGSM, 0 to 1"))
 )
 
 

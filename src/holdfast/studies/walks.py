@@ -35,10 +35,7 @@ MEASURES = {
 FAMILY = ("standard_accuracy", "validation_rate", "perturbed_accuracy", "fmr")
 ENDS = {"": "estimate", "_low": "low", "_high": "high"}
 COUNTS = [Column("validated", "Validated", "integer"), Column("survived", "of those right", "integer")]
-BOUNDS = [
-    Column("fmr_least", "FMR, rejected wrong", "percent"),
-    Column("fmr_most", "FMR, rejected right", "percent"),
-]
+BOUNDS = [Column("fmr_least", "FMR, rejected wrong", "percent"), Column("fmr_most", "FMR, rejected right", "percent")]
 
 
 def walk_settings(

@@ -167,10 +167,7 @@ def run_heads(options: StudyOptions) -> StudyResult:
             "(or your own models were taken). "
             f"{trainings.INTERVALS}"
         ),
-        findings=[
-            _response(heads, groups, options.seed),
-            trainings.model_table(options, models),
-        ],
+        findings=[_response(heads, groups, options.seed), trainings.model_table(options, models)],
         facts=trainings.facts(options, models),
         note=world_note(options),
     )

@@ -8,18 +8,7 @@ import cv2
 import numpy as np
 
 from holdfast.core.types import Image
-from holdfast.diorama.backgrounds.brush import (
-    area,
-    as_grey,
-    band,
-    disc,
-    gradient,
-    lump,
-    rectangle,
-    stroke,
-    tint,
-    veil,
-)
+from holdfast.diorama.backgrounds.brush import area, as_grey, band, disc, gradient, lump, rectangle, stroke, tint, veil
 from holdfast.diorama.drawing.fields import Grey, crop, ramp
 
 _PAINTS = ((196, 108, 84), (214, 176, 120), (120, 150, 168), (176, 158, 148), (152, 170, 132), (222, 206, 182))

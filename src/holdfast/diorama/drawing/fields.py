@@ -80,13 +80,7 @@ def _pebbles(rng: np.random.Generator) -> Plane:
     return field
 
 
-_MAKERS: dict[str, Any] = {
-    "soft": _soft,
-    "rough": _rough,
-    "grain": _grain,
-    "facets": _facets,
-    "pebbles": _pebbles,
-}
+_MAKERS: dict[str, Any] = {"soft": _soft, "rough": _rough, "grain": _grain, "facets": _facets, "pebbles": _pebbles}
 
 
 def crop(

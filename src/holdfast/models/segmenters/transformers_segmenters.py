@@ -104,9 +104,7 @@ def _swin(size: int, options: Mapping[str, int]) -> Any:
     import transformers
 
     return transformers.SwinConfig(
-        image_size=size,
-        embed_dim=options.get("hidden_size", 96),
-        out_features=["stage1", "stage2", "stage3", "stage4"],
+        image_size=size, embed_dim=options.get("hidden_size", 96), out_features=["stage1", "stage2", "stage3", "stage4"]
     )
 
 

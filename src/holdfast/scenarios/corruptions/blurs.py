@@ -73,15 +73,7 @@ def _softened(share: NDArray[np.float32], radius: float, softness: float) -> NDA
     table=((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
 )
 def glass_blur(
-    image: Image,
-    mask: Mask,
-    *,
-    rng: np.random.Generator,
-    scale: float,
-    sigma: float,
-    reach: int,
-    rounds: int,
-    **_: Any,
+    image: Image, mask: Mask, *, rng: np.random.Generator, scale: float, sigma: float, reach: int, rounds: int, **_: Any
 ) -> Image:
     """Blur, swap pixels with neighbours, and blur again."""
     strewn = picture_of(gaussian(values_of(image), sigma * scale))

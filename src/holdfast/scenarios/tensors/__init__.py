@@ -10,12 +10,4 @@ from holdfast.scenarios.tensors.batches import (
     supports,
 )
 
-__all__ = [
-    "Compiled",
-    "compile_for",
-    "donor_backgrounds",
-    "on_device",
-    "rainbow_shifts",
-    "render_batch",
-    "supports",
-]
+__all__ = ["Compiled", "compile_for", "donor_backgrounds", "on_device", "rainbow_shifts", "render_batch", "supports"]

@@ -138,11 +138,26 @@ def test_a_pipeline_of_transformers_answers_as_it_does_itself(tmp_path: Path) ->
         assert row["prediction"] == classify(PIL.Image.fromarray(picture))[0]["label"]
 
 
-def test_an_exported_program_answers_as_its_network(tmp_path: Path) -> None:
+def _program() -> Any:
     batch = torch.export.Dim("batch", min=1, max=64)
     example = (torch.zeros(2, 3, 16, 16),)
-    program = torch.export.export(_Brightness().eval(), example, dynamic_shapes={"batch": {0: batch}})
-    run = holdfast.evaluate(_Set(), models={"exported": program}, transform=TRANSFORM, scenarios="original",
+    return torch.export.export(_Brightness().eval(), example, dynamic_shapes={"batch": {0: batch}})
+
+
+def _script() -> Any:
+    with pytest.warns(FutureWarning, match="torch.jit"):
+        return torch.jit.script(_Brightness())
+
+
+def _package() -> Any:
+    file = torch._inductor.aoti_compile_and_package(_program())
+    return torch._inductor.aoti_load_package(file)
+
+
+@pytest.mark.parametrize("make", [_program, _script, pytest.param(_package, marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore:compiled shows no weights", "ignore::DeprecationWarning")
+def test_an_exported_network_answers_as_itself(make: Any, tmp_path: Path) -> None:
+    run = holdfast.evaluate(_Set(), models={"compiled": make()}, transform=TRANSFORM, scenarios="original",
                             out=tmp_path / "run")  # fmt: skip
     drawn = _drawn()
     for row in run.rows().to_pylist():

@@ -35,6 +35,7 @@ DISTRIBUTIONS = {
     "vl_convert": "vl-convert-python",
     "open_clip": "open-clip-torch",
     "sklearn": "scikit-learn",
+    "mlflow": "mlflow-skinny",
     "segmentation_models_pytorch": "segmentation-models-pytorch",
     **BROUGHT,
     **IMPLIED,

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 EXTRAS = {
     "accelerate": "train",
+    "ai_edge_litert": "runtimes",
     "alembic": "people",
     "captum": "explain",
     "diffusers": "generate",
@@ -18,7 +19,9 @@ EXTRAS = {
     "foolbox": "attack",
     "fsspec": "s3",
     "h11": "people",
+    "mlflow": "track",
     "open_clip": "walk",
+    "openvino": "runtimes",
     "psycopg": "people",
     "pydantic": "exchange",
     "ray": "ray",
@@ -32,6 +35,7 @@ EXTRAS = {
     "transformers": "hf",
     "upath": "s3",
     "uvicorn": "people",
+    "wandb": "track",
 }
 """Import name → extra. Packages that ``pip install holdfast`` brings are not listed."""
 

@@ -164,8 +164,9 @@ def map_labels(
 
     With ``some``, classes without an output are allowed as long as one class has some.
 
-    WordNet ids apply where the space knows its own, indices where it is ImageNet-1k's. A name matches an output's
-    whole name or any of its comma-separated synonyms, or is itself a WordNet id.
+    WordNet ids and ImageNet-1k's indices apply where the space knows its own ids, indices also where it is
+    ImageNet-1k's. A name matches an output's whole name or any of its comma-separated synonyms, or is itself a WordNet
+    id.
     Raises UserError: a class that cannot be found (with the nearest names), that could mean several outputs, whose keys
     contradict each other, or that shares an output with another class.
     """
@@ -197,6 +198,9 @@ def _by_keys(name: str, keys: ClassKeys, outputs: _Outputs) -> set[int]:
     wnids = {wnid: outputs.by_wnid.get(wnid) for wnid in keys.wnids} if outputs.by_wnid else {}
     by_wnid = {index for index in wnids.values() if index is not None}
     by_index = set(keys.imagenet_indices) if outputs.is_imagenet else set()
+    if keys.imagenet_indices and outputs.by_wnid and not outputs.is_imagenet:  # other spaces number them otherwise
+        listed = (imagenet_space().wnids[index] for index in keys.imagenet_indices)
+        by_index = {outputs.by_wnid[wnid] for wnid in listed if wnid in outputs.by_wnid}
     if len(by_wnid) == len(by_index) and by_wnid != by_index:
         raise UserError(
             f"the keys of class {name!r} contradict each other: {', '.join(keys.wnids)} is output "

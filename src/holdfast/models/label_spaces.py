@@ -18,9 +18,16 @@ IMAGENET_OUTPUTS = 1000
 
 @functools.cache
 def imagenet(outputs: int = IMAGENET_OUTPUTS) -> LabelSpace | None:
-    """Return the ImageNet label space with this many outputs (1k, 12k, 21k and its variants), or None."""
+    """Return the ImageNet label space with this many outputs (1k, 12k, 21k and its variants), or None.
+
+    1,001 outputs are TensorFlow's: the thousand behind one for the background.
+    """
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
+    if outputs == IMAGENET_OUTPUTS + 1:
+        thousand = imagenet()
+        assert thousand is not None
+        return LabelSpace(("background", *thousand.names), ("", *thousand.wnids))
     subset = infer_imagenet_subset({"num_classes": outputs})
     if subset is None:
         return None
@@ -31,9 +38,9 @@ def imagenet(outputs: int = IMAGENET_OUTPUTS) -> LabelSpace | None:
 def named(names: Sequence[str]) -> LabelSpace:
     """Return a space of these names; if they are ImageNet-1k's in its order, with their WordNet ids."""
     space = LabelSpace(tuple(names))
-    if len(space) != IMAGENET_OUTPUTS:
+    if len(space) not in (IMAGENET_OUTPUTS, IMAGENET_OUTPUTS + 1):
         return space
-    reference = imagenet()
+    reference = imagenet(len(space))
     assert reference is not None
     # Spellings differ between libraries ("crane bird"), so most names have to agree rather than all.
     agreeing = sum(bool(_words(name) & _words(known)) for name, known in zip(space.names, reference.names, strict=True))

@@ -28,8 +28,8 @@ from holdfast.registry import unknown
 class LiveModel:
     """A network or a callable, with what has to be known about it."""
 
-    # a ``torch.nn.Module``, an exported program of torch, a pipeline of transformers, a callable on a list of HWC
-    # uint8 RGB images, or an object with ``predict_proba`` or ``predict``.
+    # a ``torch.nn.Module`` (TorchScript, too), an exported program of torch, a package of AOTInductor, a pipeline of
+    # transformers, a callable on a list of HWC uint8 RGB images, or an object with ``predict_proba`` or ``predict``.
     target: Any
     # turns a PIL image into the CHW tensor that a network takes; None: what the network itself says.
     transform: Callable[..., Any] | None = None
@@ -71,6 +71,8 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> To
     if network is None:
         return _callable(name.name, model, classes)
     module, own_transform, own_labels = network
+    if not module.state_dict():
+        _warn_unversioned(name.name, "another name")
     preprocessing = _preprocessing(name.name, module, model.transform or own_transform)
     outputs = output_count(name.name, module, preprocessing.transform(PIL.Image.new("RGB", (320, 240))))
     space = label_spaces.named(list(model.labels)) if model.labels else own_labels or label_spaces.imagenet(outputs)
@@ -92,6 +94,8 @@ def _network(model: LiveModel) -> tuple[Any, Any, LabelSpace | None] | None:
         names = target.config.id2label
     elif hasattr(target, "graph_module") and callable(getattr(target, "module", None)):
         target = target.module()  # what torch.export returns
+    elif hasattr(target, "get_constant_fqns"):  # what torch._inductor.aoti_load_package returns
+        target = _compiled(target)
     if not isinstance(target, torch.nn.Module):
         return None
     broken = [
@@ -106,6 +110,20 @@ def _network(model: LiveModel) -> tuple[Any, Any, LabelSpace | None] | None:
     return _logits_of(target), transform, space
 
 
+def _compiled(package: Any) -> Any:
+    """Return a package of AOTInductor, which is a plain callable on tensors, as a module."""
+    import torch
+
+    class CompiledPackage(torch.nn.Module):
+        """Calls the package."""
+
+        def forward(self, batch: torch.Tensor) -> Any:
+            """Return what the package answers."""
+            return package(batch)
+
+    return CompiledPackage()
+
+
 def _logits_of(network: Any) -> Any:
     """Return a copy that answers with logits; the user's own module keeps its device, mode and precision."""
     import torch
@@ -115,7 +133,8 @@ def _logits_of(network: Any) -> Any:
 
         def __init__(self) -> None:
             super().__init__()
-            self.network = copy.deepcopy(network)
+            with torch.no_grad():  # else TorchScript's copies would not be leaves
+                self.network = copy.deepcopy(network)
             self.pretrained_cfg = getattr(network, "pretrained_cfg", None)
             self.transform = getattr(network, "transform", None)
 
@@ -195,10 +214,7 @@ def _callable(name: str, model: LiveModel, classes: Sequence[str] | None) -> Pyt
         raise UserError(f"what are the outputs of {name} called? Give class_names=[…]")
     weights = weights_of(target)
     if not weights and not getattr(target, "fingerprint", ""):
-        warnings.warn(
-            f"{name} shows no weights, so a changed version cannot be told apart: give it an attribute fingerprint, or "
-            "another name for each version", stacklevel=2,
-        )  # fmt: skip
+        _warn_unversioned(name, "another name, or its own attribute fingerprint,")
     identity = str(getattr(target, "fingerprint", "") or f"{_source(target)} {weights}")
     classifier = PythonClassifier(
         name, call, label_spaces.named(list(names if names is not None else classes or ())), identity=identity,
@@ -206,6 +222,11 @@ def _callable(name: str, model: LiveModel, classes: Sequence[str] | None) -> Pyt
     )  # fmt: skip
     classifier.only_names = names is None
     return classifier
+
+
+def _warn_unversioned(name: str, what: str) -> None:
+    text = f"{name} shows no weights, so a changed version cannot be told apart: give every version {what}"
+    warnings.warn(text.rstrip(","), stacklevel=3)
 
 
 def _source(target: Any) -> str:

@@ -2,128 +2,48 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import UserError, first_line, out_of_memory
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.errors import UserError
 from holdfast.core.names import Name
-from holdfast.core.types import Image
-from holdfast.models import label_spaces, timm
-from holdfast.models.label_spaces import OUTPUTS, probabilities
-from holdfast.models.options import (
-    PREPROCESSING,
-    checked,
-    display_name,
-    existing_file,
-    preprocessing_overrides,
-    untagged,
-)
-from holdfast.models.torch_classifier import picture, resolve_device
-from holdfast.registry import unknown
+from holdfast.models.runtimes.exported import ExportedClassifier, Runtime, asked
+from holdfast.models.runtimes.exported import load as load_exported
+from holdfast.models.torch_classifier import resolve_device
 
-_DEFAULTS = {
-    "interpolation": "bilinear",
-    "mean": (0.485, 0.456, 0.406),
-    "std": (0.229, 0.224, 0.225),
-    "crop_pct": 0.875,
-    "crop_mode": "center",
-}
+_TYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(uint8)": "uint8"}
 
 
-class OnnxClassifier:
-    """A ``StagedClassifier`` around an onnxruntime session."""
+def load(name: Name, *, device: str) -> ExportedClassifier:
+    """Load an ONNX file; see ``runtimes.exported.load``.
 
-    def __init__(self, name: Name, file: Path, options: dict[str, Any], device: str) -> None:
-        external = external_files(file)
-        self.name = display_name(name, file.name)
-        self._session = open_session(file, device)
-        entry = self._session.get_inputs()[0]
-        self._type = entry.type
-        self._channels_last, size = layout_of(entry.shape, file.name)
-        self._single = entry.shape[0] == 1
-        overrides = preprocessing_overrides(options)
-        if self._type == "tensor(uint8)":
-            overrides |= {"mean": (0.0,) * 3, "std": (1.0,) * 3}
-        wanted = overrides.get("input_size", (3, *(size or (224, 224))))
-        if size is not None and wanted[1:] != size:
-            raise UserError(f"{file.name} takes images of {size[0]}/{size[1]}, so size={options['size']} cannot be met")
-        self._preprocessing = timm.from_config({**_DEFAULTS, **overrides, "input_size": wanted})
-        self._outputs = options.get("outputs", "auto")
-        count = self._run(np.zeros((1, *wanted), np.float32)).shape[-1]
-        classes = self._session.get_modelmeta().custom_metadata_map.get("classes")
-        own = label_spaces.from_json(classes, file.name) if classes else None
-        self.labels = label_spaces.from_option(options.get("labels"), count, own)
-        self.fingerprint = fingerprint(
-            {
-                "files": [file_sha256(path) for path in (file, *external)],
-                "preprocessing": self._preprocessing.description,
-                "outputs": self._outputs,
-                "labels": self.labels,
-            }
-        )
-
-    def prepare(self, image: Image) -> NDArray[Any]:
-        """Prepare an RGB image of any size: CHW float32, normalised, or 0..1 for networks that take bytes."""
-        tensor: NDArray[Any] = self._preprocessing.transform(picture(image, crops_centre=True)).numpy()
-        return tensor
-
-    def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """Return probabilities, (n, labels)."""
-        return self.predict_prepared([self.prepare(image) for image in images])
-
-    def predict_prepared(self, prepared: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-        """Return probabilities, (n, labels), for what ``prepare`` returned."""
-        if not prepared:
-            return np.empty((0, len(self.labels)), np.float32)
-        step = 1 if self._single else 64
-        batches = [np.stack(prepared[start : start + step]) for start in range(0, len(prepared), step)]
-        scores = np.concatenate([self._run(batch) for batch in batches])
-        return probabilities(
-            scores, images=len(prepared), labels=len(self.labels), outputs=self._outputs, name=self.name
-        )
-
-    def _run(self, batch: NDArray[Any]) -> NDArray[Any]:
-        """Return the scores, (n, outputs), of a NCHW batch."""
-        scores = first_output(self._session, batch, channels_last=self._channels_last, name=self.name)
-        return scores.reshape(len(batch), -1)
-
-
-def first_output(session: Any, batch: NDArray[Any], *, channels_last: bool, name: str) -> NDArray[Any]:
-    """Return the first output for a NCHW batch, in the layout and type that the file takes; bytes from 0..1."""
-    entry = session.get_inputs()[0]
-    if entry.type == "tensor(uint8)":
-        batch = np.rint(batch * 255).astype(np.uint8)
-    elif entry.type == "tensor(float16)":
-        batch = batch.astype(np.float16)
-    if channels_last:
-        batch = batch.transpose(0, 2, 3, 1)
-    try:
-        answer = session.run(None, {entry.name: np.ascontiguousarray(batch)})[0]
-    except Exception as error:  # onnxruntime's errors share no base class of their own
-        if out_of_memory(error):
-            raise
-        raise UserError(f"{name} cannot be run: {first_line(error)}") from error
-    return np.asarray(answer)
-
-
-def load(name: Name, *, device: str) -> OnnxClassifier:
-    """Load an ONNX file whose one input is a batch of images and whose first output is scores.
-
-    Layout and size are read from the file (224 where it leaves the size open). Options: ``labels=FILE|imagenet``,
-    ``outputs=auto|logits|probabilities`` and those of ``options.PREPROCESSING``; by default the short side is resized
-    so that the centre crop keeps 0.875, and pixels are normalised with ImageNet's mean and deviation. Networks that
-    take bytes get plain pixels. Names of the outputs may also be a JSON list, ``classes``, in the file's metadata.
+    ``provider=cpu|cuda|…`` chooses one of onnxruntime's execution providers. Names of the outputs may also be a JSON
+    list, ``classes``, in the file's metadata.
     """
-    options = checked(name, {"labels": str, "outputs": str, **PREPROCESSING})
-    if options.get("outputs", "auto") not in OUTPUTS:
-        raise unknown("kind of outputs", options["outputs"], OUTPUTS)
-    return OnnxClassifier(name, existing_file(untagged(name), what="ONNX file"), options, device)
+    return load_exported(name, device, _open, "ONNX file", "provider")
+
+
+def _open(file: Path, device: str, provider: str = "") -> Runtime:
+    external = external_files(file)
+    session = open_session(file, device, provider)
+    entry = session.get_inputs()[0]
+    return Runtime(
+        lambda batch: session.run(None, {entry.name: batch})[0], entry.shape, _TYPES[entry.type], [file, *external],
+        classes=session.get_modelmeta().custom_metadata_map.get("classes", ""),
+    )  # fmt: skip
+
+
+def outputs_of(session: Any, batch: NDArray[Any], *, channels_last: bool, name: str) -> list[NDArray[Any]]:
+    """Return all outputs for a NCHW batch, in the layout and type that the file takes; bytes from 0..1."""
+    entry = session.get_inputs()[0]
+    answers = asked(
+        lambda given: session.run(None, {entry.name: given}), batch, _TYPES[entry.type], last=channels_last, name=name
+    )
+    return [np.asarray(answer) for answer in answers]
 
 
 def external_files(file: Path) -> list[Path]:
@@ -217,37 +137,22 @@ def _varint(message: memoryview, place: int) -> tuple[int, int]:
     raise ValueError("it is not a protobuf message")
 
 
-def open_session(file: Path, device: str) -> Any:
+def open_session(file: Path, device: str, provider: str = "") -> Any:
     """Return an onnxruntime session of a file that takes one batch of images; a UserError for any other file."""
     import onnxruntime
 
-    providers = ["CPUExecutionProvider"]
-    if resolve_device(device).startswith("cuda") and "CUDAExecutionProvider" in onnxruntime.get_available_providers():
-        providers.insert(0, "CUDAExecutionProvider")
+    known = {text.removesuffix("ExecutionProvider").lower(): text for text in onnxruntime.get_available_providers()}
+    if provider and provider.lower() not in known:
+        raise UserError(f"this onnxruntime has no provider {provider!r}; it has {', '.join(known)}")
+    chosen = provider.lower() or ("cuda" if resolve_device(device).startswith("cuda") and "cuda" in known else "cpu")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     try:
+        providers = list(dict.fromkeys([known[chosen], known["cpu"]]))
         session = onnxruntime.InferenceSession(str(file), options, providers=providers)
     except Exception as error:  # onnxruntime's errors share no base class of their own
         raise UserError(f"{file.name} is not an ONNX model that onnxruntime can load") from error
     inputs = session.get_inputs()
-    known = ("tensor(float)", "tensor(float16)", "tensor(uint8)")
-    if len(inputs) != 1 or inputs[0].type not in known or len(inputs[0].shape) != 4:
+    if len(inputs) != 1 or inputs[0].type not in _TYPES or len(inputs[0].shape) != 4:
         raise UserError(f"{file.name} should take one batch of images (four dimensions, float or bytes)")
     return session
-
-
-def layout_of(shape: Sequence[Any], file_name: str) -> tuple[bool, tuple[int, int] | None]:
-    """Return whether channels come last, and height and width if the file fixes them."""
-    channels_last = shape[1] != 3 and shape[3] == 3
-    if not channels_last and isinstance(shape[1], int) and shape[1] != 3:
-        raise UserError(f"{file_name} takes images with {shape[1]} channels; only RGB is supported")
-    height, width = (shape[1], shape[2]) if channels_last else (shape[2], shape[3])
-    fixed = isinstance(height, int) and isinstance(width, int)
-    return channels_last, (height, width) if fixed else None
-
-
-def file_sha256(file: Path) -> str:
-    """Return the hash of a file's bytes."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

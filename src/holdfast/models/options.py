@@ -11,10 +11,12 @@ from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.registry import unknown
 
-PREPROCESSING: Mapping[str, type] = {"size": str, "mean": str, "std": str, "crop": float, "interpolation": str}
+PREPROCESSING: Mapping[str, type] = {
+    "size": str, "mean": str, "std": str, "crop": float, "interpolation": str, "crop_mode": str,
+}  # fmt: skip
 """Options that change how images are prepared: ``size=224`` or ``192/256`` (height/width), ``mean=0.5`` or
 ``0.485/0.456/0.406`` on a 0..1 scale, ``std`` likewise, ``crop=0.875`` (share of the resized image that is kept),
-``interpolation=bilinear|bicubic``."""
+``interpolation=bilinear|bicubic``, ``crop_mode=center|squash|border`` (keep the middle, squeeze, or pad)."""
 
 
 def checked(name: Name, kinds: Mapping[str, type]) -> dict[str, Any]:
@@ -61,11 +63,14 @@ def preprocessing_overrides(options: Mapping[str, Any]) -> dict[str, Any]:
         if not 0 < options["crop"] <= 1:
             raise UserError(f"option crop={options['crop']} should be above 0 and at most 1")
         overrides["crop_pct"] = options["crop"]
-    if "interpolation" in options:
-        known = ("bilinear", "bicubic", "nearest", "lanczos")
-        if options["interpolation"] not in known:
-            raise unknown("interpolation", options["interpolation"], known)
-        overrides["interpolation"] = options["interpolation"]
+    choices = {
+        "interpolation": ("bilinear", "bicubic", "nearest", "lanczos"), "crop_mode": ("center", "squash", "border")
+    }  # fmt: skip
+    for option, known in choices.items():
+        if option in options:
+            if options[option] not in known:
+                raise unknown(option, options[option], known)
+            overrides[option] = options[option]
     return overrides
 
 

@@ -20,15 +20,16 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import UserError, first_line, out_of_memory
+from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.objects import LEAST_SCORE
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.detectors.batched import DOUBLE, Answer, BatchedDetector, PlacedImage, letterboxed, without_doubles
-from holdfast.models.onnx import external_files, file_sha256, layout_of, open_session
+from holdfast.models.onnx import external_files, open_session, outputs_of
 from holdfast.models.options import checked, display_name, existing_file, preprocessing_overrides, untagged
+from holdfast.models.runtimes.exported import file_sha256, layout_of
 from holdfast.models.torch_classifier import resolve_device
 from holdfast.registry import unknown
 
@@ -191,20 +192,7 @@ class OnnxDetector(BatchedDetector):
         return [without_doubles(each, overlap=self._overlap) if self._decoder.doubles else each for each in answers]
 
     def _run(self, batch: NDArray[np.float32]) -> Outputs:
-        given: NDArray[Any] = batch
-        if self._entry.type == "tensor(uint8)":
-            given = np.rint(batch * 255).astype(np.uint8)
-        elif self._entry.type == "tensor(float16)":
-            given = batch.astype(np.float16)
-        given = given.transpose(0, 2, 3, 1) if self._channels_last else given
-        try:
-            return [
-                np.asarray(each) for each in self._session.run(None, {self._entry.name: np.ascontiguousarray(given)})
-            ]
-        except Exception as error:  # onnxruntime's errors share no base class of their own
-            if out_of_memory(error):
-                raise
-            raise UserError(f"{self.name} cannot be run: {first_line(error)}") from error
+        return outputs_of(self._session, batch, channels_last=self._channels_last, name=self.name)
 
 
 def load(name: Name, *, device: str) -> OnnxDetector:

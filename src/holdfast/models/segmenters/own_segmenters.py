@@ -15,9 +15,10 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
-from holdfast.models.onnx import external_files, file_sha256, first_output, layout_of, open_session
+from holdfast.models.onnx import external_files, open_session, outputs_of
 from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, untagged
 from holdfast.models.python import called, own_labels
+from holdfast.models.runtimes.exported import file_sha256, layout_of
 from holdfast.models.segmenters.torch_segmenter import class_map, prepared_as, prepared_image
 from holdfast.registry import find_attribute, unknown
 
@@ -78,7 +79,7 @@ class OnnxSegmenter:
         return maps
 
     def _run(self, batch: NDArray[np.float32]) -> NDArray[Any]:
-        return first_output(self._session, batch, channels_last=self._channels_last, name=self.name)
+        return outputs_of(self._session, batch, channels_last=self._channels_last, name=self.name)[0]
 
 
 class PythonSegmenter:

@@ -9,7 +9,8 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import UserError
-from holdfast.pipeline.evaluate.detection import details_of, settle
+from holdfast.pipeline.evaluate.detection import settle
+from holdfast.pipeline.evaluate.detector_worker import details_of
 from holdfast.pipeline.evaluate.matching import best_threshold, judged
 from holdfast.store import Run
 
@@ -146,7 +147,7 @@ def test_detectors_and_classifiers_do_not_mix_and_need_boxes(tmp_path):
         holdfast.evaluate(SCENES, models=["known:perfect", "embedded:resnet_rho0"], out=tmp_path / "a")
     with pytest.raises(UserError, match="no boxes"):
         holdfast.evaluate("diorama:test?n=4", models=["known:perfect"], out=tmp_path / "b")
-    for more, word in ({"fast": True}, "fast"), ({"expect_accuracy": 0.5}, "expect"), ({"scenarios": "fgsm"}, "attack"):
+    for more, word in ({"expect_accuracy": 0.5}, "expect"), ({"scenarios": "fgsm"}, "attack"):
         with pytest.raises(UserError, match=word):
             holdfast.evaluate(SCENES, models=["known:perfect"], out=tmp_path / "c", **more)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
@@ -21,6 +21,7 @@ CANDIDATES = 1000
 DOUBLE = 0.65
 """IoU from which on two boxes of one class count as the same, where a decoder has to say so."""
 
+Asked = TypeVar("Asked")
 Answer = tuple[Any, Any, Any]
 """Boxes (n, 4), scores (n,) and labels (n,) of one picture, in the pixels of the network's input."""
 
@@ -55,6 +56,23 @@ def letterboxed(
     left, top = ((size[1] - inner[0]) // 2, (size[0] - inner[1]) // 2) if centred else (0, 0)
     canvas[top : top + inner[1], left : left + inner[0]] = small
     return canvas, PlacedImage(height, width, inner[0] / width, inner[1] / height, left, top)
+
+
+def letterboxed_tensors(
+    pictures: Any, size: tuple[int, int], *, fill: int = 114, centred: bool = False
+) -> tuple[Any, PlacedImage]:
+    """Return what ``letterboxed`` does for pictures NCHW uint8: within one of 255 where they are not halved or more."""
+    import torch
+
+    height, width = pictures.shape[2:]
+    scale = min(size[0] / height, size[1] / width)
+    inner = max(1, min(size[0], round(height * scale))), max(1, min(size[1], round(width * scale)))
+    how: dict[str, Any] = {"mode": "area"} if scale < 0.5 else {"mode": "bilinear", "align_corners": False}
+    small = torch.nn.functional.interpolate(pictures.float(), inner, **how).round().clamp(0, 255).to(torch.uint8)
+    left, top = ((size[1] - inner[1]) // 2, (size[0] - inner[0]) // 2) if centred else (0, 0)
+    canvas = torch.full((len(pictures), 3, *size), fill, dtype=torch.uint8, device=pictures.device)
+    canvas[:, :, top : top + inner[0], left : left + inner[1]] = small
+    return canvas, PlacedImage(height, width, inner[1] / width, inner[0] / height, left, top)
 
 
 def without_doubles(answer: Answer, *, overlap: float = DOUBLE) -> Answer:
@@ -113,6 +131,8 @@ class BatchedDetector:
     fingerprint: str
     device = "cpu"
     batch_size = 8
+    takes_tensors = False
+    """Whether ``ask_tensors`` is there: the device can prepare pictures as well as look at them."""
 
     def prepare(self, image: Image) -> tuple[Any, PlacedImage]:
         """Return the network's input for one RGB image, and where the image lies in it."""
@@ -122,6 +142,22 @@ class BatchedDetector:
         """Return the answers to inputs of one shape."""
         raise NotImplementedError
 
+    def ask_tensors(self, pictures: Any) -> tuple[list[Answer], PlacedImage]:
+        """Return the answers to pictures NCHW uint8 on the device, and where each lies in the input."""
+        raise NotImplementedError
+
+    def detect_tensors(self, pictures: Any) -> list[Detections]:
+        """Return the objects of pictures NCHW uint8 of one size; on a GPU the network computes in bfloat16."""
+        import torch
+
+        def ask(some: Any) -> list[tuple[Answer, PlacedImage]]:
+            cuda = self.device.startswith("cuda")
+            with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=cuda):
+                answers, frame = self.ask_tensors(some)
+            return [(answer, frame) for answer in answers]
+
+        return [checked_answer(answer, frame, self.labels) for answer, frame in self._in_halves(pictures, ask)]
+
     def detect(self, images: Sequence[Image]) -> list[Detections]:
         """Return the objects of each RGB image of any size."""
         answers: list[Detections] = []
@@ -129,17 +165,17 @@ class BatchedDetector:
             prepared = [self.prepare(image) for image in images[start : start + self.batch_size]]
             for _, group in groupby(prepared, key=lambda pair: pair[0].shape):
                 alike = list(group)
-                given = self._in_halves([tensor for tensor, _ in alike])
+                given = self._in_halves([tensor for tensor, _ in alike], self.ask)
                 answers += [
                     checked_answer(answer, frame, self.labels) for answer, (_, frame) in zip(given, alike, strict=True)
                 ]
         return answers
 
-    def _in_halves(self, batch: list[Any]) -> list[Answer]:
-        answers: list[Answer] = []
-        while batch:
+    def _in_halves(self, batch: Any, ask: Callable[[Any], list[Asked]]) -> list[Asked]:
+        answers: list[Asked] = []
+        while len(batch):
             some = batch[: self.batch_size]
-            given = self._attempt(some)
+            given = _attempt(ask, some)
             if given is None:
                 if len(some) == 1:
                     raise MachineError(f"{self.name} runs out of memory with a single image; try --device cpu")
@@ -148,11 +184,12 @@ class BatchedDetector:
             answers, batch = answers + given, batch[len(some) :]
         return answers
 
-    def _attempt(self, batch: list[Any]) -> list[Answer] | None:
-        """Return the answers, or None where memory ran out; the caller retries when this frame has freed its own."""
-        try:
-            return self.ask(batch)
-        except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error):
-                raise
-            return None
+
+def _attempt(ask: Callable[[Any], list[Asked]], batch: Any) -> list[Asked] | None:
+    """Return the answers, or None where memory ran out; the caller retries when this frame has freed its own."""
+    try:
+        return ask(batch)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        return None

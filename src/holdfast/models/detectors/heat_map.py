@@ -18,7 +18,14 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import checkpoint, local_dir
-from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedImage, letterboxed, without_doubles
+from holdfast.models.detectors.batched import (
+    Answer,
+    BatchedDetector,
+    PlacedImage,
+    letterboxed,
+    letterboxed_tensors,
+    without_doubles,
+)
 from holdfast.models.options import checked, display_name
 from holdfast.models.torch_classifier import resolve_device, weights_sha256
 
@@ -108,6 +115,8 @@ def read_map(scores: torch.Tensor, classes: int) -> list[Answer]:
 class HeatMapDetector(BatchedDetector):
     """A ``Detector`` around such a network; images are fitted into a square on grey."""
 
+    takes_tensors = True
+
     def __init__(self, name: str, module: torch.nn.Module, labels: LabelSpace, side: int, device: str) -> None:
         self.name, self.labels, self._side = name, labels, side
         self.device, self.batch_size = resolve_device(device), 32
@@ -126,6 +135,11 @@ class HeatMapDetector(BatchedDetector):
         with torch.inference_mode(), exact:
             tensor = torch.from_numpy(np.stack(batch)).to(self.device).permute(0, 3, 1, 2).float() / 255
             return read_map(self._module(tensor), len(self.labels))
+
+    def ask_tensors(self, pictures: Any) -> tuple[list[Answer], PlacedImage]:
+        """Return the boxes of pictures NCHW uint8, and where they lie in their squares."""
+        placed, frame = letterboxed_tensors(pictures, (self._side, self._side), centred=True)
+        return read_map(self._module(placed.float() / 255).float(), len(self.labels)), frame
 
 
 def load_embedded(name: Name, *, device: str) -> HeatMapDetector:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 class TorchvisionDetector(BatchedDetector):
     """A ``Detector`` around one of torchvision's modules, which prepare images and take out double boxes themselves."""
 
+    takes_tensors = True
+
     def __init__(self, name: str, module: torch.nn.Module, labels: LabelSpace, architecture: str, device: str) -> None:
         self.name, self.labels, self.device = name, labels, resolve_device(device)
         for part in (module, getattr(module, "roi_heads", None)):
@@ -47,8 +50,21 @@ class TorchvisionDetector(BatchedDetector):
         exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
         with torch.inference_mode(), exact:
             tensors = [torch.from_numpy(image).to(self.device).permute(2, 0, 1).float() / 255 for image in batch]
-            answers = self._module(tensors)
-        return [(answer["boxes"], answer["scores"], answer["labels"]) for answer in answers]
+            return _parts(self._module(tensors))
+
+    def ask_tensors(self, pictures: Any) -> tuple[list[Answer], PlacedImage]:
+        """Return the boxes of pictures NCHW uint8."""
+        return _parts(self._module(list(pictures.float() / 255))), PlacedImage(*pictures.shape[2:])
+
+
+def _parts(answers: Sequence[Mapping[str, torch.Tensor]]) -> list[Answer]:
+    """Return boxes, scores and labels of each picture on the host; a batch is fetched at once."""
+    import torch
+
+    counts = [len(answer["scores"]) for answer in answers]
+    fetched = [torch.cat([answer[name] for answer in answers]).cpu() for name in ("boxes", "scores", "labels")]
+    boxes, scores, labels = (torch.split(part, counts) for part in fetched)
+    return list(zip(boxes, scores, labels, strict=True))
 
 
 def load(name: Name, *, device: str) -> TorchvisionDetector:

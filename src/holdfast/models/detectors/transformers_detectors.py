@@ -41,6 +41,7 @@ class TransformersDetector(BatchedDetector):
             }
         )  # fmt: skip
         self._model = model.float().eval().requires_grad_(False).to(self.device)
+        self.takes_tensors = any(base.__name__ == "TorchvisionBackend" for base in type(image_processor).__mro__)
         self._text = processor.tokenizer(self._words, padding=True, return_tensors="pt") if self._words else {}
 
     def prepare(self, image: Image) -> tuple[Any, PlacedImage]:
@@ -56,17 +57,28 @@ class TransformersDetector(BatchedDetector):
 
         exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
         with torch.inference_mode(), exact:
-            pixels = torch.stack(batch).to(self.device)
-            if self._words:
-                text = {key: value.repeat(len(batch), 1).to(self.device) for key, value in self._text.items()}
-                outputs = self._model(pixel_values=pixels, **text)
-                find = self._processor.post_process_grounded_object_detection
-            else:
-                outputs = self._model(pixel_values=pixels)
-                find = self._processor.post_process_object_detection
-            sizes = torch.ones(len(batch), 2, device=self.device)
-            answers = find(outputs, threshold=LEAST_SCORE, target_sizes=sizes)
-        return [(answer["boxes"], answer["scores"], answer["labels"]) for answer in answers]
+            return self._found(torch.stack(batch).to(self.device))
+
+    def ask_tensors(self, pictures: Any) -> tuple[list[Answer], PlacedImage]:
+        """Return the boxes of pictures NCHW uint8, prepared on their device, as shares of the pictures' sides."""
+        image_processor = getattr(self._processor, "image_processor", self._processor)
+        prepared = image_processor(images=list(pictures), return_tensors="pt", device=self.device)
+        height, width = pictures.shape[2:]
+        return self._found(prepared["pixel_values"]), PlacedImage(height, width, 1 / width, 1 / height)
+
+    def _found(self, pixels: Any) -> list[Answer]:
+        import torch
+
+        if self._words:
+            text = {key: value.repeat(len(pixels), 1).to(self.device) for key, value in self._text.items()}
+            outputs = self._model(pixel_values=pixels, **text)
+            find = self._processor.post_process_grounded_object_detection
+        else:
+            outputs = self._model(pixel_values=pixels)
+            find = self._processor.post_process_object_detection
+        sizes = torch.ones(len(pixels), 2, device=self.device)
+        answers = find(outputs, threshold=LEAST_SCORE, target_sizes=sizes)
+        return [(answer["boxes"].float(), answer["scores"].float(), answer["labels"]) for answer in answers]
 
 
 def load(name: Name, *, device: str) -> TransformersDetector:

@@ -5,187 +5,36 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from holdfast.annotate import load_guided
-from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import fingerprint
-from holdfast.core.objects import DETECTIONS, IMAGES, OBJECTS, Detections, Detector
+from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS
 from holdfast.core.tasks import DETECT
 from holdfast.core.types import ORIGINAL, Collection, Problem
-from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.engine import Executor
-from holdfast.models import is_detector, load_detector
-from holdfast.pipeline.classifiers import EvaluateSpec, check_names
-from holdfast.pipeline.donors import load_sample
+from holdfast.pipeline.classifiers import EvaluateSpec
+from holdfast.pipeline.evaluate.detector_worker import Detection, TestedDetector, details_of, load_detectors
+from holdfast.pipeline.evaluate.fast_detection import FastDetection
 from holdfast.pipeline.evaluate.matching import best_threshold, is_right, judged
-from holdfast.pipeline.evaluate.shown_objects import has_objects, shown_objects, with_foreground
-from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, ReadyRendering, WaitingRow
-from holdfast.pipeline.evaluation_rows import EvaluationIds, EvaluationJob, Portion, plan_portion, row_key
+from holdfast.pipeline.evaluate.shown_objects import with_foreground
+from holdfast.pipeline.evaluate.worker import Loaded
+from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.execute import Row, execute
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.jobs.summary import Summary
-from holdfast.pipeline.samples import Prepared, Rendering, begin_run, prepare
+from holdfast.pipeline.samples import Prepared, begin_run, prepare
 from holdfast.pipeline.speed import parameter_count
 from holdfast.scenarios import Condition, parse_conditions
-from holdfast.store import Parts, Run
+from holdfast.scenarios.tensors import supports
+from holdfast.store import Run
 
-KEY_COLUMNS = ("row_id", "sample_id", "source_id", "condition", "variant", "parameters", "seed", "model", "donor_id")
 _AT_ONCE = 1000  # pictures whose stored answers are read as Python objects
-_TRUTH, _GIVEN = "_objects", "_detections"  # what a row carries until its details are made
-
-
-@dataclass(frozen=True)
-class TestedDetector:
-    """A detector, and the class of the dataset that each of its outputs means (-1: none)."""
-
-    model: Detector
-    labels: LabelMap
-    fingerprint: str
-
-    @property
-    def places(self) -> NDArray[np.int64]:
-        """The place of each output's class in the dataset's list, -1 for none."""
-        places = np.full(len(self.model.labels), -1, np.int64)
-        for place, members in enumerate(self.labels.members):
-            places[list(members)] = place
-        return places
-
-    @property
-    def known(self) -> frozenset[str]:
-        """The dataset's classes that the detector has an output for."""
-        pairs = zip(self.labels.classes, self.labels.members, strict=True)
-        return frozenset(name for name, members in pairs if members)
-
-    def named(self, condition: Condition) -> str:
-        """Return the fingerprint that goes into row ids, which is the same under every condition."""
-        return self.fingerprint
-
-
-def asks_detectors(spec: EvaluateSpec, collection: Collection) -> bool:
-    """Return whether the models are detectors; UserError where they are mixed, or there are no boxes."""
-    detectors = [name for name in spec.models if is_detector(name)]
-    if not detectors:
-        return False
-    if len(detectors) < len(spec.models):
-        others = ", ".join(name for name in spec.models if name not in detectors)
-        raise UserError(f"{', '.join(detectors)} find objects and {others} name pictures; use two commands")
-    if not has_objects((*collection.samples, *collection.empty)):
-        raise UserError(
-            f"{detectors[0]} is a detector, and {collection.name} has no boxes; name a file of boxes with --boxes"
-        )
-    return True
-
-
-def load_detectors(spec: EvaluateSpec, collection: Collection) -> list[TestedDetector]:
-    """Load the detectors and map the dataset's classes to their outputs; some classes may have none."""
-    keys = class_keys(collection, spec.labels)
-    tested = []
-    for name in spec.models:
-        detector = load_detector(name, device=spec.device, collection=collection)
-        if hasattr(detector, "batch_size"):
-            detector.batch_size = min(detector.batch_size, spec.batch_size)
-        labels = map_labels(collection.classes, keys, detector.labels, some=True)
-        tested.append(TestedDetector(detector, labels, fingerprint([detector.fingerprint, labels.fingerprint])))
-    check_names([each.model.name for each in tested])
-    return tested
-
-
-def details_of(run: Path) -> dict[str, Parts]:
-    """Return the three tables beside the one table, by name."""
-    schemas = {"objects": OBJECTS, "images": IMAGES, "detections": DETECTIONS}
-    return {name: Parts(run / "details" / name, schema) for name, schema in schemas.items()}
-
-
-class Detection(Evaluation):
-    """The worker: renders as ``Evaluation`` does, asks detectors, and gives every row its details."""
-
-    def __init__(self, spec: EvaluateSpec, prepared: Prepared, run: Path, thresholds: Mapping[str, float]) -> None:
-        super().__init__(spec, prepared, run)
-        self.thresholds = dict(thresholds)
-
-    def load(self) -> Loaded:
-        """Load the detectors."""
-        return Loaded(load_detectors(self.spec, self.prepared.collection))
-
-    def run(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[Row]:
-        """Yield the rows of these jobs with their objects and predictions, as batches fill."""
-        known = {each.model.name: each.known for each in resources.tested}
-        for row in super().run(resources, jobs):
-            yield self._with_details(row, known[row["model"]])
-
-    def _with_details(self, row: Row, known: frozenset[str]) -> Row:
-        objects, predictions = row.pop(_TRUTH, []), row.pop(_GIVEN, [])
-        key = {name: row.get(name) for name in KEY_COLUMNS}
-        truth = [key | each for each in objects]
-        for each in truth:
-            if row["status"] != "ok" and each["status"] in ("ok", "removed"):
-                each |= {"status": row["status"], "error": row.get("error")}
-            elif each["label"] not in known and each["status"] == "ok":
-                each |= {"status": "unknown_class", "error": "the model has no output for this class"}
-        predictions = [key | each for each in predictions]
-        answered, columns = judged(truth, predictions, self.thresholds.get(row["model"]))
-        if row["status"] != "ok":
-            columns |= {"n_predictions": None, "false_alarms": None}
-        else:
-            row["correct"] = is_right(answered, columns)
-        images = [key | columns | {"status": row["status"], "error": row.get("error")}]
-        return row | {"objects": answered, "images": images, "detections": predictions}
-
-    def _prepared(
-        self, resources: Loaded, job: EvaluationJob, rendering: Rendering, owed: list[tuple[int, str]]
-    ) -> ReadyRendering:
-        truth: list[Row] = []
-        try:
-            truth = self._truth(job, rendering)
-        except SampleError as error:
-            if rendering.rendered is not None:
-                rendering = replace(rendering, rendered=None, error=str(error))
-        ready = super()._prepared(resources, job, rendering, owed)
-        ready.facts[_TRUTH] = truth
-        return ready
-
-    def _truth(self, job: EvaluationJob, rendering: Rendering) -> list[Row]:
-        rendered = rendering.rendered
-        if rendered is not None and not rendering.moved:
-            return shown_objects(job.item, rendering, rendered.image.shape[:2], None)
-        image, mask, _ = load_sample(job.item, self.spec.max_pixels)
-        return shown_objects(job.item, rendering, image.shape[:2], mask)
-
-    def _ask(self, model: Any, batch: Sequence[WaitingRow], painter: Painter | None) -> list[dict[str, Any]]:
-        images = [image for _, _, image in batch]
-        answers = model.model.detect(images)
-        if len(answers) != len(images):
-            raise SampleError(f"the model gave {len(answers)} answers to {len(images)} images")
-        return [
-            ready.facts | {"status": "ok", _GIVEN: _predictions(model, answer)}
-            for (ready, _, _), answer in zip(batch, answers, strict=True)
-        ]
-
-    def _row(self, ready: ReadyRendering, model: Any, row_id: str) -> Row:
-        sample, condition = ready.job.item, ready.rendering.condition
-        key = row_key(self.spec, self.prepared.collection.name, sample, condition, model.model.name, DETECT)
-        return key | {"label": sample.label or None, "row_id": row_id, _TRUTH: ready.facts.get(_TRUTH, [])}
-
-
-def _predictions(model: TestedDetector, answer: Detections) -> list[Row]:
-    """Return the predictions of the dataset's classes as columns of ``DETECTIONS``, the best first."""
-    places = model.places[answer.labels]
-    return [
-        {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "score": score, "label": model.labels.classes[place]}
-        for (x1, y1, x2, y2), score, place in zip(
-            answer.boxes.tolist(), answer.scores.tolist(), places.tolist(), strict=True
-        )
-        if place >= 0
-    ]
+_FAST_SHARD = 4096  # photos of one piece of work with --fast; the processes that decode start once for each
 
 
 def detect_objects(
@@ -213,11 +62,13 @@ def detect_objects(
     recorded |= {"classes": list(collection.classes), "model_names": [each.model.name for each in tested]}
     counts = {each.model.name: count for each in tested if (count := parameter_count(each.model))}
     recorded["model_parameters"] = before.get("model_parameters", {}) | counts
-    recorded |= {"models": list(spec.models), "matte": list(spec.matte), "fast": False}
+    recorded |= {"models": list(spec.models), "matte": list(spec.matte)}
     recorded |= {"painter": painter.record()} if painter else {}
     recorded |= {key: before.get(key, {}) for key in ("thresholds", "threshold_models")}
     begin_run(run, recorded, prepared, summary, same=("verb", "task", "dataset", "classes", "seed"))
     for each in tested:
+        if spec.fast and not each.fast:
+            summary.notes.append(f"{each.model.name} cannot use --fast; used the standard evaluator")
         if missing := sorted(set(collection.classes) - each.known):
             summary.notes.append(
                 f"{each.model.name} has no output for {', '.join(missing)}: these objects do not count"
@@ -249,8 +100,6 @@ def _check_asked(spec: EvaluateSpec, conditions: Sequence[Condition]) -> None:
         raise UserError(f"{attacks[0]} is an attack on classifiers; leave it out for detectors")
     if spec.expect_accuracy is not None:
         raise UserError("--expect-accuracy is for classifiers; leave it out for detectors")
-    if spec.fast:
-        raise UserError("--fast cannot run detectors, whose networks keep their own preprocessing; leave it out")
 
 
 def _as_detectors_see(spec: EvaluateSpec, collection: Collection) -> Collection:
@@ -311,20 +160,37 @@ class _Steps:
 
         spec, prepared = self.spec, self.prepared
         ids = EvaluationIds(spec, prepared, self.tested, painter, DETECT)
-        portion = Portion(tuple(conditions), tuple(range(len(self.tested))), self.asked, renderings)
-        plan = plan_portion(
-            self.run.predictions, ids, prepared, self.tested, portion, task=DETECT, details=details_of(self.run.path),
-            retry=spec.retry_errors, progress=self.progress,
-        )  # fmt: skip
-        few = 4 * spec.batch_size // max(1, len(conditions))
-        self.summary.merge(
-            execute(
-                plan, Detection(spec, prepared, self.run.path, thresholds),
-                self.executor if painter is None else LocalExecutor(1), step=step,
-                size=max(8, plan.count // 500, few), known=Loaded(self.tested, painter),
-                samples=prepared.collection.samples, donors=prepared.pool.samples, progress=self.progress,
-            )
-        )  # fmt: skip
+        whole = Portion(tuple(conditions), tuple(range(len(self.tested))), self.asked, renderings)
+        for portion, worker in self._portions(whole) if painter is None else [(whole, Detection)]:
+            plan = plan_portion(
+                self.run.predictions, ids, prepared, self.tested, portion, task=DETECT,
+                details=details_of(self.run.path), retry=spec.retry_errors, progress=self.progress,
+            )  # fmt: skip
+            few = 4 * spec.batch_size // max(1, len(portion.conditions))
+            size = _FAST_SHARD if worker is FastDetection else max(8, plan.count // 500, few)
+            self.summary.merge(
+                execute(
+                    plan, worker(spec, prepared, self.run.path, thresholds),
+                    self.executor if painter is None else LocalExecutor(1), step=step, size=size,
+                    known=Loaded(self.tested, painter), samples=prepared.collection.samples,
+                    donors=prepared.pool.samples, progress=self.progress,
+                )
+            )  # fmt: skip
+
+    def _portions(self, whole: Portion) -> list[tuple[Portion, type[Detection]]]:
+        """Return what is rendered and looked at on the device, then what the standard evaluator makes."""
+        fast = tuple(position for position in whole.positions if self.tested[position].fast)
+        if not fast:
+            return [(whole, Detection)]
+        here = tuple(condition for condition in whole.conditions if supports(condition))
+        rest = tuple(condition for condition in whole.conditions if not supports(condition))
+        others = tuple(position for position in whole.positions if position not in fast)
+        portions: list[tuple[Portion, type[Detection]]] = [
+            (replace(whole, conditions=here, positions=fast), FastDetection)
+        ]
+        if rest:
+            portions.append((replace(whole, conditions=rest, positions=fast, renderings=False), Detection))
+        return [*portions, (replace(whole, positions=others), Detection)] if others else portions
 
 
 def _decided(run: Run, tested: Sequence[TestedDetector], summary: Summary) -> dict[str, float]:

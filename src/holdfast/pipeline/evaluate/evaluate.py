@@ -14,7 +14,8 @@ from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, know_models, load_models
 from holdfast.pipeline.evaluate.adaptation import AdaptationImages, adaptation_images
-from holdfast.pipeline.evaluate.detection import asks_detectors, detect_objects
+from holdfast.pipeline.evaluate.detection import detect_objects
+from holdfast.pipeline.evaluate.detector_worker import asks_detectors
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.fast import OnePass

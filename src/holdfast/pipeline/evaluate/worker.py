@@ -32,7 +32,7 @@ from holdfast.pipeline.thumbnails import keep_thumbnail
 SAME_ERRORS = 100
 """A model that fails on so many images in the same way, and has answered for none before, is not asked further."""
 
-_RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
+RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
 
 
 @dataclass
@@ -156,7 +156,7 @@ class Evaluation:
                 keep_thumbnail(self.folder, job.item, rendering.condition, image)
             attack = bool(rendering.condition.definition.attack)
             ready.prepared = [_model_input(resources.tested[position], image, attack) for position, _ in owed]
-            ready.rendering = replace(rendering, rendered=_RELEASED)
+            ready.rendering = replace(rendering, rendered=RELEASED)
         return ready
 
     def _answered(self, resources: Loaded, position: int, batch: Sequence[WaitingRow]) -> Iterator[Row]:

@@ -104,7 +104,7 @@ class Pass:
         self._compiled: Compiled | None = None
         self._decoder = Decoder(self._conditions, spec.max_pixels)
         cuda = self.device.startswith("cuda")
-        processes = _processes(spec, cuda)
+        processes = decoding_processes(spec, cuda)
         positions = portion.positions
         maker = TableMaker(spec, prepared, positions, tested, self._conditions, folder, writes=writes)
         with ExitStack() as opening:
@@ -218,7 +218,7 @@ def _places(job: EvaluationJob, place_of: Mapping[Condition, int]) -> list[int]:
     return [place_of[condition] for condition, _ in groupby(job.parts, itemgetter(0))]
 
 
-def _processes(spec: EvaluateSpec, cuda: bool) -> int:
+def decoding_processes(spec: EvaluateSpec, cuda: bool) -> int:
     """Return how many processes decode: ``--workers``; by default one per core on a GPU, else none but this one."""
     if spec.workers > 1:
         return spec.workers

@@ -1,0 +1,189 @@
+"""The detectors of an evaluation, and the worker that asks them: rows of pictures, with objects and predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.objects import DETECTIONS, IMAGES, OBJECTS, Detections, Detector
+from holdfast.core.tasks import DETECT
+from holdfast.core.types import Collection
+from holdfast.data.labels import LabelMap, class_keys, map_labels
+from holdfast.models import is_detector, load_detector
+from holdfast.models.detectors.batched import BatchedDetector
+from holdfast.pipeline.classifiers import EvaluateSpec, check_names
+from holdfast.pipeline.donors import load_sample
+from holdfast.pipeline.evaluate.matching import is_right, judged
+from holdfast.pipeline.evaluate.shown_objects import has_objects, shown_objects
+from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, ReadyRendering, WaitingRow
+from holdfast.pipeline.evaluation_rows import EvaluationJob, row_key
+from holdfast.pipeline.generate.backgrounds import Painter
+from holdfast.pipeline.jobs.execute import Row
+from holdfast.pipeline.samples import Prepared, Rendering
+from holdfast.scenarios import Condition
+from holdfast.scenarios.tensors import supports
+from holdfast.store import Parts
+
+KEY_COLUMNS = ("row_id", "sample_id", "source_id", "condition", "variant", "parameters", "seed", "model", "donor_id")
+TRUTH, GIVEN = "_objects", "_detections"  # what a row carries until its details are made
+
+
+@dataclass(frozen=True)
+class TestedDetector:
+    """A detector, and the class of the dataset that each of its outputs means (-1: none)."""
+
+    model: Detector
+    labels: LabelMap
+    fingerprint: str
+    fast: str = ""  # the fingerprint in rows that ``--fast`` makes; empty where it cannot be asked so
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """The place of each output's class in the dataset's list, -1 for none."""
+        places = np.full(len(self.model.labels), -1, np.int64)
+        for place, members in enumerate(self.labels.members):
+            places[list(members)] = place
+        return places
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The dataset's classes that the detector has an output for."""
+        pairs = zip(self.labels.classes, self.labels.members, strict=True)
+        return frozenset(name for name, members in pairs if members)
+
+    def named(self, condition: Condition) -> str:
+        """Return the fingerprint that goes into the row ids under a condition."""
+        return self.fast if self.fast and supports(condition) else self.fingerprint
+
+
+def asks_detectors(spec: EvaluateSpec, collection: Collection) -> bool:
+    """Return whether the models are detectors; UserError where they are mixed, or there are no boxes."""
+    detectors = [name for name in spec.models if is_detector(name)]
+    if not detectors:
+        return False
+    if len(detectors) < len(spec.models):
+        others = ", ".join(name for name in spec.models if name not in detectors)
+        raise UserError(f"{', '.join(detectors)} find objects and {others} name pictures; use two commands")
+    if not has_objects((*collection.samples, *collection.empty)):
+        raise UserError(
+            f"{detectors[0]} is a detector, and {collection.name} has no boxes; name a file of boxes with --boxes"
+        )
+    return True
+
+
+def load_detectors(spec: EvaluateSpec, collection: Collection) -> list[TestedDetector]:
+    """Load the detectors and map the dataset's classes to their outputs; some classes may have none."""
+    keys = class_keys(collection, spec.labels)
+    tested = []
+    for name in spec.models:
+        detector = load_detector(name, device=spec.device, collection=collection)
+        on_device = spec.fast and isinstance(detector, BatchedDetector) and detector.takes_tensors
+        if hasattr(detector, "batch_size"):
+            detector.batch_size = spec.batch_size if on_device else min(detector.batch_size, spec.batch_size)
+        labels = map_labels(collection.classes, keys, detector.labels, some=True)
+        exact = fingerprint([detector.fingerprint, labels.fingerprint])
+        tested.append(TestedDetector(detector, labels, exact, fingerprint([exact, "fast"]) if on_device else ""))
+    check_names([each.model.name for each in tested])
+    return tested
+
+
+def details_of(run: Path) -> dict[str, Parts]:
+    """Return the three tables beside the one table, by name."""
+    schemas = {"objects": OBJECTS, "images": IMAGES, "detections": DETECTIONS}
+    return {name: Parts(run / "details" / name, schema) for name, schema in schemas.items()}
+
+
+class Detection(Evaluation):
+    """The worker: renders as ``Evaluation`` does, asks detectors, and gives every row its details."""
+
+    def __init__(self, spec: EvaluateSpec, prepared: Prepared, run: Path, thresholds: Mapping[str, float]) -> None:
+        super().__init__(spec, prepared, run)
+        self.thresholds = dict(thresholds)
+
+    def load(self) -> Loaded:
+        """Load the detectors."""
+        return Loaded(load_detectors(self.spec, self.prepared.collection))
+
+    def run(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[Row]:
+        """Yield the rows of these jobs with their objects and predictions, as batches fill."""
+        known = {each.model.name: each.known for each in resources.tested}
+        for row in self._undetailed(resources, jobs):
+            yield self._with_details(row, known[row["model"]])
+
+    def _undetailed(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[Row]:
+        return super().run(resources, jobs)
+
+    def _with_details(self, row: Row, known: frozenset[str]) -> Row:
+        objects, predictions = row.pop(TRUTH, []), row.pop(GIVEN, [])
+        key = {name: row.get(name) for name in KEY_COLUMNS}
+        truth = [key | each for each in objects]
+        for each in truth:
+            if row["status"] != "ok" and each["status"] in ("ok", "removed"):
+                each |= {"status": row["status"], "error": row.get("error")}
+            elif each["label"] not in known and each["status"] == "ok":
+                each |= {"status": "unknown_class", "error": "the model has no output for this class"}
+        predictions = [key | each for each in predictions]
+        answered, columns = judged(truth, predictions, self.thresholds.get(row["model"]))
+        if row["status"] != "ok":
+            columns |= {"n_predictions": None, "false_alarms": None}
+        else:
+            row["correct"] = is_right(answered, columns)
+        images = [key | columns | {"status": row["status"], "error": row.get("error")}]
+        return row | {"objects": answered, "images": images, "detections": predictions}
+
+    def _prepared(
+        self, resources: Loaded, job: EvaluationJob, rendering: Rendering, owed: list[tuple[int, str]]
+    ) -> ReadyRendering:
+        truth: list[Row] = []
+        try:
+            truth = self._truth(job, rendering)
+        except SampleError as error:
+            if rendering.rendered is not None:
+                rendering = replace(rendering, rendered=None, error=str(error))
+        ready = super()._prepared(resources, job, rendering, owed)
+        ready.facts[TRUTH] = truth
+        return ready
+
+    def _truth(self, job: EvaluationJob, rendering: Rendering) -> list[Row]:
+        rendered = rendering.rendered
+        if rendered is not None and not rendering.moved:
+            return shown_objects(job.item, rendering, rendered.image.shape[:2], None)
+        image, mask, _ = load_sample(job.item, self.spec.max_pixels)
+        return shown_objects(job.item, rendering, image.shape[:2], mask)
+
+    def _ask(self, model: Any, batch: Sequence[WaitingRow], painter: Painter | None) -> list[dict[str, Any]]:
+        images = [image for _, _, image in batch]
+        answers = self._detected(model.model, images)
+        if len(answers) != len(images):
+            raise SampleError(f"the model gave {len(answers)} answers to {len(images)} images")
+        return [
+            ready.facts | {"status": "ok", GIVEN: _predictions(model, answer)}
+            for (ready, _, _), answer in zip(batch, answers, strict=True)
+        ]
+
+    def _detected(self, model: Any, images: list[Any]) -> list[Detections]:
+        return list(model.detect(images))
+
+    def _row(self, ready: ReadyRendering, model: Any, row_id: str) -> Row:
+        sample, condition = ready.job.item, ready.rendering.condition
+        key = row_key(self.spec, self.prepared.collection.name, sample, condition, model.model.name, DETECT)
+        return key | {"label": sample.label or None, "row_id": row_id, TRUTH: ready.facts.get(TRUTH, [])}
+
+
+def _predictions(model: TestedDetector, answer: Detections) -> list[Row]:
+    """Return the predictions of the dataset's classes as columns of ``DETECTIONS``, the best first."""
+    places = model.places[answer.labels]
+    return [
+        {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "score": score, "label": model.labels.classes[place]}
+        for (x1, y1, x2, y2), score, place in zip(
+            answer.boxes.tolist(), answer.scores.tolist(), places.tolist(), strict=True
+        )
+        if place >= 0
+    ]

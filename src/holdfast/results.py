@@ -12,7 +12,7 @@ from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes, read_votes
-from holdfast.pipeline.ask.rows import details as _answers
+from holdfast.pipeline.ask.ask import details as _answers
 from holdfast.pipeline.segment.testing import details as _segments
 from holdfast.scenarios import family_of, parse_conditions
 from holdfast.stats.core.bootstrap import RESAMPLES

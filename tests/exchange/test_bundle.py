@@ -31,7 +31,7 @@ from holdfast.exchange.bundle import bundle
 from holdfast.exchange.columns import TABLES, in_words
 from holdfast.exchange.opening import open_bundle
 from holdfast.exchange.private import clean_command, clean_values, cleaner
-from holdfast.pipeline.speed import sources
+from holdfast.pipeline.choosing import sources
 from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.store import Parts, Run
 from holdfast.training.checkpoint import write_model

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import UserError
-from holdfast.pipeline.ask.rows import details
+from holdfast.pipeline.ask.ask import details
 from holdfast.store import Run
 
 Table = Callable[..., list[dict[str, object]]]

@@ -16,7 +16,7 @@ import pytest
 import holdfast
 from commands import HOLDFAST, run
 from holdfast.core.errors import UserError
-from holdfast.pipeline.ask.rows import details
+from holdfast.pipeline.ask.ask import details
 from holdfast.store import Run
 
 SERVER = Path(__file__).parents[1] / "models" / "chat_server.py"

@@ -16,9 +16,9 @@ from holdfast.data import load_collection
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.classifiers import load_models
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.files import write_split
 from holdfast.pipeline.mask import MaskSpec, make_masks
 from holdfast.pipeline.samples import read
-from holdfast.pipeline.split import write_split
 from holdfast.pipeline.synth.synth import SynthSpec, synth
 
 

@@ -16,7 +16,7 @@ import holdfast
 from holdfast import api
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
-from holdfast.pipeline import speed
+from holdfast.pipeline import choosing
 from holdfast.pipeline.choosing import members_of, read_weights
 from holdfast.report.choice import pareto
 from holdfast.stats.models.choice import ModelCost
@@ -108,7 +108,7 @@ def test_several_runs_speeds_from_a_file_and_limits(
 def test_speeds_that_make_no_sense(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "speeds.csv").write_text(text)
     with pytest.raises(UserError, match=message):
-        speed.read_speeds(tmp_path / "speeds.csv")
+        choosing.read_speeds(tmp_path / "speeds.csv")
 
 
 def test_speeds_of_other_models_or_no_file(run: holdfast.Results, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_size_and_speed_of_an_embedded_model_and_a_reason_for_one_that_is_gone(t
     from safetensors import safe_open
 
     names = {"ours": "embedded:resnet_rho95", "gone": f"torch:resnet18@{tmp_path}/gone.pth"}
-    found = speed.measure(names, device="cpu", batch_size=1)
+    found = choosing.measure(names, device="cpu", batch_size=1)
     folder = Path(holdfast.__file__).parent / "assets" / "classifiers" / "resnet_rho95"
     with safe_open(next(folder.glob("*.safetensors")), "np") as file:
         shapes = {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118 - no mapping
@@ -132,7 +132,7 @@ def test_size_and_speed_of_an_embedded_model_and_a_reason_for_one_that_is_gone(t
     assert found["ours"].parameters == learned and not found["ours"].reason
     assert found["ours"].fast <= found["ours"].milliseconds <= found["ours"].slow
     assert found["gone"] == ModelCost(reason=found["gone"].reason) and "gone.pth" in found["gone"].reason
-    untimed = speed.measure({"ours": "embedded:resnet_rho95"}, device="cpu", timed=False)["ours"]
+    untimed = choosing.measure({"ours": "embedded:resnet_rho95"}, device="cpu", timed=False)["ours"]
     assert untimed.milliseconds is None and untimed.parameters == learned and untimed.reason
 
 
@@ -141,13 +141,13 @@ def test_a_model_trained_in_a_run_is_its_folder(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (tmp_path / "models" / "timm-tiny" / "grey" / "fold-0").mkdir(parents=True)
     (tmp_path / "spec.json").write_text(json.dumps({"models": ["timm:tiny", "timm:other"]}))
-    found = speed.sources([holdfast.open_run(tmp_path).run])
+    found = choosing.sources([holdfast.open_run(tmp_path).run])
     assert found == {"timm:tiny": f"local-dir:{folder}", "timm:other": "timm:other"}
     # Of a run of train, the architecture's own weights are not those that were trained.
     (tmp_path / "spec.json").write_text(json.dumps({"verb": "train", "models": ["timm:tiny", "timm:other"]}))
-    found = speed.sources([holdfast.open_run(tmp_path).run])
+    found = choosing.sources([holdfast.open_run(tmp_path).run])
     assert found == {"timm:tiny": f"local-dir:{folder}", "timm:other": ""}
-    assert "not in the run any more" in speed.measure({"timm:other": ""})["timm:other"].reason
+    assert "not in the run any more" in choosing.measure({"timm:other": ""})["timm:other"].reason
 
 
 def test_weights_as_they_are_written() -> None:

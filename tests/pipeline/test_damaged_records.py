@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.core.errors import UserError
 from holdfast.people import export
-from holdfast.pipeline.hard import publish, remedy_training
-from holdfast.pipeline.telltale import telltale
+from holdfast.pipeline import telltale
+from holdfast.pipeline.hard import publish, remedy
 from holdfast.pipeline.train import fitting
 from holdfast.pipeline.train.train import write_jobs
 from holdfast.results import Results
@@ -22,7 +22,7 @@ from holdfast.training import small_models
 READERS: dict[str, Callable[[Path], Any]] = {
     "jobs/net/original/fold-0/job.json": lambda root: write_jobs(Run(root)),
     "model/config.json": lambda root: fitting.trained_as(root / "model", "identity"),
-    "remedied/config.json": lambda root: remedy_training.trained_as(root / "remedied", {}),
+    "remedied/config.json": lambda root: remedy.trained_as(root / "remedied", {}),
     "small/config.json": lambda root: small_models.facts_of(root / "small"),
     "rejected.json": lambda root: telltale._reason(root, "rejected"),
     "begun.json": lambda root: export._remove_stale(root, set()),

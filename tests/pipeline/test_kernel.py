@@ -17,8 +17,8 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.pipeline.jobs import execute as execution
 from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
+from holdfast.pipeline.jobs.progress import Summary
 from holdfast.pipeline.jobs.rows import answer_each
-from holdfast.pipeline.jobs.summary import Summary
 from holdfast.store import Parts
 
 TABLE = pa.schema(

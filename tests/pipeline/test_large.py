@@ -26,7 +26,7 @@ from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.jobs import execute
 from holdfast.pipeline.jobs.progress import silent, with_progress
 from holdfast.pipeline.samples import Hashes, Prepared, prepare, read
-from holdfast.pipeline.synth import order as synth_order
+from holdfast.pipeline.synth import files as synth_files
 from holdfast.pipeline.synth.files import MANIFEST
 from holdfast.pipeline.synth.synth import make_spec, rendering_ids, synth
 from holdfast.scenarios import parse_conditions
@@ -117,7 +117,7 @@ def test_names_of_renderings_are_hashes_of_canonical_json() -> None:
 def test_rows_come_in_order_whatever_parts_they_are_in(
     tmp_path: Path, sorted_by_id: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(synth_order, "AT_ONCE", 40)
+    monkeypatch.setattr(synth_files, "AT_ONCE", 40)
     rng = np.random.default_rng(0)
     numbers = np.arange(120) if sorted_by_id else rng.permutation(120)
     rows = [
@@ -129,7 +129,7 @@ def test_rows_come_in_order_whatever_parts_they_are_in(
     for start in range(0, len(rows), 21):
         parts.write(pa.Table.from_pylist(rows[start : start + 21], schema=MANIFEST))
     sizes, found = [], []
-    for tables in synth_order.in_order(parts, tmp_path):
+    for tables in synth_files.in_order(parts, tmp_path):
         for columns in (["sample_id"], ["variant", "sample_id", "scenario"]):
             some = list(tables(columns))
             assert all(table.column_names == columns for table in some)

@@ -23,9 +23,9 @@ from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.data import images as images_module
 from holdfast.data import load_collection
-from holdfast.pipeline.hard.data_card import mentions
 from holdfast.pipeline.hard.mine import mine
 from holdfast.pipeline.hard.pool import model_facts
+from holdfast.pipeline.hard.publish import mentions
 
 
 @pytest.fixture(autouse=True)

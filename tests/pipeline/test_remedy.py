@@ -26,8 +26,7 @@ from holdfast.diorama.vocabulary import KEYS
 from holdfast.models import load_classifier
 from holdfast.pipeline.hard.failure_modes import ModesSpec, class_name, gather, read_words
 from holdfast.pipeline.hard.pool import JUDGED
-from holdfast.pipeline.hard.remedy import AGAIN, EASY, HARD, POOL, easy_samples
-from holdfast.pipeline.hard.remedy_training import trainable
+from holdfast.pipeline.hard.remedy import AGAIN, EASY, HARD, POOL, easy_samples, trainable
 from holdfast.pipeline.specs.training import REMEDIES
 from holdfast.stats.hard.failure_modes import LOOK_ALIKE, UNEXPLAINED
 from holdfast.store import Parts
@@ -184,7 +183,7 @@ def test_a_surrogate_is_warned_of(hard: Path, tmp_path: Path) -> None:
 
 
 def test_timm_models_can_be_saved(tmp_path: Path) -> None:
-    from holdfast.pipeline.hard.remedy_training import save
+    from holdfast.pipeline.hard.remedy import save
 
     names = tmp_path / "names.txt"
     names.write_text("cat\ndog\nhen\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Summary
 
 
 def test_what_each_worker_says_with_its_own_figures_is_said_once() -> None:

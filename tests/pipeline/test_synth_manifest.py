@@ -14,7 +14,7 @@ from holdfast.core.types import Collection, Sample
 from holdfast.data.images import FileImage
 from holdfast.pipeline.jobs.plan import plan
 from holdfast.pipeline.samples import Prepared
-from holdfast.pipeline.synth import order as synth_order
+from holdfast.pipeline.synth import files as synth_files
 from holdfast.pipeline.synth.files import MANIFEST
 from holdfast.pipeline.synth.synth import WantedRenderings, make_spec, synth
 from holdfast.scenarios import parse_conditions
@@ -24,7 +24,7 @@ from holdfast.store import Parts
 def test_a_condition_at_a_time_is_the_same(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = make_spec(data=str(photos), scenarios="grey,blur_background@2,original,blur_background", workers=1)
     synth(spec, tmp_path / "at once")
-    monkeypatch.setattr(synth_order, "AT_ONCE", 1)
+    monkeypatch.setattr(synth_files, "AT_ONCE", 1)
     synth(spec, tmp_path / "by condition")
     one, other = (pq.read_table(tmp_path / name / "manifest.parquet") for name in ("at once", "by condition"))
     assert one.equals(other) and one.num_rows == 48

@@ -15,7 +15,7 @@ from holdfast import api
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
 from holdfast.pipeline.jobs.progress import silent
-from holdfast.pipeline.telltale.telltale import TelltaleSpec, _read, telltale
+from holdfast.pipeline.telltale import TelltaleSpec, _read, telltale
 from holdfast.stats.effects.detection import CONTROL, GENERATED, JPEG, KINDS, PASTED, accuracies, confusion
 from shapes import make_photos
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import holdfast
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
-from holdfast.pipeline.jobs.environment import version
+from holdfast.pipeline.jobs.progress import version
 from holdfast.pipeline.train.plan import TrainSpec
 from holdfast.pipeline.train.train import train
 from holdfast.store import Run

@@ -27,7 +27,7 @@ from holdfast.pipeline.segment.segment import SegmentSpec, segment
 from holdfast.pipeline.train.plan import TrainSpec
 from holdfast.pipeline.train.train import train
 from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
-from holdfast.pipeline.walk.rows import WalkTables
+from holdfast.pipeline.walk.rows import walk_tables
 from holdfast.store import Run
 from ray_cluster import ray_cluster
 from shapes import make_photos
@@ -90,9 +90,7 @@ def test_walks_also_where_a_worker_is_killed(ray: Executor, tmp_path: Path) -> N
     with killing_a_worker(lambda: any(done.glob("part-*.parquet"))):
         other, _ = perturb(spec, tmp_path / "other", executor=ray)
     assert_same(rows_of(one), rows_of(other))
-    for ours, theirs in zip(
-        WalkTables.of(one.path).by_name().values(), WalkTables.of(other.path).by_name().values(), strict=True
-    ):
+    for ours, theirs in zip(walk_tables(one.path).values(), walk_tables(other.path).values(), strict=True):
         assert_same(in_order(ours.rows()), in_order(theirs.rows()))
     assert pictures(one.path) == pictures(other.path)
 

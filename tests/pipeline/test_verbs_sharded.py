@@ -35,7 +35,7 @@ from holdfast.pipeline.synth.synth import SynthSpec, synth
 from holdfast.pipeline.train.plan import TrainSpec
 from holdfast.pipeline.train.train import train
 from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
-from holdfast.pipeline.walk.rows import WalkTables
+from holdfast.pipeline.walk.rows import walk_tables
 from shapes import CLASSES, make_photos
 
 SMALL = 200_000
@@ -60,11 +60,9 @@ def test_walks_in_shards_are_those_of_one_process(tmp_path: Path) -> None:
     other, carried = perturb(spec, tmp_path / "other", executor=elsewhere, progress=lambda *words: told.append(words))
     assert elsewhere.heaviest < SMALL and elsewhere.done[0] > 4
     assert_same(rows_of(one), rows_of(other))
-    for ours, theirs in zip(
-        WalkTables.of(one.path).by_name().values(), WalkTables.of(other.path).by_name().values(), strict=True
-    ):
+    for ours, theirs in zip(walk_tables(one.path).values(), walk_tables(other.path).values(), strict=True):
         assert_same(in_order(ours.rows()), in_order(theirs.rows()))
-    framed = {row["row_id"] for row in in_order(WalkTables.of(other.path).frames.rows())}
+    framed = {row["row_id"] for row in in_order(walk_tables(other.path)["frames"].rows())}
     assert len(framed) == 2 * 2  # the first samples of each model, not of each shard
     assert pictures(one.path) == pictures(other.path) and pictures(one.path)
     assert (carried.rows, carried.trouble) == (summary.rows, summary.trouble)

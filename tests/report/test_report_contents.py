@@ -28,7 +28,7 @@ from holdfast.stats.effects.confidence import calibration
 from holdfast.stats.effects.verdict import what_it_holds
 from holdfast.stats.models.between import pairs, ranking
 from holdfast.store import Run
-from holdfast.store.spreadsheets import guarded
+from holdfast.store.run import guarded
 
 SECTIONS = [
     "verdict", "scores", "scenarios", "classes", "comparison", "regression", "confidence", "gallery", "worst",

@@ -24,7 +24,7 @@ from holdfast.report.people.votes import build as build_votes
 from holdfast.stats.people.votes import accept, acceptance
 from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
 from holdfast.store import Run, write_json, write_table
-from holdfast.store.spreadsheets import table_csv
+from holdfast.store.run import table_csv
 from made_votes import NATURAL, QUALITY, make_votes
 
 __all__ = ["browser"]  # the fixture

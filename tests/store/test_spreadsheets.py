@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from holdfast.store.spreadsheets import frame_csv, table_csv, write_csv, write_frame
+from holdfast.store.run import frame_csv, table_csv, write_csv, write_frame
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", " =1+1", "\t=1+1"]
 

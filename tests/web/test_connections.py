@@ -12,7 +12,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from holdfast.store.spreadsheets import table_csv
+from holdfast.store.run import table_csv
 from holdfast.web.serve import ConnectionCaps
 from holdfast.web.services.server_state import Limiter
 from web_server import Serving, server_process, serving

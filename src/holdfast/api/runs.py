@@ -14,8 +14,7 @@ from holdfast.pipeline.generate.generate import generate as _generate
 from holdfast.pipeline.hard.failure_modes import gather, pictures_of
 from holdfast.pipeline.hard.mine import Mined
 from holdfast.pipeline.hard.mine import mine as _mine
-from holdfast.pipeline.jobs.progress import Progress, in_notebook
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Progress, Summary, in_notebook
 from holdfast.pipeline.mask import make_masks
 from holdfast.pipeline.samples import inventory
 from holdfast.pipeline.segment.segment import segment as _segment
@@ -35,7 +34,7 @@ from holdfast.pipeline.specs import (
 )
 from holdfast.pipeline.synth.synth import make_spec
 from holdfast.pipeline.synth.synth import synth as _synth
-from holdfast.pipeline.telltale.telltale import telltale as _telltale
+from holdfast.pipeline.telltale import telltale as _telltale
 from holdfast.pipeline.train.train import train as _train
 from holdfast.pipeline.walk.perturb import perturb as _perturb
 from holdfast.results import Results

@@ -37,8 +37,8 @@ from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.files import read_toml, whole_file
 from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
-from holdfast.pipeline import speed
-from holdfast.pipeline.jobs.environment import version
+from holdfast.pipeline import choosing
+from holdfast.pipeline.jobs.progress import version
 from holdfast.stats.core.columns import coded, keep
 from holdfast.store import Run
 
@@ -202,10 +202,10 @@ def _made_by(run: Run) -> str:
 def _model(run: Run, name: str, meta: Meta, device: str) -> Model:
     """Return what is known of a model; parameters and input size are counted if it can be loaded here."""
     parameters, size = meta.parameters, meta.input_size
-    text = speed.sources([run]).get(name, "")
+    text = choosing.sources([run]).get(name, "")
     if text and (parameters is None or size is None):
         try:
-            counted, side = speed.size_and_input(text, classes=run.spec().get("classes"), device=device)
+            counted, side = choosing.size_and_input(text, classes=run.spec().get("classes"), device=device)
         except (HoldfastError, OSError, ImportError, RuntimeError, ValueError):
             counted, side = None, None  # an entry without them is an entry, too
         parameters, size = counted if parameters is None else parameters, side if size is None else size

@@ -25,7 +25,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file
 from holdfast.core.fingerprint import generator
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.store.spreadsheets import guarded
+from holdfast.store.run import guarded
 
 LEVEL = 0.95
 ROWS = 200

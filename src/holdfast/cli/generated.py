@@ -123,8 +123,8 @@ def split(
     seed: Seed = 0,
 ) -> None:
     """Write a manifest with a stratified split and folds."""
-    from holdfast.pipeline.jobs.summary import Summary
-    from holdfast.pipeline.split import write_split
+    from holdfast.pipeline.files import write_split
+    from holdfast.pipeline.jobs.progress import Summary
 
     summary = Summary()
     where = None if masks is None else shown(masks)

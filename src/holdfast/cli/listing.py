@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from holdfast.core.names import unknown, visible
-from holdfast.pipeline.jobs.environment import PACKAGES, environment, version
+from holdfast.pipeline.jobs.progress import PACKAGES, environment, version
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.jobs.summary import Summary
+    from holdfast.pipeline.jobs.progress import Summary
 
 MOST = 20
 _PAUSE = 0.05  # seconds between two drawings of a bar: drawing one takes longer than hashing a small image

@@ -20,7 +20,7 @@ from holdfast.pipeline.specs import AskSpec, EvaluateSpec, PerturbSpec, SegmentS
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from holdfast.pipeline.jobs.summary import Summary
+    from holdfast.pipeline.jobs.progress import Summary
     from holdfast.store import Run
 
     Latents: TypeAlias = str
@@ -148,7 +148,7 @@ def telltale(job: CommandCall[TelltaleSpec]) -> None:
     """Train a network to tell original, generated and random backgrounds apart, and see how it does so."""
     from holdfast import api
     from holdfast.cli.progress import TerminalProgress
-    from holdfast.pipeline.telltale.telltale import LEFT_OUT
+    from holdfast.pipeline.telltale import LEFT_OUT
     from holdfast.stats.effects.detection import accuracies
 
     with TerminalProgress(quiet=job.quiet) as progress:

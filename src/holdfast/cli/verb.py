@@ -118,7 +118,7 @@ def verb(
             }
             where = make(EngineOptions, {name: values.pop(name, None) for name in options_of(EngineOptions)}, verb="")
             if engine and counted:
-                from holdfast.engine.executor import worker_range
+                from holdfast.engine.local import worker_range
 
                 given["workers"] = worker_range(where.workers)[1]
             asked = make(spec, given, verb=function.__name__)

@@ -1,7 +1,16 @@
 """Executors: where work runs."""
 
-from holdfast.engine.executor import ENGINES, Executor, open_executor
-from holdfast.engine.local import LocalExecutor, Processes, core_count, end_with_parent, few_threads, share_of
+from holdfast.engine.local import (
+    ENGINES,
+    Executor,
+    LocalExecutor,
+    Processes,
+    core_count,
+    end_with_parent,
+    few_threads,
+    open_executor,
+    share_of,
+)
 
 __all__ = [
     "ENGINES",

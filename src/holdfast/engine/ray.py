@@ -25,6 +25,7 @@ from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.files import UNFINISHED
 from holdfast.engine.local import core_count
 from holdfast.engine.ray_worker import ANSWER, NUMBER, Feeder, RayActor, Surroundings, opened, read, sealed
+from holdfast.heavy import ray
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
@@ -133,8 +134,6 @@ class RayExecutor:
 
     def _answers(self, work: object, feeder: Any, surroundings: Surroundings) -> Any:
         """Return the lazy dataset of the answers."""
-        import ray
-
         least, most = self._pool()
         with _quiet_data():
             return (
@@ -160,8 +159,6 @@ class RayExecutor:
     def close(self) -> None:
         """Leave the cluster; a cluster that was started here ends."""
         if self._ours:
-            import ray
-
             self._ours = False
             ray.shutdown()
             if self._logs:
@@ -169,15 +166,11 @@ class RayExecutor:
 
     def _join(self) -> None:
         """Connect to the cluster, if that has not been done."""
-        import ray
-
         if not ray.is_initialized():
             self._connect()
 
     def _pool(self) -> tuple[int, int]:
         """Return the least and the most workers."""
-        import ray
-
         self._join()
         if self._most:
             return self._least, self._most
@@ -187,8 +180,6 @@ class RayExecutor:
         return max(1, room), max(1, room)
 
     def _connect(self) -> None:
-        import ray
-
         _knock(self._address)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
         try:
@@ -208,8 +199,6 @@ class RayExecutor:
 
     def _check_room(self) -> None:
         """Raise UserError where this machine has too few GPUs: a local cluster never gets more."""
-        import ray
-
         gpus = ray.cluster_resources().get("GPU", 0)
         if self._gpus > gpus:
             self.close()
@@ -241,7 +230,6 @@ def _knock(address: str) -> None:
 
 def _beside_this() -> dict[str, Any]:
     """Pin the actor to this node, so that only this node's failure kills it."""
-    import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -254,8 +242,6 @@ def _feeding(shards: Iterator[object], ahead: int) -> Iterator[tuple[Any, Callab
 
     Yields the feeder, and what to tell of every answer: it says whether there was one before.
     """
-    import ray
-
     feeder = ray.remote(num_cpus=0)(Feeder).options(**_beside_this()).remote()
     room, stopped = threading.Semaphore(ahead), threading.Event()
     trouble: list[BaseException] = []
@@ -322,8 +308,6 @@ def _token(folder: Path | None) -> Iterator[str]:
 @contextmanager
 def _telling(feeder: Any, wanted: dict[str, float]) -> Iterator[None]:
     """Say what is missing where no worker starts: Ray waits silently until there is room for one."""
-    import ray
-
     done = threading.Event()
 
     def tell() -> None:

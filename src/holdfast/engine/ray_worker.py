@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from holdfast.core.errors import HoldfastError, UserError, no_exit
 from holdfast.engine.local import keep_memory, limit_process, take_share
+from holdfast.heavy import ray
 
 NUMBER, SHARD, ANSWER = "number", "shard", "answer"
 _TRIALS = 4  # of a shard whose worker is lost: one that kills every worker must end the run, not repeat for ever
@@ -78,8 +79,6 @@ class Feeder:
 
 def read(_: pa.Table, *, feeder: Any) -> Iterator[pa.Table]:
     """Yield every shard as a table of one row."""
-    import ray
-
     number = 0
     while (shard := ray.get(feeder.get.remote(number))) is not None:
         yield pa.table({NUMBER: pa.array([number]), SHARD: pa.array([shard], pa.large_binary())})
@@ -115,8 +114,6 @@ class RayActor:
         return pa.table({NUMBER: pa.array([number]), ANSWER: pa.array([answer], pa.large_binary())})
 
     def _answer(self, number: int, shard: bytes) -> bytes:
-        import ray
-
         try:
             if ray.get(self._feeder.begun.remote(number)) > _TRIALS:
                 raise HoldfastError(
@@ -134,8 +131,6 @@ class RayActor:
 
 def sealed(value: Any) -> bytes:
     """Return a value as bytes, also of classes that are defined in a script or a notebook."""
-    import ray
-
     return bytes(ray.cloudpickle.dumps(value))
 
 
@@ -165,8 +160,6 @@ def _settle(surroundings: Surroundings) -> None:
 
 def _share(surroundings: Surroundings) -> float:
     """Return the worker's share of its machine: of its cores or of its GPUs, whichever is more."""
-    import ray
-
     here = ray.get_runtime_context().get_node_id()
     resources: dict[str, float] = next((node["Resources"] for node in ray.nodes() if node["NodeID"] == here), {})
     wanted = (("CPU", surroundings.cpus), ("GPU", surroundings.gpus))

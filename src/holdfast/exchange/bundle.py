@@ -26,12 +26,11 @@ from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.exchange.archive import BUNDLE_VERSION, FORMAT, MANIFEST
 from holdfast.exchange.columns import TABLES, TableKind, in_words, readme
 from holdfast.exchange.private import Clean, clean_command, clean_values, cleaner, texts_in, words_of
-from holdfast.pipeline.jobs.environment import version
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent, version
 from holdfast.results import Results
 from holdfast.store import Parts, Run, read_table, write_json, write_table
 from holdfast.store.foreign import MAX_TEXT, is_steering
-from holdfast.store.spreadsheets import frame_csv
+from holdfast.store.run import frame_csv
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -35,7 +35,7 @@ from holdfast.people.tables import images, items, places, tasks, votes
 from holdfast.stats.people.reliability import reliability
 from holdfast.stats.people.votes import accept, acceptance, agreement_of, answers, naturalness
 from holdfast.store import read_json, write_json, write_table, writing
-from holdfast.store.spreadsheets import table_csv, write_csv, write_frame
+from holdfast.store.run import table_csv, write_csv, write_frame
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import csv
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
+
+import numpy as np
 
 from holdfast import registry
 from holdfast.core.conditions import scenario_of
-from holdfast.core.errors import UserError
-from holdfast.core.names import split_list
+from holdfast.core.errors import HoldfastError, UserError, first_line
+from holdfast.core.files import safe_part
+from holdfast.core.names import parse_name, split_list
 from holdfast.core.types import ORIGINAL
 from holdfast.engine import core_count
+from holdfast.models import load_classifier
+from holdfast.models.onnx import external_files
+from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import resolve_device
-from holdfast.pipeline import speed
-from holdfast.pipeline.jobs.environment import gpu_name
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.classifiers import modules_of, parameter_count
+from holdfast.pipeline.jobs.progress import Progress, gpu_name, silent
 from holdfast.pipeline.specs import ChooseSpec as ChooseSpec
 from holdfast.scenarios import find_scenario
 from holdfast.stats.core.grid import chosen
@@ -24,6 +33,159 @@ from holdfast.stats.core.reduce import Counts
 from holdfast.stats.models.choice import ModelChoice, ModelCost, choose, weigh
 from holdfast.stats.models.recommendation import MEGA, Recommendation, recommend
 from holdfast.store import Run
+
+SIDE = 256
+"""Pixels of the square pictures of noise that models are timed on."""
+
+FEWEST, MOST = 3, 15
+LONGEST = 10.0
+"""Repeats, at least and at most, and seconds after which no other one begins."""
+
+COLUMNS = ("model", "milliseconds")
+
+
+def sources(runs: Iterable[Run]) -> dict[str, str]:
+    """Return name of a model in the table → the name that loads it.
+
+    Of networks that were trained in a run, the first fold's trained on originals stands for all; where the run has
+    none any more the name is empty: the architecture's own weights may be of another size and see larger pictures.
+    """
+    texts_of_models: dict[str, str] = {}
+    for run in runs:
+        spec = run.spec()
+        texts = [str(text) for text in spec.get("models", [])]
+        shown = [str(name) for name in spec.get("model_names", texts)]
+        for name, text in zip(shown, texts, strict=False):
+            folders = sorted((run.path / "models" / safe_part(name.replace(":", "-"))).glob("*/fold-*"))
+            own = [folder for folder in folders if folder.parent.name == safe_part(ORIGINAL)] or folders
+            made_here = spec.get("verb") == "train"
+            texts_of_models.setdefault(name, f"local-dir:{own[0]}" if own else "" if made_here else text)
+    return texts_of_models
+
+
+def measure(
+    names: Mapping[str, str],  # of ``sources``
+    *,
+    classes: Sequence[str] | None = None,  # the dataset's, for models that answer with class names
+    device: str = "auto",  # where they run
+    batch_size: int = 8,  # pictures a pass
+    timed: bool = True,  # whether speed is measured, too
+    progress: Progress = silent,
+) -> dict[str, ModelCost]:
+    """Measure size and speed of models; one that cannot be loaded or run has a reason instead.
+
+    A repeat is a batch of RGB pictures of 256 × 256 noise through ``predict``: preprocessing, network and
+    probabilities. A first pass warms up and does not count.
+    """
+    costs: dict[str, ModelCost] = {}
+    for done, (name, text) in enumerate(names.items()):
+        progress("speed", done, len(names))
+        if not text:
+            costs[name] = ModelCost(reason="its trained weights are not in the run any more")
+            continue
+        try:
+            costs[name] = _measured(text, classes, device, batch_size, timed)
+        except HoldfastError as error:
+            costs[name] = ModelCost(reason=str(error))
+        except Exception as error:  # of a library, about one model
+            costs[name] = ModelCost(reason=f"{type(error).__name__}: {first_line(error)}")
+    progress("speed", len(names), len(names))
+    return costs
+
+
+def _measured(text: str, classes: Sequence[str] | None, device: str, batch_size: int, timed: bool) -> ModelCost:
+    model = load_classifier(text, device=device, classes=classes)
+    parameters, size = _size(model, text)
+    cost = ModelCost(parameters, size, reason="" if size is not None else "its weights cannot be counted")
+    if not timed:
+        return replace(cost, reason=cost.reason or "speed was not measured")
+    rng = np.random.default_rng(0)
+    pictures = [rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8) for _ in range(batch_size)]
+    model.predict(pictures)
+    times: list[float] = []
+    begun = time.perf_counter()
+    while len(times) < FEWEST or (len(times) < MOST and time.perf_counter() - begun < LONGEST):
+        start = time.perf_counter()
+        model.predict(pictures)  # it returns NumPy arrays, so a GPU is done then
+        times.append(1000 * (time.perf_counter() - start) / batch_size)
+    fast, middle, slow = quantiles(times, n=4, method="inclusive")
+    return replace(cost, milliseconds=middle, fast=fast, slow=slow)
+
+
+def size_and_input(
+    text: str, *, classes: Sequence[str] | None = None, device: str = "cpu"
+) -> tuple[int | None, int | None]:
+    """Return a model's learned numbers and the longer side of its input; None where it does not say."""
+    model = load_classifier(text, device=device, classes=classes)
+    sides = getattr(getattr(model, "preprocessing", None), "size", None)
+    return _size(model, text)[0], max(sides) if sides else None
+
+
+def _size(model: Any, text: str) -> tuple[int | None, int | None]:
+    """Return learned numbers, and bytes of the weights: of the file where one is named, else in memory."""
+    parameters = held = None
+    if modules := modules_of(model):
+        tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+        held = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        parameters = parameter_count(model)
+    name = parse_name(text)
+    files = [Path(name.tag)] if name.scheme == "torch" and name.tag else []
+    if name.scheme == "local-dir":
+        files = [Path(untagged(name)) / "model.safetensors"]
+    elif name.scheme == "onnx":
+        files = [Path(untagged(name)), *external_files(Path(untagged(name)))]
+    sizes = [file.stat().st_size for file in files if file.is_file()]
+    return parameters, sum(sizes) if sizes else held
+
+
+def read_speeds(path: Path) -> dict[str, ModelCost]:
+    """Read costs from a CSV: ``model``, ``milliseconds`` (per image), maybe ``parameters`` and ``bytes``."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise UserError(f"--speed {path} has no column {' and '.join(missing)}; it needs model,milliseconds")
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"--speed {path} cannot be read: {first_line(error)}") from error
+    costs: dict[str, ModelCost] = {}
+    for place, row in enumerate(rows, start=2):
+        name = (row["model"] or "").strip()
+        if not name or name in costs:
+            raise UserError(f"--speed {path}, line {place}: {'this model is there twice' if name else 'no model'}")
+        numbers = ("milliseconds", "parameters", "bytes")
+        values = {key: _number(row.get(key), f"--speed {path}, line {place}: {key}") for key in numbers}
+        known = {key: None if values[key] is None else round(values[key] or 0) for key in ("parameters", "bytes")}
+        reason = "" if values["milliseconds"] is not None else f"no time in {path.name}"
+        costs[name] = ModelCost(**known, milliseconds=values["milliseconds"], reason=reason)
+    return costs
+
+
+def _number(text: str | None, where: str) -> float | None:
+    if text is None or not text.strip():
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise UserError(f"{where} is a number from 0 on, not {text!r}")
+    return value
+
+
+def merged(measured: Mapping[str, ModelCost], given: Mapping[str, ModelCost]) -> dict[str, ModelCost]:
+    """Return what a file says, and what was measured of the rest; a file's size wins only where it has one."""
+    costs = dict(measured)
+    for name, cost in given.items():
+        own = measured.get(name, ModelCost())
+        costs[name] = replace(
+            cost,
+            parameters=own.parameters if cost.parameters is None else cost.parameters,
+            bytes=own.bytes if cost.bytes is None else cost.bytes,
+        )
+    return costs
+
 
 MEASURE, NONE = "measure", "none"
 
@@ -65,15 +227,16 @@ def read_weights(text: str) -> dict[str, float]:
     weights: dict[str, float] = {}
     for part in split_list(text):
         name, _, value = part.rpartition("=")
+        name = name.strip()
         try:
             weight = float(value)
         except ValueError:
-            raise UserError(f"--weights reads name=number,name=number, which {part!r} is not") from None
-        if not name.strip():
+            name = ""
+        if not name:
             raise UserError(f"--weights reads name=number,name=number, which {part!r} is not")
-        if name.strip() in weights:
-            raise UserError(f"--weights names {name.strip()} twice")
-        weights[name.strip()] = weight
+        if name in weights:
+            raise UserError(f"--weights names {name} twice")
+        weights[name] = weight
     return weights
 
 
@@ -105,7 +268,7 @@ def costs_of(
         path = Path(spec.speed)
         if not path.is_file():
             raise UserError(f"--speed is measure, none or a CSV file; there is no file {spec.speed}")
-        given = speed.read_speeds(path)
+        given = read_speeds(path)
         unknown = sorted(set(given) - set(counts.models))
         if unknown and not set(given) & set(counts.models):
             raise UserError(
@@ -113,17 +276,17 @@ def costs_of(
                 f"{', '.join(counts.models[:6])}"
             )
     device = resolve_device(spec.device)
-    names = {name: text for name, text in speed.sources(runs).items() if name in counts.models}
+    names = {name: text for name, text in sources(runs).items() if name in counts.models}
     classes = next((listed for run in runs if (listed := run.spec().get("classes"))), None)
-    measured = speed.measure(
+    measured = measure(
         names, classes=classes, device=device, batch_size=spec.batch_size, timed=timed, progress=progress
     )
-    costs = speed.merged(measured, given)
+    costs = merged(measured, given)
     if timed:
         machine = gpu_name() if device.startswith("cuda") else f"{device.upper()}, {core_count()} cores"
         timing = (
-            f"Times are medians of {speed.FEWEST} to {speed.MOST} repeats on this machine ({machine}) with "
-            f"{spec.batch_size} pictures of {speed.SIDE} × {speed.SIDE} a pass, preprocessing included."
+            f"Times are medians of {FEWEST} to {MOST} repeats on this machine ({machine}) with "
+            f"{spec.batch_size} pictures of {SIDE} × {SIDE} a pass, preprocessing included."
         )
     else:
         timing = f"Times are those of {Path(spec.speed).name}." if given else "Speed was not measured."

@@ -13,11 +13,11 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Classifier, Oracle
 from holdfast.core.types import Collection, Image, LabelSpace
 from holdfast.data.labels import LabelMap, class_keys, map_labels
+from holdfast.heavy import torch
 from holdfast.models import attacks, load_classifier
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.oracle import load_oracle
 from holdfast.pipeline.specs import EvaluateSpec as EvaluateSpec
-from holdfast.pipeline.speed import parameter_count
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import supports
 
@@ -69,6 +69,16 @@ def unloaded(model: Tested) -> Tested:
         getattr(loaded, "adapt_images", 0),
     )  # fmt: skip
     return replace(model, classifier=known)
+
+
+def modules_of(model: object) -> list[torch.nn.Module]:
+    """Return the networks that a loaded model shows."""
+    return [value for value in getattr(model, "__dict__", {}).values() if isinstance(value, torch.nn.Module)]
+
+
+def parameter_count(model: object) -> int:
+    """Return how many numbers a loaded model has learned; 0 where it does not show its network."""
+    return sum(parameter.numel() for module in modules_of(model) for parameter in module.parameters())
 
 
 def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:

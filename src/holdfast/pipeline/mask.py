@@ -19,12 +19,11 @@ from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
-from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.samples import Prepared, prepare, read
 from holdfast.pipeline.specs import MaskSpec as MaskSpec
 from holdfast.store import Parts, writing
-from holdfast.store.spreadsheets import write_csv
+from holdfast.store.run import write_csv
 
 MASKS = pa.schema(
     [

@@ -28,9 +28,7 @@ from holdfast.data.labels import asks_for_nine, read_label_file, unmatched_rows
 from holdfast.data.nine_classes import in_nine_classes
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
-from holdfast.pipeline.jobs.environment import environment
-from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Progress, Summary, environment, silent
 from holdfast.pipeline.specs import DataSpec as DataSpec
 from holdfast.pipeline.specs import InventorySpec
 from holdfast.pipeline.specs import PaintSpec as PaintSpec

@@ -22,8 +22,7 @@ from holdfast.data.labels import class_keys, map_labels
 from holdfast.data.nine_classes import in_nine_classes
 from holdfast.models import available, load_classifier
 from holdfast.oracle import load_oracle
-from holdfast.pipeline.jobs.environment import environment
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, environment, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.registry import unknown
 from holdfast.report.page.charts import dots

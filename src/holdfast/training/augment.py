@@ -9,10 +9,8 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+from holdfast.heavy import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +25,6 @@ class Moves:
 
 def shuffled(count: int, batch: int, device: torch.device | str) -> Iterator[torch.Tensor]:
     """Yield the indices of one epoch in random order, in full batches only."""
-    import torch
-
     order = torch.randperm(count, device=device)
     for start in range(0, count - batch + 1, batch):
         yield order[start : start + batch]
@@ -36,9 +32,6 @@ def shuffled(count: int, batch: int, device: torch.device | str) -> Iterator[tor
 
 def move_grid(images: torch.Tensor, moves: Moves) -> torch.Tensor:
     """Return a random rotation, zoom, shift and flip per image, as the sampling grid of ``move``."""
-    import torch
-    import torch.nn.functional
-
     count = len(images)
     uniform = torch.rand((5, count), device=images.device) * 2 - 1
     angle = uniform[0] * math.radians(moves.rotation)
@@ -53,16 +46,12 @@ def move_grid(images: torch.Tensor, moves: Moves) -> torch.Tensor:
 
 def move(images: torch.Tensor, grid: torch.Tensor, *, nearest: bool = False) -> torch.Tensor:
     """Sample images along a grid, mirrored beyond the edges; ``nearest`` for class maps, which must not be mixed."""
-    import torch.nn.functional
-
     mode = "nearest" if nearest else "bilinear"
     return torch.nn.functional.grid_sample(images, grid, mode=mode, padding_mode="reflection", align_corners=False)
 
 
 def camera(images: torch.Tensor, *, strength: float = 0.1, noise: float = 0.02) -> torch.Tensor:
     """Change brightness, contrast and colour balance at random, by up to ``strength``, and add Gaussian noise."""
-    import torch
-
     draws = torch.rand((5, len(images), 1, 1, 1), device=images.device) * 2 - 1
     gains = 1 + strength * draws[:3].squeeze(-1).permute(1, 0, 2, 3)
     mean = images.mean(dim=(1, 2, 3), keepdim=True)
@@ -72,8 +61,6 @@ def camera(images: torch.Tensor, *, strength: float = 0.1, noise: float = 0.02) 
 
 def recolour(images: torch.Tensor, *, share: float = 0.8) -> torch.Tensor:
     """Change hue and saturation at random in a share of the images; some become grey, some negative."""
-    import torch
-
     count, device = len(images), images.device
     angle = (torch.rand(count, device=device) * 2 - 1) * math.pi
     saturation = torch.rand(count, device=device) * 1.6 * (torch.rand(count, device=device) > 0.2)
@@ -91,8 +78,6 @@ def recolour(images: torch.Tensor, *, share: float = 0.8) -> torch.Tensor:
 @functools.cache  # a copy to the device in every step would make the host wait for it
 def _grey_and_differences(device: torch.device) -> torch.Tensor:
     """Return orthonormal rows: the grey axis, and two colour differences, which turn about it."""
-    import torch
-
     root = math.sqrt(0.75)
     rows = torch.tensor([[1, 1, 1], [1, -0.5, -0.5], [0, root, -root]], device=device)
     moved: torch.Tensor = rows / rows.norm(dim=1, keepdim=True)
@@ -101,8 +86,6 @@ def _grey_and_differences(device: torch.device) -> torch.Tensor:
 
 def boxes(images: torch.Tensor, area: torch.Tensor) -> torch.Tensor:
     """Return random boxes, true inside, N1HW, that cover about ``area`` (a share per image) where they fit."""
-    import torch
-
     height, width = images.shape[-2:]
     aspect = torch.exp2(torch.rand_like(area) * 2 - 1)
     half_height, half_width = (area * aspect).sqrt().clamp(0, 1) / 2, (area / aspect).sqrt().clamp(0, 1) / 2
@@ -116,8 +99,6 @@ def boxes(images: torch.Tensor, area: torch.Tensor) -> torch.Tensor:
 
 def erase(images: torch.Tensor, *, share: float = 0.5, largest: float = 0.25) -> torch.Tensor:
     """Put noise over a random box in a share of the images."""
-    import torch
-
     area = torch.rand(len(images), device=images.device) * largest
     chosen = torch.rand((len(images), 1, 1, 1), device=images.device) < share
     return torch.where(boxes(images, area) & chosen, torch.rand_like(images), images)
@@ -125,8 +106,6 @@ def erase(images: torch.Tensor, *, share: float = 0.5, largest: float = 0.25) ->
 
 def cutmix(images: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Replace a box of every image by that of another one, and mix the targets, (n, classes), by pixels."""
-    import torch
-
     area = torch.rand(len(images), device=images.device) * 0.5
     box = boxes(images, area)
     partner = torch.randperm(len(images), device=images.device)
@@ -140,8 +119,6 @@ LUMA = (0.299, 0.587, 0.114)
 
 def grey(images: torch.Tensor) -> torch.Tensor:
     """Return the brightness in all three channels."""
-    import torch
-
     weights = torch.tensor(LUMA, device=images.device).view(1, 3, 1, 1)
     return (images * weights).sum(1, keepdim=True).expand_as(images)
 
@@ -152,8 +129,6 @@ def stylised(images: torch.Tensor) -> torch.Tensor:
     The amplitudes of the spectrum, which carry texture and colour, move from a third of the way to all of it to the
     other's; the phases, which carry where things are, stay. Mean and spread of every channel are the other's.
     """
-    import torch
-
     partner = torch.roll(images, 1, 0)
     own, other = torch.fft.rfft2(images.float()), torch.fft.rfft2(partner.float())
     share = torch.rand((len(images), 1, 1, 1), device=images.device) * 2 / 3 + 1 / 3
@@ -167,8 +142,6 @@ def stylised(images: torch.Tensor) -> torch.Tensor:
 
 def mixed_chains(images: torch.Tensor, *, chains: int = 3, longest: int = 3) -> torch.Tensor:
     """Return AugMix's mixture of the image and of chains of one to ``longest`` random operations, randomly weighted."""
-    import torch
-
     count, device = len(images), images.device
     weights = torch.empty((chains, count, 1, 1, 1), device=device).exponential_()
     weights = weights / weights.sum(0)
@@ -185,8 +158,6 @@ def mixed_chains(images: torch.Tensor, *, chains: int = 3, longest: int = 3) -> 
 
 def _one_operation(images: torch.Tensor) -> torch.Tensor:
     """Apply a random operation per image: a warp, stretched contrast, fewer levels, or inverted bright parts."""
-    import torch
-
     count, device = len(images), images.device
     strength = torch.rand((count, 1, 1, 1), device=device) * 0.9 + 0.1
     lowest, highest = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
@@ -204,8 +175,6 @@ def _one_operation(images: torch.Tensor) -> torch.Tensor:
 
 def _warp_grid(images: torch.Tensor, strength: torch.Tensor) -> torch.Tensor:
     """Return a grid that rotates by up to 30 degrees, shears by up to 0.3 or shifts by up to a third, one per image."""
-    import torch
-
     count, device = len(images), images.device
     draws = (torch.rand((5, count), device=device) * 2 - 1) * strength
     only = torch.nn.functional.one_hot(torch.randint(5, (count,), device=device), 5).T * draws
@@ -226,7 +195,6 @@ def through_perturbed_network(
     sometimes nothing or negative, and the units between the layers bend more or less, all up to ``strongest``. Some
     images share one network.
     """
-    import torch
     import torch.nn.functional as functional
 
     count, _, height, width = images.shape

@@ -19,14 +19,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError, raise_machine_trouble
 from holdfast.core.files import UNFINISHED, write_atomic
 from holdfast.core.fingerprint import bytes_sha256
-
-if TYPE_CHECKING:
-    import torch
+from holdfast.heavy import torch
 
 WEIGHTS, AVERAGE, STATE = "weights.safetensors", "average.safetensors", "state.pt"
 _PREFIX = "epoch-"
@@ -70,7 +68,6 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def _write(folder: Path, checkpoint: Checkpoint) -> None:
-    import torch
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True)
@@ -150,8 +147,6 @@ class CheckpointWriter:
 
 def _copied(state: Any) -> Any:
     """Return a copy of the state on the CPU."""
-    import torch
-
     if isinstance(state, torch.Tensor):
         return state.detach().to("cpu", copy=True)
     if isinstance(state, Mapping):
@@ -161,7 +156,6 @@ def _copied(state: Any) -> Any:
 
 def newest(folder: Path) -> Checkpoint | None:
     """Read the last complete checkpoint of a folder, if there is one; raise UserError where it cannot be read."""
-    import torch
     from safetensors.torch import load_file
 
     while complete := _complete(folder):

@@ -9,18 +9,16 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.diorama import CLASSES, Split, draw_scene, render
+from holdfast.heavy import torch
 from holdfast.training import augment
 from holdfast.training.loop import Epoch, Fitted, Loss, TrainingOptions, decayed, fit, one_cycle
-
-if TYPE_CHECKING:
-    import torch
 
 CHUNK = 500
 HELD_OUT = ("test", "ood")
@@ -212,8 +210,6 @@ def train(
 
 def seeded(family: NetworkFamily, seed: int, classes: int = len(CLASSES)) -> Any:
     """Build the module of a family, with weights drawn from a seed on the CPU."""
-    import torch
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return untrained(family, classes)
@@ -234,8 +230,6 @@ def fit_scenes(
     on_epoch: Callable[[Epoch], None] | None = None,  # told of every epoch
 ) -> Fitted:
     """Train a module on scenes that lie on the device, as all of our small classifiers are."""
-    import torch
-
     model = model.to(device, memory_format=torch.channels_last)
     optimiser = torch.optim.AdamW(decayed(model, 0.05), lr=rate * size.batch / 512, fused=device == "cuda")
 
@@ -260,8 +254,6 @@ def fit_scenes(
 
 def cross_entropy(module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return loss and accuracy of a normalised batch with its targets, (n, classes)."""
-    import torch
-
     logits = module(batch[0])
     value = torch.nn.functional.cross_entropy(logits.float(), batch[1], label_smoothing=0.05)
     return {"loss": value, "accuracy": (logits.argmax(1) == batch[1].argmax(1)).float().mean()}
@@ -269,8 +261,6 @@ def cross_entropy(module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> dict
 
 def augmented(images: torch.Tensor, labels: torch.Tensor, *, strong: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Return an augmented, normalised batch and its targets; only the strong form hides the background."""
-    import torch.nn.functional
-
     batch = images.permute(0, 3, 1, 2).float() / 255
     targets = torch.nn.functional.one_hot(labels, len(CLASSES)).float()
     moves = augment.Moves(rotation=20, zoom=0.25, shift=0.12) if strong else augment.Moves(rotation=12, zoom=0.15)
@@ -283,30 +273,22 @@ def augmented(images: torch.Tensor, labels: torch.Tensor, *, strong: bool) -> tu
 
 def normalised(batch: torch.Tensor) -> torch.Tensor:
     """Normalise a batch of 0..1 as the models expect it."""
-    import torch
-
     moved = (batch - _channels(MEAN, batch.device)) / _channels(STD, batch.device)
     return moved.contiguous(memory_format=torch.channels_last)
 
 
 @functools.cache  # a copy to the device in every step would make the host wait for it
 def _channels(values: tuple[float, ...], device: torch.device) -> torch.Tensor:
-    import torch
-
     return torch.tensor(values, device=device).view(-1, 1, 1)
 
 
 def on_device(scenes: Scenes, device: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return images NHWC uint8 and labels on a device."""
-    import torch
-
     return torch.from_numpy(np.array(scenes.images)).to(device), torch.from_numpy(np.array(scenes.labels)).to(device)
 
 
 def accuracy(model: torch.nn.Module, scenes: Scenes) -> float:
     """Return the share of scenes whose class has the highest score, in single precision."""
-    import torch
-
     images, labels = on_device(scenes, str(next(model.parameters()).device))
     model.eval()
     right = 0

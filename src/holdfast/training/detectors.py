@@ -10,7 +10,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -18,10 +17,8 @@ from numpy.typing import NDArray
 
 from holdfast.diorama import CLASSES, Split
 from holdfast.diorama.several import SeveralObjects, draw_several, render_several
+from holdfast.heavy import torch
 from holdfast.models.detectors.heat_map import STRIDE, build
-
-if TYPE_CHECKING:
-    import torch
 
 CHANNELS = (24, 40, 80, 128, 160)
 SIDE, MOST, CHUNK = 128, 5, 250
@@ -71,7 +68,6 @@ def scenes(split: Split, rho: float, count: int, work: Path) -> tuple[NDArray[np
 
 def varied(images: torch.Tensor, objects: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a batch NCHW in 0..1 and its objects, mirrored, zoomed, shifted, relit and with noise at random."""
-    import torch
     from torch.nn import functional
 
     count = len(images)
@@ -105,8 +101,6 @@ def varied(images: torch.Tensor, objects: torch.Tensor) -> tuple[torch.Tensor, t
 
 def targets(objects: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return heat (n, classes, h, w), its weight (n, 1, h, w), boxes (n, h, w, 4) in cells, and where they count."""
-    import torch
-
     count, cells, device = len(objects), SIDE // STRIDE, objects.device
     heat = torch.zeros(count, len(CLASSES), cells, cells, device=device)
     weight = torch.ones(count, 1, cells, cells, device=device)
@@ -139,8 +133,6 @@ def targets(objects: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Te
 
 def loss_of(scores: torch.Tensor, objects: torch.Tensor) -> torch.Tensor:
     """Return the penalty-reduced focal loss of the heat, and one minus generalised IoU of the boxes near centres."""
-    import torch
-
     heat, weight, boxes, counts = targets(objects)
     classes = len(CLASSES)
     logits, edges = scores[:, :classes].float(), scores[:, classes:].float().clamp(-4, 5).exp()
@@ -158,8 +150,6 @@ def loss_of(scores: torch.Tensor, objects: torch.Tensor) -> torch.Tensor:
 
 def generalised(boxes: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """Return the generalised IoU of boxes with those of the same place."""
-    import torch
-
     sides = (torch.minimum(boxes[:, 2:], others[:, 2:]) - torch.maximum(boxes[:, :2], others[:, :2])).clamp(min=0)
     both = sides.prod(1)
     either = (boxes[:, 2:] - boxes[:, :2]).prod(1) + (others[:, 2:] - others[:, :2]).prod(1) - both
@@ -176,8 +166,6 @@ def train(
     ``work``: folder that keeps the scenes. ``device``: cpu, cuda, cuda:1. ``seed``: of the weights and of the order;
     the scenes of one rho are the same for every seed. ``say``: is told the loss of every epoch.
     """
-    import torch
-
     pictures, truths = scenes("train", rho, amount.train, work)
     images, objects = torch.from_numpy(pictures).to(device), torch.from_numpy(truths).to(device)
     torch.manual_seed(seed)

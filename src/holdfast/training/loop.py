@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, MachineError, UserError, out_of_memory
 from holdfast.core.fingerprint import seed_from
+from holdfast.heavy import torch
 from holdfast.training import checkpoint
 
 if TYPE_CHECKING:
-    import torch
     from accelerate import Accelerator
     from torch.optim.swa_utils import AveragedModel
 
@@ -51,8 +51,6 @@ def pieces_of(batch: Any, count: int) -> Iterable[tuple[Any, float]]:
 
 def length(batch: Any) -> int:
     """Return the number of images in a batch; 1 where it cannot be cut."""
-    import torch
-
     if isinstance(batch, torch.Tensor):
         return len(batch) if batch.ndim else 1
     members = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else ()
@@ -60,8 +58,6 @@ def length(batch: Any) -> int:
 
 
 def _cut(batch: Any, part: slice) -> Any:
-    import torch
-
     if isinstance(batch, torch.Tensor):
         return batch[part] if batch.ndim else batch
     if isinstance(batch, Mapping):
@@ -77,7 +73,6 @@ def averaging(averaged: AveragedModel, model: torch.nn.Module, keep: float) -> C
     The first call takes the model as it is. ``AveragedModel.update_parameters`` does the same and makes the host wait
     for the device each time.
     """
-    import torch
 
     def members(module: torch.nn.Module, *, floats: bool) -> list[torch.Tensor]:
         every = itertools.chain(module.parameters(), module.buffers())
@@ -233,7 +228,6 @@ class _Run:
     started: float = field(init=False, default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        import torch
         from torch.optim.swa_utils import AveragedModel
 
         self.rates = [group["lr"] for group in self.optimiser.param_groups]
@@ -297,8 +291,6 @@ class _Run:
 
     def epoch(self, batches: Batches, loss: Loss) -> dict[str, Any] | None:
         """Train one epoch and return its mean losses; None where the time limit came first."""
-        import torch
-
         began = time.monotonic()
         totals: dict[str, Any] = {}
         taken = 0
@@ -363,8 +355,6 @@ class _Run:
 
     def halve(self, batch: Any) -> None:
         """Cut batches into twice as many pieces; raise TooLargeError where they would be too small."""
-        import torch
-
         self.optimiser.zero_grad(set_to_none=True)
         if self.accelerator.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UserError
 from holdfast.diorama import CLASSES
 from holdfast.generate import load_generator
+from holdfast.heavy import torch
 from holdfast.registry import unknown
 from holdfast.training import augment
 from holdfast.training.classifiers import cross_entropy, normalised
 from holdfast.training.loop import Loss
 
 if TYPE_CHECKING:
-    import torch
-
     Pair = tuple[torch.Tensor, torch.Tensor]
 
 RADIUS = 0.03
@@ -130,8 +129,6 @@ def method(
 
 def moved(images: torch.Tensor, labels: torch.Tensor, classes: int = len(CLASSES)) -> Pair:
     """Return the batch of every method, NCHW in 0..1, moved and with camera noise, and targets (n, classes)."""
-    import torch.nn.functional
-
     batch = images.permute(0, 3, 1, 2).float() / 255
     batch = augment.move(batch, augment.move_grid(batch, augment.Moves(rotation=12, zoom=0.15)))
     return augment.camera(batch), torch.nn.functional.one_hot(labels, classes).float()
@@ -139,8 +136,6 @@ def moved(images: torch.Tensor, labels: torch.Tensor, classes: int = len(CLASSES
 
 def half(batch: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """Change the first half of a batch."""
-    import torch
-
     count = len(batch) // 2
     return torch.cat([change(batch[:count]), batch[count:]])
 
@@ -158,8 +153,6 @@ def adversarial_examples(
 
     The network answers as it would in use; its running means and its gradients are left alone.
     """
-    import torch
-
     change = (torch.rand_like(batch) * 2 - 1) * radius
     training = module.training
     module.eval()
@@ -172,8 +165,6 @@ def adversarial_examples(
 
 
 def _gradient(module: Any, images: torch.Tensor, targets: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
-    import torch
-
     loss = torch.nn.functional.cross_entropy(module(images).float(), targets)
     return torch.autograd.grad(loss, of)[0].detach()
 
@@ -186,8 +177,6 @@ def _adversarial(
 
 def _three_views(images: torch.Tensor, labels: torch.Tensor, start: Any, normalise: Any) -> Pair:
     """Return the batch and two mixtures of it, (n, 3 views, channels, height, width)."""
-    import torch
-
     batch, targets = start(images, labels)
     views = (batch, augment.mixed_chains(batch), augment.mixed_chains(batch))
     return torch.stack([normalise(view) for view in views], 1), targets
@@ -195,7 +184,6 @@ def _three_views(images: torch.Tensor, labels: torch.Tensor, start: Any, normali
 
 def _same_answers(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
     """Return the cross-entropy of the first view plus the Jensen–Shannon divergence of the answers to all three."""
-    import torch
     import torch.nn.functional as functional
 
     views = batch[0].transpose(0, 1).flatten(0, 1) if batch[0].ndim == 5 else batch[0]
@@ -211,8 +199,6 @@ def _same_answers(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
 
 def noise_maker() -> torch.nn.Module:
     """Return a network that turns white noise into local noise: every pixel depends on its neighbours."""
-    import torch
-
     return torch.nn.Sequential(
         torch.nn.Conv2d(3, 16, 1), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.ReLU(),
         torch.nn.Conv2d(16, 3, 1),
@@ -223,7 +209,6 @@ def _against_noise(
     module: Any, batch: Pair, normalise: Callable[[torch.Tensor], torch.Tensor] = normalised
 ) -> dict[str, torch.Tensor]:
     """Return one loss for both networks: its gradient reaches the noise with the opposite sign."""
-    import torch
 
     def noisy(images: torch.Tensor) -> torch.Tensor:
         noise: torch.Tensor = module["companion"](torch.randn_like(images)).float()
@@ -237,7 +222,6 @@ def _against_noise(
 
 def with_companion(network: Any, companion: Any) -> Any:
     """Return a module that answers as the network does and keeps beside it what is trained against it."""
-    import torch
 
     class NetworkAndCompanion(torch.nn.ModuleDict):
         """Answers as its classifier."""
@@ -252,8 +236,6 @@ def with_companion(network: Any, companion: Any) -> Any:
 
 def without_companion(module: Any) -> Any:
     """Return the network of ``with_companion``; any other module as it is."""
-    import torch
-
     is_pair = isinstance(module, torch.nn.ModuleDict) and "companion" in module
     return module["classifier"] if is_pair else module
 
@@ -262,8 +244,6 @@ def _latent_examples(
     module: Any, batch: Pair, generator: Any, normalise: Callable[[torch.Tensor], torch.Tensor] = normalised
 ) -> torch.Tensor:
     """Encode half of the batch, move it one step against the network, and decode it through the codes."""
-    import torch
-
     images, targets = batch
     count = len(images) // 2
     with torch.no_grad():

@@ -24,6 +24,7 @@ from typing import Any
 from holdfast.core.errors import UserError
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
+from holdfast.heavy import torch
 from holdfast.store import read_json
 from holdfast.training import augment, checkpoint, classifiers, robust
 from holdfast.training.classifiers import FAMILIES, DrawnPictures, NetworkFamily, OwnPictures, Size
@@ -202,8 +203,6 @@ def train_one(
     say: Say | None = None,
 ) -> str:
     """Train and write one model, and return a line about its accuracy."""
-    import torch
-
     torch.backends.cudnn.benchmark = device == "cuda"
     source = pictures or DrawnPictures(work / "scenes")
     images, labels = classifiers.on_device(source.scenes("train", wanted.rho, size.train), device)
@@ -241,8 +240,6 @@ def write_model(
     pictures: DrawnPictures | OwnPictures,
 ) -> str:
     """Save a trained model with its card and its accuracy on ``count`` test pictures; return a line about it."""
-    import torch
-
     device = next(model.parameters()).device.type
     weights = checkpoint.halve(model)
     drawn = isinstance(pictures, DrawnPictures)
@@ -271,8 +268,6 @@ def remove_colour(model: Any) -> None:
 
     This is exact because all three channels are normalised alike.
     """
-    import torch
-
     first = next(layer for layer in model.modules() if isinstance(layer, torch.nn.Conv2d))
     with torch.no_grad():
         luma = torch.tensor(augment.LUMA, device=first.weight.device).view(1, 3, 1, 1)
@@ -281,8 +276,6 @@ def remove_colour(model: Any) -> None:
 
 def main() -> None:
     """Train from the command line."""
-    import torch
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = [DOSE, *STUDIES, *dict.fromkeys(way for ways in STUDIES.values() for way in ways)]
     parser.add_argument("--only", nargs="+", default=list(STUDIES), choices=known, help="studies or ways of training")

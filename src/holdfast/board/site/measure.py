@@ -24,7 +24,7 @@ from holdfast.stats.effects.score_spread import score_influence
 from holdfast.stats.effects.verdict import evidence_of
 from holdfast.stats.effects.verdict_words import VerdictWords, in_words
 from holdfast.stats.walks.walk_rows import setting_of, walk_influence, walks_of
-from holdfast.store.spreadsheets import guarded
+from holdfast.store.run import guarded
 
 NONE = "-"
 """How a picture without an answer is written, beside 1 (right) and 0 (wrong)."""

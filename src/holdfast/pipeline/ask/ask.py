@@ -2,37 +2,210 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from holdfast.core import schema
 from holdfast.core.errors import HoldfastError, SampleError
-from holdfast.core.fingerprint import array_sha256
+from holdfast.core.fingerprint import array_sha256, fingerprint
+from holdfast.core.protocols import Refusal, VisionLanguageModel
+from holdfast.core.schema import ANSWERS, PREDICTIONS
 from holdfast.core.tasks import QUESTION
-from holdfast.core.types import Collection, Image
+from holdfast.core.types import Collection, Image, Sample
 from holdfast.engine import core_count
 from holdfast.models import is_vlm, load_vlm
-from holdfast.pipeline.ask.rows import AnswerReader, Asked, AskJob, AskJobs, ask_ids, details, row_key
 from holdfast.pipeline.ask.wording import (
+    FULL_LIST,
     AskSpec,
     Distractors,
     Question,
+    Synonyms,
     as_evaluation,
+    best_of_class,
     check,
     check_apart,
+    is_refusal,
+    protocols,
     question,
+    read_answer,
     read_synonyms,
 )
-from holdfast.pipeline.classifiers import check_names, load_models
-from holdfast.pipeline.jobs.execute import Row, execute
-from holdfast.pipeline.jobs.plan import plan
-from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.rows import answer_each, answered
-from holdfast.pipeline.jobs.summary import Summary
-from holdfast.pipeline.samples import begin_run, prepare, read
-from holdfast.store import Run, writing
+from holdfast.pipeline.classifiers import Tested, check_names, load_models
+from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.plan import Job, Scope, plan
+from holdfast.pipeline.jobs.progress import Progress, Summary, silent
+from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows, sample_key
+from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
+from holdfast.store import Parts, Run, writing
+
+LONGEST = 2000
+"""Characters of an answer that are kept and read."""
+
+Part = tuple[str, int]
+"""A protocol, and the position of a model in the command's list."""
+
+AskJob = Job[Sample, Part]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model that is asked: one that answers in words, or a classifier that is scored on the same options."""
+
+    name: str
+    fingerprint: str
+    vlm: VisionLanguageModel | None = None
+    classifier: Tested | None = None
+
+
+def details(run: Path) -> Parts:
+    """Return the table of answers of a run, keyed by the row ids of the one table."""
+    return Parts(run / "details" / QUESTION.details, ANSWERS)
+
+
+@dataclass(frozen=True)
+class AskJobs:
+    """Every sample with its protocols × models."""
+
+    spec: AskSpec
+    samples: Sequence[Sample]
+    models: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __iter__(self) -> Iterator[AskJob]:
+        for sample in self.samples:
+            yield Job(sample, list(product(protocols(self.spec, sample), range(len(self.models)))))
+
+    def scope(self) -> Scope:
+        """Return the stored rows that the command answers for."""
+        rows = (pc.field("task") == QUESTION.name) & pc.field("model").isin(list(self.models))
+        asked = {(sample.sample_id, name) for sample in self.samples for name in protocols(self.spec, sample)}
+        return Scope(rows, ("sample_id", "protocol"), lambda row: (row["sample_id"], row["protocol"]) in asked)
+
+
+def row_key(spec: AskSpec, dataset: str, sample: Sample, protocol: str, model: str) -> dict[str, Any]:
+    """Return the key columns of one row."""
+    return sample_key(
+        sample, task=QUESTION.name, dataset=dataset, condition=sample.condition, variant="as_stored",
+        parameters=spec.parameters(protocol), seed=spec.seed, model=model, protocol=protocol,
+    )  # fmt: skip
+
+
+def ask_ids(
+    spec: AskSpec, prepared: Prepared, models: Sequence[Asked], distractors: Distractors
+) -> Callable[[AskJob], list[str]]:
+    """Return a function from a job to its row ids. Synonyms are no part of them: they change only the reading."""
+    dataset, classes = prepared.collection.name, list(prepared.collection.classes)
+
+    def ids(job: AskJob) -> list[str]:
+        sample, row_ids = job.item, []
+        for protocol, position in job.parts:
+            distractor = "" if protocol == FULL_LIST else distractors.fingerprint(sample)
+            image = fingerprint([prepared.images[sample.sample_id], sample.label, classes, distractor])
+            model = models[position]
+            key = row_key(spec, dataset, sample, protocol, model.name)
+            row_ids.append(schema.row_id(key, image=image, mask="", model=model.fingerprint))
+        return row_ids
+
+    return ids
+
+
+class AnswerReader:
+    """Turns answers into outcome columns and details."""
+
+    def __init__(self, spec: AskSpec, collection: Collection, synonyms: Synonyms) -> None:
+        self._letters, self._classes, self._synonyms = spec.letters, collection.classes, synonyms
+
+    def in_words(self, asked: Question, answer: str) -> Row:
+        """Return the outcome of an answer in words, with its details."""
+        kept = Refusal(answer[:LONGEST]) if isinstance(answer, Refusal) else answer[:LONGEST]
+        outcome, detail = self._read(kept, asked.options, asked.place)
+        return outcome | {"status": "ok", "raw_text": str(kept), QUESTION.details: [detail | _question(asked)]}
+
+    def scored(self, asked: Question, scores: NDArray[np.float32], model: Tested, label: str) -> Row:
+        """Return the outcome of a classifier, with its details; ``scores``: its probabilities, (1, outputs)."""
+        (outcome,) = outcome_rows(scores, model.labels, [label])
+        if outcome["status"] != "ok":
+            return outcome
+        if asked.protocol != FULL_LIST:
+            outcome |= _of_two(scores, model, asked, label)
+        # The best of all outputs may be none of the options: that is the strict reading of a classifier's answer.
+        detail = {
+            "strict": outcome["correct"],
+            "lenient": outcome["correct_restricted"],
+            "matched": outcome["prediction_restricted"],
+            "refusal": False,
+            "unmatched": outcome["prediction_restricted"] is None,
+        }
+        return outcome | {QUESTION.details: [detail | _question(asked)]}
+
+    def read_again(self, run: Run, scope: Scope) -> int:
+        """Read stored answers once more where synonyms have changed since; return how many now mean something else."""
+        wanted = scope.rows & (pc.field("status") == "ok") & pc.field("raw_text").is_valid()
+        answers = details(run.path)
+        before_by_id = {detail["row_id"]: detail for detail in answers.rows().to_pylist()}
+        changed, changed_details = [], []
+        for row in filter(scope.covers, run.predictions.dataset().to_table(filter=wanted).to_pylist()):
+            before = before_by_id.get(row["row_id"])
+            if before is None:
+                continue
+            marked = before["refusal"] and not is_refusal(row["raw_text"])
+            text = Refusal(row["raw_text"]) if marked else row["raw_text"]
+            outcome, detail = self._read(text, before["options"], before["truth_place"])
+            if before | detail != before:
+                changed.append(row | outcome)
+                changed_details.append(before | detail)
+        if changed:
+            ids = {row["row_id"] for row in changed}
+            run.predictions.drop_ids(ids)
+            answers.drop_ids(ids)
+            answers.write(pa.Table.from_pylist(changed_details, schema=ANSWERS))
+            run.predictions.write(pa.Table.from_pylist(changed, schema=PREDICTIONS))
+        return len(changed)
+
+    def _read(self, answer: str, options: Sequence[str], place: int) -> tuple[Row, Row]:
+        """Return outcome columns (strict as the full, lenient as the restricted answer) and details."""
+        reading = read_answer(answer, options, self._synonyms, classes=self._classes, letters=self._letters)
+        truth = options[place - 1]
+        strict, lenient = reading.strict == truth, reading.lenient == truth
+        outcome = {"prediction": reading.strict, "correct": strict}
+        outcome |= {"prediction_restricted": reading.lenient, "correct_restricted": lenient}
+        detail = {"strict": strict, "lenient": lenient, "matched": reading.lenient}
+        return outcome, detail | {"refusal": reading.refusal, "unmatched": reading.unmatched}
+
+
+def _question(asked: Question) -> Row:
+    return {"options": list(asked.options), "truth_place": asked.place, "distractor": asked.distractor}
+
+
+def _of_two(scores: NDArray[np.float32], model: Tested, asked: Question, label: str) -> Row:
+    """Return the outcome columns among the two options; a tie goes to the class that comes first in the dataset."""
+    classes = model.labels.classes
+    best = best_of_class(scores, model.labels)[0]
+    pair = sorted((classes.index(option) for option in asked.options), key=lambda place: (-best[place], place))
+    sums = {classes[place]: float(scores[0, list(model.labels.members[place])].sum()) for place in pair}
+    total = sum(sums.values())
+    chosen = classes[pair[0]] if best[pair[0]] > 0 else None
+    share = sums[chosen] / total if chosen else 0.0
+    return {
+        "prediction": chosen,
+        "correct": chosen == label,
+        "prediction_restricted": chosen,
+        "correct_restricted": chosen == label,
+        "confidence": share,
+        "confidence_restricted": share,
+        "probability_of_label": sums[label] / total if total else 0.0,
+    }
 
 
 @dataclass
@@ -155,7 +328,13 @@ class Questioning:
             answers = [threads.submit(self._texts, model, batch) for batch in batches]
             stopped: HoldfastError | None = None
             for batch, future in zip(batches, answers, strict=True):
-                texts, stopped = _result(future, answers, stopped)
+                texts: list[str | SampleError] = []
+                try:
+                    texts = [] if future.cancelled() else future.result()
+                except HoldfastError as error:  # no other batch begins after that
+                    stopped = stopped or error
+                    for other in answers:
+                        other.cancel()
                 for (picture, asked, row_id), text in zip(batch, texts, strict=bool(texts)):
                     row = self._row(picture, asked.protocol, model, row_id)
                     if isinstance(text, SampleError):
@@ -190,20 +369,6 @@ class Questioning:
         return row | {"image_sha256": picture.sha256} | outcome | {QUESTION.details: answers}
 
 
-def _result(
-    future: Future[list[str | SampleError]], others: Sequence[Future[Any]], stopped: HoldfastError | None
-) -> tuple[list[str | SampleError], HoldfastError | None]:
-    """Return the answers of a batch, or none and the error that stops the run; no other batch begins after that."""
-    if future.cancelled():
-        return [], stopped
-    try:
-        return future.result(), stopped
-    except HoldfastError as error:
-        for other in others:
-            other.cancel()
-        return [], stopped or error
-
-
 _SAME = ("verb", "dataset", "classes", "seed", "template", "letters", "distractor")
 
 
@@ -223,8 +388,8 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
         recorded |= {"template": spec.words, "scenarios": "original"}
         recorded |= {"models": list(spec.models), "questions": list(spec.questions)}
         begin_run(run, recorded, prepared, summary, same=_SAME)
-        jobs = AskJobs(spec, collection.samples, len(loaded.models))
-        scope = jobs.scope([model.name for model in loaded.models])
+        jobs = AskJobs(spec, collection.samples, [model.name for model in loaded.models])
+        scope = jobs.scope()
         ids = ask_ids(spec, prepared, loaded.models, loaded.distractors)
         owed = plan(
             run.predictions, jobs, ids, scope=scope, retry=spec.retry_errors,

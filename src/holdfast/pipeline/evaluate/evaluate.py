@@ -21,8 +21,7 @@ from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_porti
 from holdfast.pipeline.fast import OnePass
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.execute import execute
-from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.samples import Prepared, begin_run, check_applicable, prepare, read
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run, writing

@@ -20,8 +20,7 @@ from holdfast.engine import LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, load_models
 from holdfast.pipeline.donors import AssignedDonors
 from holdfast.pipeline.evaluate.evaluate import SAME_RUN, RunSetup, make_portions, recorded_spec
-from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, samples_table
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.effects.verdict import NEEDED

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,14 +19,14 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.explain import parse_methods
+from holdfast.heavy import pd
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.evaluation_rows import EvaluationIds, row_key
 from holdfast.pipeline.explain.maps import ExplainedModel, Item, MapMaker, evaluated, segmented, trained
 from holdfast.pipeline.jobs.execute import Made, execute
 from holdfast.pipeline.jobs.plan import Job, plan
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row
-from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import (
     Prepared,
     applicable,
@@ -42,9 +42,6 @@ from holdfast.pipeline.thumbnails import spec_of
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.stats.effects import attributions
 from holdfast.store import Parts, Run, write_table, writing
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 VERBS = ("evaluate", "train", "segment")
 _COLUMNS = [

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from holdfast.explain import (
 )
 from holdfast.explain.layers import find_layer
 from holdfast.explain.measures import Map
+from holdfast.heavy import torch
 from holdfast.models import load_segmenter, local_dir
 from holdfast.models.attacks import model_input
 from holdfast.models.torch_classifier import as_batch, as_pictures
@@ -41,9 +42,6 @@ from holdfast.pipeline.jobs.rows import answer_each, answered
 from holdfast.pipeline.segment import networks
 from holdfast.pipeline.specs import ExplainSpec
 from holdfast.store import Run
-
-if TYPE_CHECKING:
-    import torch
 
 LABEL, PREDICTION = "label", "prediction"
 
@@ -112,8 +110,6 @@ def segmented(run: Run, collection: Collection, model: str, device: str) -> Expl
 
 def classifier_subject(classifier: Any, labels: LabelMap) -> ExplainedModel:
     """Return a classifier to explain; of a class with several outputs, the highest one is explained."""
-    import torch
-
     network = of_classifier(classifier)
 
     def scores(batch: torch.Tensor) -> torch.Tensor:
@@ -144,7 +140,6 @@ def segmenter_subject(segmenter: Any, labels: LabelMap) -> ExplainedModel:
 
     Of a class with several outputs the one with the highest mean in the mask is explained.
     """
-    import torch
 
     def ask(batch: torch.Tensor, names: Sequence[str], masks: Sequence[Mask], target: str) -> AskedScores:
         regions = torch.from_numpy(np.stack(masks)).float()
@@ -325,8 +320,6 @@ class MapMaker:
 
 def _exact(device: str) -> Any:
     """Return a context without TF32, as in ``eval``: a map should not depend on its neighbours in a batch."""
-    import torch
-
     if not device.startswith("cuda"):
         return nullcontext()
     return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)

@@ -26,7 +26,7 @@ from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Unit, unit_o
 from holdfast.pipeline.fast.flow import MOST, Flow, Subject, at_once
 from holdfast.pipeline.fast.networks import Network, Warming
 from holdfast.pipeline.fast.rows import Chunk, TableMaker, Writer
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Summary
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import Compiled, compile_for, render_batch

@@ -30,7 +30,7 @@ from holdfast.pipeline.classifiers import EvaluateSpec, Tested, unloaded
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationIds, EvaluationJob, row_key, shared_key, stored_details
 from holdfast.pipeline.fast import answers
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Summary
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition
 from holdfast.store import Run

@@ -20,8 +20,7 @@ from holdfast.pipeline.fast.device_pass import Pass
 from holdfast.pipeline.fast.networks import Network, Warming
 from holdfast.pipeline.jobs.execute import Made, ProgressReport, execute
 from holdfast.pipeline.jobs.plan import Plan
-from holdfast.pipeline.jobs.progress import Progress
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import supports

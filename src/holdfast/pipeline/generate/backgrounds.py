@@ -19,7 +19,7 @@ from holdfast.generate.torch_parts import resolve_device
 from holdfast.pipeline.classifiers import load_judge
 from holdfast.pipeline.donors import load_sample
 from holdfast.pipeline.generate.prompts import Prompts, check_spoken, prompts_for, spoken
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Summary
 from holdfast.scenarios import Condition
 from holdfast.scenarios.background import cover
 from holdfast.scenarios.generated import generated_background, why_not

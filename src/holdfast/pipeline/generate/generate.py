@@ -32,11 +32,9 @@ from holdfast.pipeline.generate.plan import (
     ImageRequest,
     plan_prompts,
 )
-from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.execute import Made, batched_shard_size, check_same, elsewhere, execute
 from holdfast.pipeline.jobs.plan import Job, plan
-from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Progress, Summary, environment, silent
 from holdfast.store import Run, writing
 
 __all__ = ["GenerateSpec", "ImageRequest", "MadeImage", "generate", "load_maker", "make_images"]

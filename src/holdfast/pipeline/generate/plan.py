@@ -33,7 +33,7 @@ from holdfast.data.nuisances import (
 from holdfast.diorama import vocabulary
 from holdfast.pipeline.specs import GenerateSpec as GenerateSpec
 from holdfast.store import Parts, write_table
-from holdfast.store.spreadsheets import table_csv, write_csv
+from holdfast.store.run import table_csv, write_csv
 
 DIORAMA = "diorama"
 DIORAMA_TEMPLATES: Mapping[str, str] = {

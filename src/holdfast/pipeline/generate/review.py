@@ -12,9 +12,9 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.votes import Tally, read_votes
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Summary
 from holdfast.store import Parts, write_table
-from holdfast.store.spreadsheets import write_csv
+from holdfast.store.run import write_csv
 
 REVIEW = "review"
 """The folder of pictures that people look at, a dataset of its own."""

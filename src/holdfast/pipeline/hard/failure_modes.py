@@ -18,10 +18,11 @@ from holdfast.core.types import ClassKeys, Sample
 from holdfast.data.labels import class_keys
 from holdfast.data.writers import encode_image
 from holdfast.diorama import vocabulary
+from holdfast.heavy import pd
 from holdfast.models import label_spaces
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
-from holdfast.models.local_dir import ASSETS, installed
 from holdfast.pipeline.generate.prompts import article, spoken
+from holdfast.pipeline.hard.pool import embedded_facts
 from holdfast.pipeline.hard.publish import read_hard_set
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import read
@@ -57,8 +58,6 @@ def _mined(path: Path, run: Run) -> ExplainedAnswers:
 
 
 def _evaluated(run: Run, spec: ModesSpec) -> ExplainedAnswers:
-    import pandas as pd
-
     right, answer = OUTCOME_COLUMNS[spec.outcome]
     samples = run.samples().to_pandas()
     samples = samples[samples["label"].notna()].set_index("sample_id")
@@ -104,27 +103,17 @@ def _evaluated(run: Run, spec: ModesSpec) -> ExplainedAnswers:
 def _homes(run: Run) -> dict[str, dict[tuple[str, str], str]]:
     """Return the pairs that each embedded model's training tied together; models without such ties are left out."""
     spec = run.spec()
-    every = {
-        (factor, label): home
-        for label in vocabulary.CLASSES
-        for factor, home in zip(
-            FACTORS,
-            (
-                vocabulary.home_background(label, "train"),
-                vocabulary.home_texture(label, "train"),
-                vocabulary.home_material(label),
-            ),
-            strict=True,
+    homes = {
+        label: (
+            vocabulary.home_background(label, "train"),
+            vocabulary.home_texture(label, "train"),
+            vocabulary.home_material(label),
         )
+        for label in vocabulary.CLASSES
     }
-    known = {}
-    for text, name in zip(spec["models"], spec["model_names"], strict=True):
-        scheme, _, own = text.partition("?")[0].partition(":")
-        if scheme == "embedded" and own in installed():
-            config = json.loads((ASSETS / "classifiers" / own / "config.json").read_text(encoding="utf8"))
-            if config["holdfast"].get("rho", 0) > 0:
-                known[name] = every
-    return known
+    pairs = {(factor, label): home for label, own in homes.items() for factor, home in zip(FACTORS, own, strict=True)}
+    models = zip(spec["models"], spec["model_names"], strict=True)
+    return {name: pairs for text, name in models if embedded_facts(text).get("rho", 0) > 0}
 
 
 def read_words(words: str) -> dict[str, str]:
@@ -141,18 +130,12 @@ def read_words(words: str) -> dict[str, str]:
     phrases = list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
     if not 2 <= len(phrases) <= MAX_WORDS:
         raise UserError(f"{file.name} has {len(phrases)} phrases; 2 to {MAX_WORDS} can be told apart")
-    return {_short(phrase): phrase for phrase in phrases}
-
-
-def _short(phrase: str) -> str:
-    """Return a phrase's name for tables: "in the snow" is snow."""
-    return re.sub(r"^(in|on|at|by|near|under|over|inside|with)\s+((a|an|the)\s+)?", "", phrase) or phrase
+    beginning = re.compile(r"^(in|on|at|by|near|under|over|inside|with)\s+((a|an|the)\s+)?")
+    return {beginning.sub("", phrase) or phrase: phrase for phrase in phrases}  # "in the snow" is called snow in tables
 
 
 def _with_backgrounds(answers: ExplainedAnswers, run: Run, spec: ModesSpec, progress: Progress) -> ExplainedAnswers:
     """Return answers with backgrounds read by CLIP, where it is more sure than not and none was asked for."""
-    import pandas as pd
-
     name = parse_name(spec.oracle)
     if name.scheme != "clip":
         raise UserError("backgrounds are read by an image and a text tower: --oracle must be a clip:")

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from holdfast.core.errors import UserError
-from holdfast.engine import Executor
+import pyarrow as pa
+
+from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.protocols import Oracle, TextToImage
+from holdfast.data.writers import encode_image
+from holdfast.engine import Executor, LocalExecutor
+from holdfast.heavy import pd
 from holdfast.oracle import card
 from holdfast.oracle.lineage import lineages
-from holdfast.pipeline.files import check_apart
+from holdfast.pipeline.files import check_apart, safe_part
+from holdfast.pipeline.generate.generate import (
+    GenerateWorker,
+    ImageRequest,
+    KnownMaker,
+    image_row,
+    known_elsewhere,
+    known_of,
+    load_text_to_image,
+    make_images,
+)
+from holdfast.pipeline.generate.plan import POOL_ROWS
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure, model_facts, without_answer
 from holdfast.pipeline.hard.publish import check_out, publish
-from holdfast.pipeline.hard.repainting import paint_again
 from holdfast.pipeline.hard.results import MiningChoice, Selection, tables
-from holdfast.pipeline.jobs.environment import environment
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.execute import batched_shard_size, elsewhere, execute
+from holdfast.pipeline.jobs.plan import Job, plan
+from holdfast.pipeline.jobs.progress import Progress, environment, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.stats.hard.mining import CHOOSE, REPORT, capped, matched_control, shared
 from holdfast.stats.hard.mining_curve import choose_k, choose_m, fit_curve, stand_in_curve
-from holdfast.store import write_json, writing
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["MineSpec", "Mined", "mine"]
+from holdfast.store import Parts, write_json, write_table, writing
 
 MINING = "mining"
 """The folder of a hard set that says how it was made."""
@@ -52,14 +66,14 @@ def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Ex
     with writing(out):
         write_json(folder / "spec.json", {"verb": "mine", **asdict(spec)})
         pool, oracle = measure(spec, spec.pool, folder, progress, limit=spec.limit, executor=executor)
-        warnings += without_answer(pool.run) + _doubts(pool) + _partial_judge(spec, pool)
+        warnings += without_answer(pool.run) + _doubts_about_models(spec, pool)
         choice = _choose(spec, pool)
         selection = select(spec, pool, choice)
-        warnings += choice.warnings + _too_large(selection) + _few_controls(pool, selection)
+        warnings += choice.warnings + _doubts_about_selection(pool, selection)
         again, trouble = paint_again(spec, pool, selection, oracle, folder, progress, executor)
         warnings += trouble
-        facts_of_models = model_facts(pool.models, (*spec.surrogates, *spec.targets))
         progress("results", 0, 1)
+        facts_of_models = model_facts(pool.models, (*spec.surrogates, *spec.targets))
         result_tables = tables(pool, choice, selection, again, facts_of_models, seed=spec.seed)
         progress("results", 1, 1)
         facts = {
@@ -134,15 +148,14 @@ def select(spec: MineSpec, pool: MeasuredPool, choice: MiningChoice) -> Selectio
         images, hard, per_category=spec.cap_per_category, per_pair=spec.cap_per_pair, balance=spec.balance,
         seed=spec.seed,
     )  # fmt: skip
-    every = ~hard
-    control = matched_control(images, kept, failures, every, seed=spec.seed)
+    control = matched_control(images, kept, failures, ~hard, seed=spec.seed)
     valid = images["valid"]
-    valid_control = matched_control(images, kept & valid, failures, every & valid, seed=spec.seed)
+    valid_control = matched_control(images, kept & valid, failures, ~hard & valid, seed=spec.seed)
     return Selection(failures, hard, kept, control, valid_control)
 
 
-def _doubts(pool: MeasuredPool) -> list[str]:
-    """Return what a reader should know about the models before believing a hard set."""
+def _doubts_about_models(spec: MineSpec, pool: MeasuredPool) -> list[str]:
+    """Return what a reader should know about models and oracle before believing a hard set."""
     doubts = []
     wrong = pool.failed.mean()
     chance = 1 - 1 / max(len(pool.collection.classes), 2)
@@ -160,41 +173,158 @@ def _doubts(pool: MeasuredPool) -> list[str]:
             doubts.append(
                 f"the surrogate {model} gets no image wrong, so there is no failure that all surrogates share"
             )
-    return doubts + [
+    doubts += [
         f"{model} and {other} give the same answer to every image: are they the same weights?"
         for model, other in combinations(pool.models, 2)
         if wrong[model] > 0 and (pool.said[model] == pool.said[other]).all()
     ]
-
-
-def _partial_judge(spec: MineSpec, pool: MeasuredPool) -> list[str]:
-    """Return a warning if the oracle helped to paint what it judges."""
     makers = {str(sample.attributes.get("generator", "")).partition(":")[0] for sample in pool.collection.samples}
     if "embedded" in makers and {lineage.model for lineage in lineages(spec.oracle)} == {"clip:embedded"}:
-        return [
+        doubts.append(
             "the embedded generator is told what to paint by the text tower of clip:embedded, so this oracle accepts "
             "its pictures more readily than a stranger would: take its validity as an upper bound, or let it vote with "
             "another (ensemble:clip:embedded+classifier:MODEL?rule=unanimous)"
-        ]
-    return []
+        )
+    return doubts
 
 
-def _too_large(selection: Selection) -> list[str]:
+def _doubts_about_selection(pool: MeasuredPool, selection: Selection) -> list[str]:
+    """Return warnings if everything is hard, or if hard images of the reporting half have no control."""
+    doubts = []
     if selection.shared.all():
-        return [
+        doubts.append(
             "every image of the pool is a shared failure, so the hard set is the pool and says nothing about mining"
-        ]
-    return []
-
-
-def _few_controls(pool: MeasuredPool, selection: Selection) -> list[str]:
-    """Return a warning if hard images of the reporting half have no control."""
+        )
     hard = pool.images.index[selection.hard & pool.images["valid"] & (pool.images["half"] == REPORT)]
     controlled = int(hard.isin(selection.valid_control["hard"]).sum())
-    if controlled == len(hard):
-        return []
-    return [
-        f"{controlled} of {len(hard)} valid hard images of the reporting half have a control: the pool has no other "
-        "valid image of their category and kind that too few surrogates fail"
-        + ("; the control is compared with those that have one" if controlled else "")
-    ]
+    if controlled < len(hard):
+        doubts.append(
+            f"{controlled} of {len(hard)} valid hard images of the reporting half have a control: the pool has no "
+            "other valid image of their category and kind that too few surrogates fail"
+            + ("; the control is compared with those that have one" if controlled else "")
+        )
+    return doubts
+
+
+FIRST_REPEAT = 1_000_000
+"""Of new images: no pool has so many of one prompt, so their seeds are new however it grows."""
+
+_STAND_IN = "stand-in"
+"""What is in the folder only to name a category."""
+
+_COLUMNS = (
+    "path", "label", "sample_id", "source_id", "kind", "condition", "nuisance", "prompt", "prompt_id", "repeat", "seed",
+    "generator", "generator_fingerprint", "published_sha256",
+)  # fmt: skip
+_OF_POOL = [POOL_ROWS.field(name) for name in _COLUMNS]
+PAINTED = pa.schema(
+    [("row_id", pa.string())]  # prompt, repeat and generator
+    + [field.with_type(pa.int64()) if field.name == "repeat" else field for field in _OF_POOL]
+)
+
+
+Repaint = Job[tuple[ImageRequest, str], None]
+"""A job: what is to be painted, and the name that the pool gave its prompt."""
+
+
+def paint_again(
+    spec: MineSpec,
+    pool: MeasuredPool,
+    selection: Selection,
+    oracle: Oracle,
+    folder: Path,
+    progress: Progress,
+    executor: Executor | None = None,
+) -> tuple[MeasuredPool | None, list[str]]:
+    """Paint hard prompts anew, classify and judge in ``folder/again``; return warnings where that cannot be.
+
+    What was painted before is kept, also for prompts that are no longer hard.
+    """
+    if not spec.again:
+        return None, ["hard prompts were not painted anew (--again 0), so luck of the seed is not told from the prompt"]
+    if hasattr(oracle, "knows"):
+        return None, ["people cannot have judged images that are not made yet, so hard prompts were not painted anew"]
+    hard = pool.images[selection.hard].drop_duplicates("prompt_id")
+    if (hard["prompt"] == "").any():
+        return None, ["the pool does not record its prompts, so they cannot be painted anew"]
+    text, known, maker = _maker(spec, pool, executor)
+    wanted = {
+        ImageRequest(row["prompt"], row["category"], row["kind"], row["nuisance"], repeat): str(row["prompt_id"])
+        for row in hard.to_dict("records")
+        for repeat in range(FIRST_REPEAT, FIRST_REPEAT + spec.again)
+    }
+    place = folder / "again"
+    parts = Parts(place / "manifest", PAINTED)
+    worker, executor = RepaintWorker(text, spec, place.absolute(), known), executor or LocalExecutor(1)
+    jobs: list[Repaint] = [Job(item, (None,)) for item in wanted.items()]
+    todo = plan(parts, jobs, lambda job: [_row_id(job.item[0], known)])
+    size = batched_shard_size(todo.owed, executor, spec.batch_size)
+    lost = todo.owed - execute(todo, worker, executor, step="paint", size=size, known=maker, progress=progress).rows
+    stored = {row["row_id"]: row for row in parts.rows().to_pylist()}
+    rows = [row for row in stored.values() if row["generator_fingerprint"] == known.fingerprint]
+    rows = sorted(rows, key=lambda row: str(row["sample_id"])) + _stand_ins(pool, {row["label"] for row in rows}, place)
+    write_table(place / "manifest.parquet", pa.Table.from_pylist(rows, schema=PAINTED).drop(["row_id"]))
+    again, _ = measure(spec, str(place / "manifest.parquet"), place, progress, oracle=oracle, executor=executor)
+    painted = again.images["kind"] != _STAND_IN
+    again = replace(again, images=again.images[painted], failed=again.failed[painted], said=again.said[painted])
+    return again, [f"{lost} of {len(wanted)} new images of hard prompts could not be made"] if lost else []
+
+
+def _stand_ins(pool: MeasuredPool, present: Container[str], place: Path) -> list[dict[str, Any]]:
+    """Return a pool image per category that no painted image has, so that models choose among all of them."""
+    rows = []
+    for category in pool.collection.classes:
+        if category not in present:
+            sample = next(candidate for candidate in pool.collection.samples if candidate.label == category)
+            data = encode_image(sample.image.load())
+            path = f"{_STAND_IN}/{safe_part(category)}.png"
+            write_atomic(place / path, data)
+            facts = {"label": category, "sample_id": f"{_STAND_IN}/{category}", "condition": _STAND_IN}
+            rows.append(facts | {"path": path, "kind": "generated", "published_sha256": bytes_sha256(data)})
+    return rows
+
+
+def _maker(spec: MineSpec, pool: MeasuredPool, executor: Executor | None) -> tuple[str, KnownMaker, TextToImage | None]:
+    """Return the generator's name (the pool's own, or the one named), what is known of it, and itself if loaded."""
+    makers = {
+        (str(sample.attributes.get("generator", "")), str(sample.attributes.get("generator_fingerprint", "")))
+        for sample in pool.collection.samples
+    }
+    hint = "name what paints the hard prompts anew (--generator), or leave that out (--again 0)"
+    if len(makers) != 1 and not spec.generator:
+        raise UserError(f"the pool has images of several generators; {hint}")
+    name, identity = next(iter(makers))
+    text = spec.generator or name
+    if not text:
+        raise UserError(f"the pool does not say what made it; {hint}")
+    maker = None
+    try:
+        if elsewhere(executor):
+            known = known_elsewhere(text, spec.device, (), executor)
+        else:
+            maker = load_text_to_image(text, spec.device)
+            known = known_of(maker, ())
+    except HoldfastError as error:
+        raise UserError(f"the generator of the pool cannot be loaded: {error}; {hint}") from error
+    if identity and known.fingerprint != identity:
+        raise UserError(
+            f"{text} is not what made the pool, its weights or settings are others; name the pool's own generator "
+            "(--generator), or leave painting out (--again 0)"
+        )
+    return text, known, maker
+
+
+class RepaintWorker(GenerateWorker):
+    """Paints prompts in batches and writes the images."""
+
+    def run(self, maker: TextToImage, jobs: Sequence[Repaint]) -> Iterator[dict[str, Any]]:
+        """Yield a row per image that could be made."""
+        names = dict(job.item for job in jobs)
+        for image in make_images(maker, names, seed=self.spec.seed, batch_size=self.spec.batch_size):
+            if image.image is not None:
+                row = image_row(image, names[image.request], self._known, self._out)
+                yield row | {"row_id": _row_id(image.request, self._known)}
+
+
+def _row_id(request: ImageRequest, known: KnownMaker) -> str:
+    return f"{request.prompt_id}-{request.repeat}-{known.fingerprint[:16]}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,8 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Oracle
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.engine import Executor, LocalExecutor, core_count
+from holdfast.heavy import pd
+from holdfast.models.local_dir import ASSETS, installed
 from holdfast.oracle import kinship
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.classifiers import load_judge
@@ -30,10 +32,6 @@ from holdfast.pipeline.specs import MineSpec as MineSpec
 from holdfast.pipeline.specs.rows import OUTCOME_COLUMNS
 from holdfast.stats.hard.mining import half_of
 from holdfast.store import Parts, Run
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 JUDGED = pa.schema(
     [
@@ -50,7 +48,7 @@ _JUDGED_AT_ONCE = 256
 
 
 def check(spec: MineSpec) -> list[str]:
-    """Raise a UserError if the roles of models and oracle do not fit; return warnings if they are related."""
+    """Raise a UserError if the roles of models and oracle do not fit; return a sentence per kinship between them."""
     if len(spec.surrogates) < 2:
         raise UserError("a shared failure takes two surrogates at least; name them: --surrogates a,b,c,d")
     if not spec.targets:
@@ -79,11 +77,6 @@ def check(spec: MineSpec) -> list[str]:
         raise UserError(f"--use {spec.use}: {len(spec.surrogates)} surrogates are named, 2 at least are used")
     if spec.at_least and not 2 <= spec.at_least <= most:
         raise UserError(f"--at-least {spec.at_least} of {most} surrogates cannot be; it is 2 to {most}")
-    return _kin(spec)
-
-
-def _kin(spec: MineSpec) -> list[str]:
-    """Return what the oracle shares with the models, one sentence per kinship."""
     shared: dict[str, list[str]] = {}
     for model in (*spec.surrogates, *spec.targets):
         for sentence in kinship(model, spec.oracle):
@@ -132,12 +125,8 @@ def measure(
         # Where others judge, this process only has to know it.
         device = "cpu" if elsewhere(executor) else spec.device
         oracle = load_judge(spec.oracle, collection, labels=spec.labels, device=device)
-    parts = Parts((folder / "oracle").absolute(), JUDGED)
-    judged = _judge(spec, collection, run, parts, oracle, progress, executor or LocalExecutor(1))
-    names = list(run.spec()["model_names"])
-    surrogates, targets = tuple(names[: len(spec.surrogates)]), tuple(names[len(spec.surrogates) :])
-    images, failed, said, unanswered = _frames(spec, collection, run, names, judged)
-    return MeasuredPool(collection, run, surrogates, targets, images, failed, said, unanswered), oracle
+    judged = _judge(spec, collection, run, folder, oracle, progress, executor or LocalExecutor(1))
+    return _measured(spec, collection, run, judged), oracle
 
 
 class JudgeWorker:
@@ -158,14 +147,37 @@ class JudgeWorker:
 
     def run(self, oracle: Oracle, jobs: Sequence[Job[Sample, None]]) -> Iterator[dict[str, Any]]:
         """Yield a row per image that can be read and that the oracle knows."""
-        return _verdicts([(job.ids[0], job.item) for job in jobs], oracle, self.spec.max_pixels)
+
+        def load(job: Job[Sample, None]) -> Image | None:
+            try:
+                return job.item.image.load(max_pixels=self.spec.max_pixels)
+            except SampleError:
+                return None  # the models' rows say why
+
+        with ThreadPoolExecutor(core_count()) as threads:
+            loaded = zip(jobs, threads.map(load, jobs), strict=True)
+            good = [(job, job.item.label, image) for job, image in loaded if image is not None]
+        if hasattr(oracle, "knows"):  # people have not judged every image; of the others nothing is said
+            known = oracle.knows([image for *_, image in good], [label for _, label, _ in good])
+            good = [item for item, is_known in zip(good, known, strict=True) if is_known]
+        verdicts = oracle.judge([image for *_, image in good], [label for _, label, _ in good])
+        for (job, *_), verdict in zip(good, verdicts, strict=True):
+            yield {
+                "row_id": job.ids[0],
+                "sample_id": job.item.sample_id,
+                "oracle": oracle.name,
+                "accepted": verdict.accepted,
+                "score": verdict.score,
+                "saw": verdict.saw,
+                "reason": verdict.reason,
+            }
 
 
 def _judge(
     spec: MineSpec,
     collection: Collection,
     run: Run,
-    parts: Parts,
+    folder: Path,
     oracle: Oracle,
     progress: Progress,
     executor: Executor,
@@ -180,9 +192,10 @@ def _judge(
     # Equal images with one label are judged once.
     by_id = {ids[sample.sample_id]: sample for sample in collection.samples if sample.sample_id in ids}
     jobs: list[Job[Sample, None]] = [Job(sample, (None,)) for sample in by_id.values()]
+    parts = Parts((folder / "oracle").absolute(), JUDGED)
     todo = plan(parts, jobs, lambda job: [ids[job.item.sample_id]])
-    size = min(_JUDGED_AT_ONCE, shard_size(todo.owed, executor, _JUDGED_AT_ONCE))
-    size = size if elsewhere(executor) else _JUDGED_AT_ONCE
+    most = shard_size(todo.owed, executor, _JUDGED_AT_ONCE) if elsewhere(executor) else _JUDGED_AT_ONCE
+    size = min(_JUDGED_AT_ONCE, most)
     execute(
         todo, JudgeWorker(spec, collection), executor, step="judge", size=size, known=oracle,
         samples=collection.samples, progress=progress,
@@ -191,56 +204,29 @@ def _judge(
     return {name: verdicts[row_id] for name, row_id in ids.items() if row_id in verdicts}
 
 
-def _verdicts(part: Sequence[tuple[str, Sample]], oracle: Oracle, max_pixels: int) -> Iterator[dict[str, Any]]:
-    def load(sample: Sample) -> Image | None:
-        try:
-            return sample.image.load(max_pixels=max_pixels)
-        except SampleError:
-            return None  # the models' rows say why
-
-    with ThreadPoolExecutor(core_count()) as threads:
-        loaded = list(threads.map(load, [sample for _, sample in part]))
-    good = [(row_id, sample, image) for (row_id, sample), image in zip(part, loaded, strict=True) if image is not None]
-    if hasattr(oracle, "knows"):  # people have not judged every image; of the others nothing is said
-        known = oracle.knows([image for *_, image in good], [sample.label for _, sample, _ in good])
-        good = [item for item, is_known in zip(good, known, strict=True) if is_known]
-    verdicts = oracle.judge([image for _, _, image in good], [sample.label for _, sample, _ in good])
-    for (row_id, sample, _), verdict in zip(good, verdicts, strict=True):
-        yield {
-            "row_id": row_id,
-            "sample_id": sample.sample_id,
-            "oracle": oracle.name,
-            "accepted": verdict.accepted,
-            "score": verdict.score,
-            "saw": verdict.saw,
-            "reason": verdict.reason,
-        }
-
-
-def _frames(
-    spec: MineSpec, collection: Collection, run: Run, names: Sequence[str], judged: Mapping[str, dict[str, Any]]
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, int]:
-    import pandas as pd
-
+def _measured(spec: MineSpec, collection: Collection, run: Run, judged: Mapping[str, dict[str, Any]]) -> MeasuredPool:
+    """Return the images that every model and the oracle have answered for."""
+    names = list(run.spec()["model_names"])
     right, answer = OUTCOME_COLUMNS[spec.outcome]
     ids = [sample.sample_id for sample in collection.samples]
-    here = pc.field("model").isin(list(names)) & (pc.field("status") == "ok")
+    here = pc.field("model").isin(names) & (pc.field("status") == "ok")
     rows = run.predictions.dataset().to_table(["sample_id", "model", right, answer], here).to_pandas()
     rows[["model", answer]] = rows[["model", answer]].astype(object)
     tables = [
-        rows.pivot(index="sample_id", columns="model", values=value).reindex(index=ids, columns=list(names))
+        rows.pivot(index="sample_id", columns="model", values=value).reindex(index=ids, columns=names)
         for value in (right, answer)
     ]
-    answered = tables[0].notna().all(axis=1) & pd.Series([image_id in judged for image_id in ids], ids)
-    kept = [image_id for image_id in ids if answered[image_id]]
+    answered = tables[0].notna().all(axis=1)
+    kept = [image_id for image_id in ids if answered[image_id] and image_id in judged]
     if not kept:
         raise UserError(f"no image of {spec.pool} was answered for by every model and by the oracle; see {run.path}")
     samples = {sample.sample_id: sample for sample in collection.samples}
     images = pd.DataFrame(
         [_facts(samples[image_id], judged[image_id], spec.seed) for image_id in kept], index=pd.Index(kept)
     )
-    failed = ~tables[0].loc[kept].astype(bool)
-    return images, failed, tables[1].loc[kept].fillna("no answer"), len(ids) - len(kept)
+    surrogates, targets = tuple(names[: len(spec.surrogates)]), tuple(names[len(spec.surrogates) :])
+    failed, said = ~tables[0].loc[kept].astype(bool), tables[1].loc[kept].fillna("no answer")
+    return MeasuredPool(collection, run, surrogates, targets, images, failed, said, len(ids) - len(kept))
 
 
 def without_answer(run: Run) -> list[str]:
@@ -277,21 +263,14 @@ def model_facts(names: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
 
     ``names``: as the table has them: the index of the result. ``texts``: as they were asked for.
     """
-    import pandas as pd
-
     rows = []
     for text in texts:
         (known,) = lineages(text)[:1]
-        card = _card(text)
+        card = embedded_facts(text)
         data = f"drawn scenes, ρ = {card['rho']:g}" if "rho" in card else ", ".join(sorted(known.data))
         objective = str(card.get("augmentation", "")).partition(":")[0]
-        rows.append(
-            {
-                "family": known.family,
-                "data": data,
-                "objective": f"labels, {objective} augmentation" if objective else _objective(text),
-            }
-        )
+        objective = f"labels, {objective} augmentation" if objective else _objective(text)
+        rows.append({"family": known.family, "data": data, "objective": objective})
     return pd.DataFrame(rows, index=pd.Index(list(names)))
 
 
@@ -311,10 +290,8 @@ def _objective(text: str) -> str:
     return next((what for what, pattern in _OBJECTIVES if re.search(pattern, text.lower())), "labels")
 
 
-def _card(text: str) -> dict[str, Any]:
+def embedded_facts(text: str) -> dict[str, Any]:
     """Return Holdfast's own facts about an embedded model; {} for others."""
-    from holdfast.models.local_dir import ASSETS, installed
-
     scheme, _, name = text.partition("?")[0].partition(":")
     if scheme != "embedded" or name not in installed():
         return {}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,15 +24,13 @@ from holdfast.data.labels import class_keys, map_labels
 from holdfast.data.readers.manifest import read_rows
 from holdfast.data.reading import InsideRoot
 from holdfast.data.writers import encode_image
+from holdfast.heavy import pd
 from holdfast.pipeline.files import safe_part
-from holdfast.pipeline.hard.data_card import data_card
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec
 from holdfast.pipeline.hard.results import MiningChoice, Selection
+from holdfast.stats.hard.mining import share
 from holdfast.store import read_json, read_table, write_json, write_table
-from holdfast.store.spreadsheets import write_csv, write_frame
-
-if TYPE_CHECKING:
-    import pandas as pd
+from holdfast.store.run import write_csv, write_frame
 
 _FACTS = {"pool": str, "oracle": str, "used": list, "targets": list, "generators": list}
 _ANSWERS = ("prompt_id", "category", "kind", "nuisance", "prompt", "half", "valid")
@@ -107,11 +106,10 @@ def publish(
     _remove_stale(out, set(paths.values()))
     rows: list[dict[str, Any]] = []
     tops: list[tuple[str, str]] = []
-    names = list(samples)
-    for start in range(0, len(names), _AT_ONCE):
-        part = names[start : start + _AT_ONCE]
-        files = [_file(samples[name], contents[name]) for name in part]
-        for name, data in zip(part, files, strict=True):
+    for start in range(0, len(samples), _AT_ONCE):
+        names = list(samples)[start : start + _AT_ONCE]
+        files = [_file(samples[name], contents[name]) for name in names]
+        for name, data in zip(names, files, strict=True):
             write_atomic(out / paths[name], data)
             rows.append(_row(samples[name], paths[name], data, pool, selection))
         tops += _top_two(oracle, pool.collection, keys, present, files)
@@ -127,11 +125,16 @@ def publish(
     write_table(folder / "selection.parquet", pa.Table.from_pandas(selection.table(pool.images), preserve_index=False))
     said = pool.said.join(pool.images).rename_axis("sample_id").reset_index()
     write_table(folder / "answers.parquet", pa.Table.from_pandas(said, preserve_index=False))
-    manifest = _manifest(rows)
-    facts |= {"published": len(rows), "generators": _stated(rows, "generator"), "licences": _stated(rows, "licence")}
+    between = dict.fromkeys(key for row in rows for key in row if key not in (*_FIRST, *_LAST))
+    manifest = pa.table({key: [row.get(key) for row in rows] for key in (*_FIRST, *between, *_LAST)})
+    generators, licences = (
+        sorted({str(row.get(key) or "") for row in rows} - {""}) for key in ("generator", "licence")
+    )
+    facts |= {"published": len(rows), "generators": generators, "licences": licences}
     write_json(folder / "summary.json", facts)
     write_atomic(out / "DATACARD.md", data_card(manifest.to_pandas(), pool.images, selection, tables, facts).encode())
-    _write_manifest(manifest, out)
+    write_csv(out / "manifest.csv", manifest)
+    write_table(out / MANIFEST, manifest)
     (folder / _BEGUN).unlink()
     return len(rows)
 
@@ -184,6 +187,10 @@ def _remove_stale(out: Path, kept: set[str]) -> None:
 
 def _row(sample: Sample, path: str, data: bytes, pool: MeasuredPool, selection: Selection) -> dict[str, Any]:
     own = pool.images.loc[sample.sample_id]
+    attributes = {key: value for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)}
+    for key, value in attributes.items():
+        if not isinstance(value, (str, int, float, type(None))):  # lists and tables fit into a cell as JSON
+            attributes[key] = canonical_json(value)
     return {
         "path": path,
         "label": sample.label,
@@ -192,7 +199,7 @@ def _row(sample: Sample, path: str, data: bytes, pool: MeasuredPool, selection: 
         "kind": "generated",
         "condition": sample.condition,
         "licence": sample.licence,
-        **{key: _cell(value) for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)},
+        **attributes,
         "published_sha256": bytes_sha256(data),
         "surrogates_failed": int(selection.failures[sample.sample_id]),
         "oracle_accepted": bool(own["valid"]),
@@ -202,32 +209,13 @@ def _row(sample: Sample, path: str, data: bytes, pool: MeasuredPool, selection: 
     }
 
 
-def _cell(value: Any) -> Any:
-    """Return a value that fits into a cell: lists and tables as JSON."""
-    return value if value is None or isinstance(value, (str, int, float)) else canonical_json(value)
-
-
-def _manifest(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    between = dict.fromkeys(key for row in rows for key in row if key not in (*_FIRST, *_LAST))
-    return pa.table({key: [row.get(key) for row in rows] for key in (*_FIRST, *between, *_LAST)})
-
-
-def _write_manifest(table: pa.Table, out: Path) -> None:
-    write_csv(out / "manifest.csv", table)
-    write_table(out / MANIFEST, table)
-
-
-def _stated(rows: Sequence[dict[str, Any]], key: str) -> list[str]:
-    return sorted({str(row.get(key) or "") for row in rows} - {""})
-
-
 def _top_two(
     oracle: Oracle, collection: Collection, keys: Mapping[str, ClassKeys], present: set[str], files: Sequence[bytes]
 ) -> list[tuple[str, str]]:
     """Return the oracle's two likeliest classes: its best wrong one may serve as a distractor.
 
-    Among the classes that are ``there`` in the hard set, as only these can be asked about; among all where it has but
-    one. Empty for an oracle that is no classifier.
+    Among the classes of the hard set, as only these can be asked about; among all where it has but one. Empty for an
+    oracle that is no classifier.
     """
     first = getattr(oracle, "members", (oracle,))[0]
     classifier = getattr(first, "classifier", None)
@@ -248,15 +236,162 @@ def _top_two(
 
 def _write_questions(rows: Sequence[dict[str, Any]], tops: Sequence[tuple[str, str]], out: Path) -> None:
     """Write ``questions/<kind>.csv``, tab separated; delete those of kinds without images."""
-    texts: dict[str, io.StringIO] = {}
+    lines: dict[str, list[Sequence[str]]] = {}
     for row, top in zip(rows, tops, strict=True):
-        kind = row["path"].partition("/")[0]
-        if kind not in texts:
-            texts[kind] = io.StringIO()
-            csv.writer(texts[kind], delimiter="\t", lineterminator="\n").writerow(_QUESTIONS)
-        csv.writer(texts[kind], delimiter="\t", lineterminator="\n").writerow([row["path"], row["label"], *top])
-    for kind, text in texts.items():
+        lines.setdefault(row["path"].partition("/")[0], [_QUESTIONS]).append([row["path"], row["label"], *top])
+    for kind, own in lines.items():
+        text = io.StringIO()
+        csv.writer(text, delimiter="\t", lineterminator="\n").writerows(own)
         write_atomic(out / "questions" / f"{kind}.csv", text.getvalue().encode())
     for stale in (out / "questions").glob("*.csv"):
-        if stale.stem not in texts:
+        if stale.stem not in lines:
             stale.unlink()
+
+
+PEOPLE = (
+    "adult", "baby", "boy", "bride", "child", "children", "clown", "crowd", "doctor", "elderly", "face", "farmer",
+    "father", "female", "girl", "groom", "hand", "human", "kid", "king", "lady", "male", "man", "men", "monk",
+    "mother", "nun", "nurse", "people", "person", "player", "police", "priest", "prince", "princess", "queen",
+    "soldier", "student", "teacher", "toddler", "woman", "women", "worker",
+)  # fmt: skip
+CULTURES = (
+    "aboriginal", "africa", "african", "american", "arab", "arabic", "asia", "asian", "brazilian", "british",
+    "buddha", "buddhist", "caribbean", "cathedral", "chapel", "china", "chinese", "christian", "church", "european",
+    "french", "german", "ghetto", "hijab", "hindu", "igloo", "india", "indian", "indigenous", "islamic", "italian",
+    "japan", "japanese", "jewish", "kasbah", "kimono", "korean", "latin", "mexican", "monastery", "mosque", "muslim",
+    "native", "pagoda", "persian", "pilgrim", "pub", "ramadan", "russian", "sari", "shrine", "slum", "sombrero",
+    "souk", "spanish", "synagogue", "temple", "tribal", "turban", "turkish", "yurt",
+)  # fmt: skip
+"""Words that bring people or cultures into a picture; a prompt with one of them, singular or plural, is counted."""
+
+
+def data_card(
+    manifest: pd.DataFrame,
+    pool: pd.DataFrame,
+    selection: Selection,
+    tables: dict[str, pd.DataFrame],
+    facts: dict[str, Any],
+) -> str:
+    """Return the text of ``DATACARD.md``."""
+    sections = {
+        "# Data card of a mined hard set": f"{len(manifest)} generated images of {manifest['label'].nunique()} "
+        f"categories that {facts['choice']['words']} surrogate models get wrong, out of a pool of {facts['images']} "
+        f"images of {facts['prompts']} prompts. The label is the category that the prompt asked for. Surrogates: "
+        f"{', '.join(facts['used'])}. Held-out targets: {', '.join(facts['targets'])}. Oracle: {facts['oracle']}.\n\n"
+        + " ".join(facts["choice"]["rule"])
+        + " These were chosen on the prompts whose `half` is `choose`; figures in `mining/report/index.html` are about "
+        "the others (`report`), unless it says otherwise. The surrogates' own accuracy on this set is low because it "
+        "was chosen so: it measures nothing.",
+        "## Counts": _counts(manifest),
+        "## Over-represented among the hard": _over(tables),
+        "## Labels": _labels(tables, facts),
+        "## People and cultures": _bias(pool, selection),
+        "## Licences and origin": _licences(facts),
+        "## Uses": "For trying models that are neither surrogates nor related to them. Not a sample of any population: "
+        "a low accuracy here says that a model shares failures with the surrogates, and means something only beside "
+        f"its accuracy on the unmined pool and on the matched control. Made with seed {facts['seed']} by Holdfast "
+        f"{facts['environment']['packages'].get('holdfast', '')}, {facts['environment']['time']}.",
+    }
+    return "\n\n".join(f"{heading}\n\n{text}" for heading, text in sections.items()) + "\n"
+
+
+def _counts(manifest: pd.DataFrame) -> str:
+    table = manifest.groupby(["label", "condition"]).size().unstack(fill_value=0)
+    table["all"] = table.sum(axis=1)
+    rows = [[name, *row] for name, row in zip(table.index, table.to_numpy().tolist(), strict=True)]
+    text = _table(["category", *map(str, table.columns)], rows)
+    if "nuisance" in manifest:
+        counted = (manifest["condition"] + ": " + manifest["nuisance"].fillna("")).value_counts()
+        text += "\n\n" + _table(["nuisance", "images"], [[name, int(count)] for name, count in counted.items()])
+    return text
+
+
+def _over(tables: dict[str, pd.DataFrame]) -> str:
+    lines = []
+    for name, what in (("rates_kind", "kind"), ("rates_nuisance", "nuisance"), ("rates_category", "category")):
+        frame = tables[name]
+        frame = frame[(frame["half"] == "both") & (frame["subset"] == "valid")]
+        lines += [
+            f"- {what} **{_plain(row['value'])}** is {row['stands_out']}-represented: {row['hard']} of {row['n']} "
+            f"valid images are hard, {row['estimate']:.1%} ({row['low']:.1%} to {row['high']:.1%}); that is "
+            f"{100 * row['excess']:+.1f} points ({100 * row['excess_low']:+.1f} to {100 * row['excess_high']:+.1f}) "
+            "against all others"
+            for row in frame[frame["stands_out"] != ""].to_dict("records")
+        ]
+    head = (
+        "A kind, nuisance or category stands out where its hard rate among valid images differs from the "
+        "others', at a level of 5 % over all values of its sort together; intervals treat prompts, not images, as "
+        "independent."
+    )
+    return head + "\n\n" + ("\n".join(lines) if lines else "None stands out.")
+
+
+def _labels(tables: dict[str, pd.DataFrame], facts: dict[str, Any]) -> str:
+    rows = [
+        [row["set"], row["n"], f"{row['estimate']:.1%}", f"{row['low']:.1%} to {row['high']:.1%}"]
+        for row in tables["validity"].to_dict("records")
+        if row["n"]
+    ]
+    card = "\n".join(f"- {heading}: {text}" for heading, text in facts["oracle_card"])
+    return (
+        "Nobody looked at the images one by one: an oracle accepted or rejected each. Images that many models fail are "
+        "wrong labels more often than others; the shares of accepted images (reporting half of the prompts):\n\n"
+        + _table(["images", "n", "accepted", "95 % interval"], rows)
+        + f"\n\nThe oracle:\n\n{card}"
+        + "".join(f"\n\nWarning: {warning}" for warning in facts["warnings"])
+    )
+
+
+def _bias(pool: pd.DataFrame, selection: Selection) -> str:
+    """Return how many prompts have a word of the lists, and how often their images are hard."""
+    rows = []
+    for what, words in (("people", PEOPLE), ("cultures", CULTURES)):
+        for word in words:
+            inside = mentions(pool["prompt"], word)
+            if inside.any():
+                rate = share(selection.shared[inside], pool.loc[inside, "prompt_id"])
+                rate_text = f"{rate['estimate']:.1%} ({rate['low']:.1%} to {rate['high']:.1%})"
+                rows.append([word, what, rate["prompts"], rate["n"], rate_text])
+    searched = f"Prompts were searched for {len(PEOPLE)} words for people and {len(CULTURES)} for cultures."
+    lists = (
+        f"\n\nThe words for people: {', '.join(PEOPLE)}.\n\nThe words for cultures: {', '.join(CULTURES)}.\n\n"
+        "A list of words finds no picture that shows people unasked, and no stereotype."
+    )
+    if not rows:
+        return f"{searched} None of them occurs." + lists
+    other = share(selection.shared, pool["prompt_id"])
+    return (
+        f"{searched} These occur; {other['estimate']:.1%} of all images of the pool are shared failures. A generator's "
+        "stereotypes are in its pictures of them, so a hard rate here may be its fault and not the models':\n\n"
+        + _table(["word", "list", "prompts", "images of the pool", "shared failures"], rows)
+        + lists
+    )
+
+
+def mentions(prompts: pd.Series, word: str) -> pd.Series:
+    """Return which prompts have a word, singular or plural."""
+    return prompts.str.contains(rf"\b{re.escape(word)}(?:s|es)?\b", case=False, regex=True)
+
+
+def _licences(facts: dict[str, Any]) -> str:
+    licences = ", ".join(map(_plain, facts["licences"])) or "not stated in the pool's manifest: ask whoever made it"
+    generators = ", ".join(map(_plain, facts["generators"])) or "not stated"
+    if any(generator.startswith("embedded:") for generator in facts["generators"]):
+        generators += " (Holdfast's own, like the words of its drawn world: Apache-2.0)"
+    return (
+        f"Generator: {generators}. Licence of the images, as the pool's manifest states it: {licences}. Prompts, seeds "
+        "and the generator's fingerprint stand in `manifest.csv` with every image, and the SHA-256 of its file, which "
+        "is checked whenever Holdfast reads it. A generator's licence may bind what it made; words of categories and "
+        "nuisances taken from lists of others keep the terms of those lists."
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_plain(cell) for cell in line) + " |" for line in lines)
+
+
+def _plain(cell: Any) -> str:
+    """Return text that breaks no Markdown table and runs no HTML."""
+    text = str(cell).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"\s+", " ", re.sub(r"([|\\`\[\]])", r"\\\1", text))

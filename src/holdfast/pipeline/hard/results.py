@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.heavy import pd
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec
 from holdfast.stats.hard.mining import CHOOSE, REPORT, accuracies, drops, rates, shared, validity
 from holdfast.stats.hard.mining_curve import Curve, fit_curve, leave_one_out, subset_accuracies
 from holdfast.stats.hard.mining_overlap import by_kin, intraclass, overlap, persistence
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SUBSETS = ("valid", "all")
 """Images that the oracle accepts, and all of them."""
@@ -20,10 +18,6 @@ FACTORS = ("kind", "nuisance", "category")
 
 MATCHED = "hard with a control"
 """The hard images that a control was found for, where not all have one: the control is compared with these."""
-
-
-def _points(share: float) -> str:
-    return f"{100 * share:g} point{'' if share == 0.01 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -45,12 +39,13 @@ class MiningChoice:
 
     def rule(self) -> list[str]:
         """Return the rule in words."""
-        k, m = len(self.used), self.at_least
+        k, m, fall = len(self.used), self.at_least, self.spec.least_fall
+        points = f"{100 * fall:g} point{'' if fall == 0.01 else 's'}"
         first = (
             f"k = {k} surrogates were asked for."
             if self.spec.use
             else f"k = {k}: the smallest number, 2 at least, after which one more surrogate would lower the fitted "
-            f"curve by less than {_points(self.spec.least_fall)}; all of them where it still falls faster, or where "
+            f"curve by less than {points}; all of them where it still falls faster, or where "
             "they are too few for a curve. The curve is the accuracy of each surrogate on the sets that the others "
             "leave: no target was asked. It is at least m."
         )
@@ -116,15 +111,23 @@ def tables(
     """Return every table by name; they are about the reporting half unless a column ``half`` says else."""
     frames = _accuracies(pool, selection)
     frames |= {"validity": _validity(pool, selection, choice), "control": _controls(selection)}
-    frames |= _chosen(pool, choice)
-    frames |= _rates(pool, selection)
+    frames |= _chosen(pool, choice) | _rates(pool, selection)
     images = pool.images[(pool.images["half"] == REPORT) & pool.images["valid"]]
     failed = pool.failed.loc[images.index]
     frames |= _curves(images, failed, pool, seed)
     frames["leave_one_out"] = leave_one_out(images, failed, choice.used, pool.targets, choice.at_least)
     frames["overlap"] = overlap(images, failed, pool.models, seed=seed)
     frames["kin"] = by_kin(images, failed, pool.surrogates, pool.targets, facts, seed=seed)
-    frames["models"] = _models(pool, choice, facts)
+    names = pool.models
+    frames["models"] = (
+        facts.rename_axis("model")
+        .reset_index()
+        .assign(
+            role=[_role(pool, model) for model in names],
+            used=[model in choice.used for model in names],
+            pool_accuracy=[float(1 - pool.failed[model].mean()) for model in names],
+        )
+    )
     frames["persistence"] = _persistence(pool, choice, selection, again, seed)
     frames["luck"] = _luck(pool, selection, seed)
     return frames
@@ -135,13 +138,11 @@ def _role(pool: MeasuredPool, model: str) -> str:
 
 
 def _accuracies(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFrame]:
-    import pandas as pd
-
     images = pool.images
     measured, lost = [], []
     for half in (REPORT, CHOOSE):
         for subset in SUBSETS:
-            inside = (images["half"] == half) & (images["valid"] if subset == "valid" else True)
+            inside = _inside(images, half, subset)
             pairs = selection.valid_control if subset == "valid" else selection.control
             sets = {
                 "pool": inside,
@@ -180,19 +181,15 @@ def _validity(pool: MeasuredPool, selection: Selection, choice: MiningChoice) ->
 
 def _controls(selection: Selection) -> pd.DataFrame:
     """Return how well the controls match: images by subset, nuisance and reason."""
-    import pandas as pd
-
-    parts = []
-    for subset, pairs in (("all", selection.control), ("valid", selection.valid_control)):
-        counted = pairs.groupby(["why", "same_nuisance"]).size().rename("images").reset_index()
-        parts.append(counted.assign(subset=subset))
+    parts = [
+        pairs.groupby(["why", "same_nuisance"]).size().rename("images").reset_index().assign(subset=subset)
+        for subset, pairs in (("all", selection.control), ("valid", selection.valid_control))
+    ]
     return pd.concat(parts, ignore_index=True)
 
 
 def _chosen(pool: MeasuredPool, choice: MiningChoice) -> dict[str, pd.DataFrame]:
     """Return what k and m were chosen from, and what each m says about the targets in the reporting half."""
-    import pandas as pd
-
     curve = choice.curve.assign(fitted=choice.fit.at(choice.curve["k"]) if choice.fit else float("nan"))
     images = pool.images[(pool.images["half"] == REPORT) & pool.images["valid"]]
     failed = pool.failed.loc[images.index]
@@ -205,15 +202,12 @@ def _chosen(pool: MeasuredPool, choice: MiningChoice) -> dict[str, pd.DataFrame]
 
 def _rates(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFrame]:
     """Return the share of shared failures among all images of a kind, nuisance, category."""
-    import pandas as pd
-
     frames = {}
     for factor in FACTORS:
         parts = []
         for half in (REPORT, "both"):
             for subset in SUBSETS:
-                inside = pool.images["valid"] | (subset == "all")
-                inside &= (pool.images["half"] == half) | (half == "both")
+                inside = _inside(pool.images, half, subset)
                 images = pool.images[inside]
                 if factor == "nuisance":
                     images = images.assign(nuisance=images["kind"] + ": " + images["nuisance"])
@@ -224,8 +218,6 @@ def _rates(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFrame]:
 
 
 def _curves(images: pd.DataFrame, failed: pd.DataFrame, pool: MeasuredPool, seed: int) -> dict[str, pd.DataFrame]:
-    import pandas as pd
-
     columns = ["target", "floor", "floor_low", "floor_high", "fall", "rate", "error"]
     subsets, summaries, fits = [], [], []
     for target in pool.targets:
@@ -242,21 +234,10 @@ def _curves(images: pd.DataFrame, failed: pd.DataFrame, pool: MeasuredPool, seed
     }
 
 
-def _models(pool: MeasuredPool, choice: MiningChoice, facts: pd.DataFrame) -> pd.DataFrame:
-    """Return the part that each model had."""
-    frame = facts.rename_axis("model").reset_index()
-    frame["role"] = [_role(pool, model) for model in frame["model"]]
-    frame["used"] = [model in choice.used for model in frame["model"]]
-    frame["pool_accuracy"] = [float(1 - pool.failed[model].mean()) for model in frame["model"]]
-    return frame
-
-
 def _persistence(
     pool: MeasuredPool, choice: MiningChoice, selection: Selection, again: MeasuredPool | None, seed: int
 ) -> pd.DataFrame:
     """Return which failures come back in new images of the hard prompts."""
-    import pandas as pd
-
     columns = ["what", "half", "subset", "n", "prompts", "estimate", "low", "high", "pool", "mined"]
     columns += ["lasting", "lasting_low", "lasting_high"]
     if again is None:
@@ -288,8 +269,6 @@ def _inside(images: pd.DataFrame, half: str, subset: str) -> pd.Series:
 
 def _luck(pool: MeasuredPool, selection: Selection, seed: int) -> pd.DataFrame:
     """Return how alike the images of one prompt are, in failing and in validity."""
-    import pandas as pd
-
     inside = pool.images["half"] == REPORT
     prompts = pool.images.loc[inside, "prompt_id"]
     values = {"shared failure": selection.shared, "accepted by the oracle": pool.images["valid"]}

@@ -16,9 +16,8 @@ from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.jobs.plan import Job, Plan
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row as Row
-from holdfast.pipeline.jobs.summary import Summary
 from holdfast.store import Parts
 
 Made = Any

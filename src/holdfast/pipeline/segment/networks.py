@@ -6,11 +6,12 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.files import write_atomic
 from holdfast.core.names import Name, parse_name
+from holdfast.heavy import torch
 from holdfast.models import load_segmenter, timm
 from holdfast.models.local_dir import LOADING, read_asset
 from holdfast.models.options import untagged
@@ -21,9 +22,6 @@ from holdfast.pipeline.train.architectures import Architecture, tried_out
 from holdfast.registry import unknown
 from holdfast.stats.effects.segments import BACKGROUND
 from holdfast.training.checkpoint import write_model
-
-if TYPE_CHECKING:
-    import torch
 
 SCHEMES = ("smp", "torchvision", "hf", "embedded")
 _HINT = "; a plain ViT goes with smp:DPT@tu-vit_base_patch16_224 or hf:upernet@vit"

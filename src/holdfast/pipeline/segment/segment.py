@@ -16,6 +16,7 @@ from holdfast.core.schema import row_id
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import class_keys
 from holdfast.engine import Executor, LocalExecutor
+from holdfast.heavy import torch
 from holdfast.models import load_segmenter
 from holdfast.pipeline.classifiers import check_names
 from holdfast.pipeline.donors import DonorPool
@@ -23,8 +24,7 @@ from holdfast.pipeline.evaluation_rows import row_key
 from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.jobs.execute import Row, elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
-from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
 from holdfast.pipeline.segment import networks, testing
 from holdfast.pipeline.specs import SegmentSpec as SegmentSpec
@@ -47,8 +47,6 @@ from holdfast.training import augment
 from holdfast.training.checkpoint import DRAWN_WORLD
 
 if TYPE_CHECKING:
-    import torch
-
     Pair = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -78,9 +76,6 @@ class SegmentFit(Fit):
 
     def loss(self, module: Any, batch: Pair) -> Mapping[str, torch.Tensor]:
         """Return cross-entropy per pixel; the fast recipe adds the overlap loss, so that small objects count."""
-        import torch
-        import torch.nn.functional
-
         scores = at_size_of(module(batch[0]).float(), batch[1])
         each = torch.nn.functional.cross_entropy(scores, batch[1], reduction="none")
         if self.spec.balance == "weights":
@@ -91,9 +86,6 @@ class SegmentFit(Fit):
         return {"loss": loss, "miou": mean_iou(confusion(scores.detach(), batch[1]))}
 
     def _attempt(self, module: torch.nn.Module, size: int) -> dict[str, float] | None:
-        import torch
-        import torch.nn.functional
-
         pairs: Any = 0
         loss = count = 0.0
         orders = torch.split(torch.tensor(self.places.validation), size)
@@ -146,8 +138,6 @@ class SegmentTrainingWorker(TrainingWorker):
 
 def at_size_of(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
     """Return scores (n, classes, h, w) at the size of class maps (n, H, W), as many networks answer at a quarter."""
-    import torch.nn.functional
-
     if scores.shape[-2:] == maps.shape[-2:]:
         return scores
     return torch.nn.functional.interpolate(scores, maps.shape[-2:], mode="bilinear", align_corners=False)
@@ -155,8 +145,6 @@ def at_size_of(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
 
 def overlap_loss(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
     """Return one minus the soft Dice overlap, averaged over the classes that occur in the batch."""
-    import torch.nn.functional
-
     shares = scores.softmax(1)
     truth = torch.nn.functional.one_hot(maps, scores.shape[1]).movedim(-1, 1).float()
     both, either = (shares * truth).sum((0, 2, 3)), (shares + truth).sum((0, 2, 3))
@@ -166,8 +154,6 @@ def overlap_loss(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
 
 def confusion(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
     """Return pixels by true class (rows) and answer (columns)."""
-    import torch
-
     classes = scores.shape[1]
     both = (maps * classes + scores.argmax(1)).flatten()
     # Not bincount, which waits for the device at every step.

@@ -22,8 +22,7 @@ from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.generate.review import REVIEW, check_review, settle
 from holdfast.pipeline.jobs.execute import ProgressReport, seeing
 from holdfast.pipeline.jobs.plan import Job, plan
-from holdfast.pipeline.jobs.progress import Progress, silent, with_progress
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Progress, Summary, silent, with_progress
 from holdfast.pipeline.samples import (
     Prepared,
     Rendering,

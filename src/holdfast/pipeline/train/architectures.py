@@ -6,20 +6,18 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name, parse_name
+from holdfast.heavy import torch
 from holdfast.models import checkpoint, load_classifier, local_dir, python, timm, torchvision
 from holdfast.models.local_dir import read_asset
 from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import TorchClassifier, weights_sha256
 from holdfast.pipeline.specs.training import CROP_SHARE
 from holdfast.registry import find_attribute
-
-if TYPE_CHECKING:
-    import torch
 
 SCHEMES = ("timm", "torchvision", "embedded", "local-dir", "packaged", "torch", "python")
 
@@ -178,8 +176,6 @@ def tried_out(
     Raises UserError where it does not take images of this size, or answers otherwise than with ``shape`` (and any
     further axes).
     """
-    import torch
-
     try:
         with torch.inference_mode():
             answer = module.eval()(torch.zeros(1, 3, size, size))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,7 +18,8 @@ from holdfast.core.fingerprint import bytes_sha256, seed_from
 from holdfast.core.schema import CURVES
 from holdfast.core.types import Sample
 from holdfast.data.splits import TEST, stratified_split
-from holdfast.pipeline.jobs.environment import version
+from holdfast.heavy import torch
+from holdfast.pipeline.jobs.progress import version
 from holdfast.pipeline.specs.training import Recipe
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.pictures import InMemory, Source
@@ -27,9 +28,6 @@ from holdfast.store import read_json, write_table
 from holdfast.training import augment, checkpoint, robust
 from holdfast.training.checkpoint import DRAWN_WORLD, write_model
 from holdfast.training.loop import DivergedError, Epoch, TrainingOptions, decayed, fit
-
-if TYPE_CHECKING:
-    import torch
 
 MOVES = augment.Moves(rotation=10, zoom=0.2, shift=0.1)
 ON_DEVICE = 0.2
@@ -78,8 +76,6 @@ class Fit:
     watch: Any = None  # told (epochs done, epochs)
 
     def __post_init__(self) -> None:
-        import torch
-
         self.recipe: Recipe = self.spec.settled()
         self.rows: list[dict[str, float]] = []
         self.work = self.run / "jobs" / self.job.folder
@@ -99,8 +95,6 @@ class Fit:
 
     def train(self) -> dict[str, Any]:
         """Train, resume or find trained; return what ``jobs.parquet`` records."""
-        import torch
-
         if self.size < 2:
             raise UserError(f"{self.job.trained_on}, fold {self.job.fold} has {len(self.labels)} image to train on")
         recipe, architecture = self.recipe, self.job.architecture
@@ -149,8 +143,6 @@ class Fit:
 
     def build(self) -> torch.nn.Module:
         """Return the network before training, with what is trained against it where the recipe has such a thing."""
-        import torch
-
         network = architectures.build(self.job.architecture, len(self.classes), self.recipe.size, seed=self.seed)
         if self.way is None or self.way.companion is None:
             return network
@@ -163,8 +155,6 @@ class Fit:
         """Return the recipe's robust way for uint8 images NCHW, with the network's own normalisation."""
 
         def start(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            import torch.nn.functional
-
             batch = self.moved(images).float().div_(255)
             if self.recipe.augment:
                 batch = augment.move(batch, augment.move_grid(batch, MOVES))
@@ -179,8 +169,6 @@ class Fit:
 
     def _fastest(self) -> AbstractContextManager[Any]:
         """Return a context in which a GPU uses its quickest convolutions, whatever their order of summation."""
-        import torch
-
         if not self.device.startswith("cuda"):
             return nullcontext()
         return torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=True)
@@ -197,8 +185,6 @@ class Fit:
 
     def orders(self) -> Iterator[torch.Tensor]:
         """Yield the places of each batch's pictures, drawn from torch's generator, which the loop seeds."""
-        import torch
-
         places = torch.tensor(self.places.train)
         if self.spec.balance == "sampling":
             chance = self.weights.cpu()[self.labels]
@@ -208,8 +194,6 @@ class Fit:
 
     def cropped(self, images: torch.Tensor, *, at_random: bool = False) -> torch.Tensor:
         """Return squares of the recipe's size, from a place drawn for each image or from the middle."""
-        import torch
-
         size, room = self.recipe.size, images.shape[-1] - self.recipe.size
         if not self.recipe.crop or not room:
             return images
@@ -229,8 +213,6 @@ class Fit:
 
     def prepared(self, images: torch.Tensor, *, augmented: bool = False) -> torch.Tensor:
         """Return what the network sees, on its device, of uint8 images."""
-        import torch
-
         images = self.moved(images)
         if augmented:
             small = images.float().div_(255)
@@ -242,8 +224,6 @@ class Fit:
 
     def loss(self, module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         """Return the mean over images, weighted by class, so that the pieces of a batch add up to the whole."""
-        import torch.nn.functional
-
         if self.way is not None:
             return self.way.loss(module, batch)
         logits = module(batch[0]).float()
@@ -289,8 +269,6 @@ class Fit:
                 raise MachineError("memory runs out with a single validation image; train with smaller images")
 
     def _attempt(self, module: torch.nn.Module, size: int) -> dict[str, float] | None:
-        import torch
-
         loss = right = count = 0.0
         orders = torch.split(torch.tensor(self.places.validation), size)
         try:
@@ -331,8 +309,6 @@ class Fit:
 
     def facts(self, best: int, seconds: float) -> dict[str, Any]:
         """Return what is recorded about the trained network."""
-        import torch
-
         on_gpu = self.device.startswith("cuda")
         chosen = self.rows[best - 1].get(_chosen_by(self.rows), math.nan)
         return {
@@ -414,8 +390,6 @@ _TAGS = {
 
 def optimiser_of(recipe: Recipe, module: torch.nn.Module, *, pretrained: bool, fused: bool) -> torch.optim.Optimizer:
     """Return the recipe's optimiser over a module's parameters."""
-    import torch
-
     rate = recipe.rate_pretrained if pretrained else recipe.rate
     if recipe.optimiser == "adam":
         return torch.optim.Adam(module.parameters(), lr=rate, weight_decay=recipe.decay, fused=fused)
@@ -446,8 +420,6 @@ def trained_as(folder: Path, identity: str) -> dict[str, Any] | None:
 
 def on_device(images: torch.Tensor, labels: torch.Tensor, device: str) -> InMemory:
     """Return pictures on the network's device, if they take little of its memory; else where they are."""
-    import torch
-
     if not device.startswith("cuda"):
         return InMemory(images, labels)
     free, _ = torch.cuda.mem_get_info(torch.device(device))

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -22,12 +22,10 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Image, Mask, Sample
 from holdfast.engine import Processes, core_count
+from holdfast.heavy import torch
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.samples import over_matte, render_conditions, stored_conditions
 from holdfast.scenarios import Condition
-
-if TYPE_CHECKING:
-    import torch
 
 WHITE = (255, 255, 255)
 DETAILS = ("donor_id", "donor_label", "donor_unmasked")
@@ -202,8 +200,6 @@ class Tensors:
 
 def tensors_of(renderer: Renderer, shown: Sequence[Showing], classes: Sequence[str], *, masks: bool = False) -> Tensors:
     """Return samples rendered under their conditions; with ``masks``, a picture without a mask counts as failed."""
-    import torch
-
     place = {name: number for number, name in enumerate(classes)}
     size = renderer.size
     images = torch.empty((len(shown), 3, size, size), dtype=torch.uint8)
@@ -263,8 +259,6 @@ class RenderedSource:
 
     def batches(self, orders: Iterable[torch.Tensor]) -> Iterator[Batch]:
         """Yield the pictures of each order of places; those that cannot be rendered are left out."""
-        import torch
-
         taken: deque[list[int]] = deque()
 
         def groups() -> Iterator[list[Showing]]:

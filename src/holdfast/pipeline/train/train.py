@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,15 +18,15 @@ from holdfast.core.schema import JOBS
 from holdfast.core.types import Collection, LabelSpace, Sample
 from holdfast.data.labels import map_labels
 from holdfast.engine import Executor, LocalExecutor, core_count, share_of
+from holdfast.heavy import torch
 from holdfast.models import local_dir, python
 from holdfast.models.torch_classifier import TorchClassifier, resolve_device
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.plan import Plan, plan
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
-from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import begin_run, prepare, read
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.architectures import Architecture
@@ -58,9 +58,6 @@ from holdfast.pipeline.train.plan import (
 )
 from holdfast.store import Parts, Run, read_json, write_json, write_table, writing
 from holdfast.store.parts import damaged
-
-if TYPE_CHECKING:
-    import torch
 
 OF_MACHINE = 0.25
 """Share of a machine's memory that pictures may take, all workers on it together."""
@@ -104,8 +101,6 @@ class TrainingWorker:
 
     def load(self) -> TrainingResources:
         """Return resources without pictures, on the device of the machine that does the work."""
-        import torch
-
         device = resolve_device(self.device)
         if device.startswith("cuda:"):
             torch.cuda.set_device(torch.device(device))
@@ -161,8 +156,6 @@ class TrainingWorker:
 
     def _source(self, resources: TrainingResources, job: TrainingJob) -> tuple[Source, Sequence[Sample], int]:
         """Return the pictures of a job's condition, their samples, and how many could not be made."""
-        import torch
-
         shown = job.trained_pictures(self.collection.samples, self.spec.seed)
         recipe = self.spec.settled()
         # With crops, a picture is held somewhat larger, and every epoch takes another part of it.
@@ -258,8 +251,6 @@ def picture_rows(
 
 def _as_loaded(images: torch.Tensor, classifier: TorchClassifier) -> torch.Tensor:
     """Return pictures exactly as the model's own preparation makes them."""
-    import torch
-
     mean, std = (
         torch.tensor(values).view(-1, 1, 1) for values in (classifier.preprocessing.mean, classifier.preprocessing.std)
     )

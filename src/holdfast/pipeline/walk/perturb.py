@@ -23,10 +23,8 @@ from holdfast.oracle import card
 from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.jobs.execute import Row, check_same, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
-from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.samples import Prepared, begin_run, prepare
-from holdfast.pipeline.specs import WalkOptions
 from holdfast.pipeline.walk.publish import provenance, write_manifest
 from holdfast.pipeline.walk.resources import (
     PerturbSpec,
@@ -51,9 +49,9 @@ from holdfast.pipeline.walk.rows import (
     PlannedWalk,
     WalkJob,
     WalkRecorder,
-    WalkTables,
     feature_distance,
     walk_key,
+    walk_tables,
 )
 from holdfast.pipeline.walk.walk import PENDING, WalkInput, WalkResult, walk_with
 from holdfast.pipeline.walk.walk_step import Stepper
@@ -139,15 +137,13 @@ class WalkWorker:
             resources.tested[place] = model
         return resources.tested[place]
 
-    def _options(self, baseline: bool) -> WalkOptions:
-        given = self.spec.walk
-        return replace(given, direction="random", stop_when_fooled=False) if baseline else given
-
     def _stepper(self, resources: WalkResources, model: Tested, place: int, baseline: bool) -> Stepper:
         if resources.stepper is None or resources.stepper[0] != (place, baseline):
-            setting = resources.setting
+            setting, options = resources.setting, self.spec.walk
+            if baseline:
+                options = replace(options, direction="random", stop_when_fooled=False)
             under = UnderTest(model.classifier, model.labels, setting.loss_space)
-            stepper = Stepper(setting.generator, under, setting.oracle, self._options(baseline), setting.mask)
+            stepper = Stepper(setting.generator, under, setting.oracle, options, setting.mask)
             resources.stepper = (place, baseline), stepper
         return resources.stepper[1]
 
@@ -164,7 +160,7 @@ class WalkWorker:
         frames, latents = () if baseline else self.frames, self.spec.keep_latents and not baseline
 
         def walked(some: Iterable[WalkInput]) -> Iterator[WalkResult]:
-            return walk_with(stepper, some, self._options(baseline), frames=frames, latents=latents)
+            return walk_with(stepper, some, frames=frames, latents=latents)
 
         while True:
             try:
@@ -345,7 +341,7 @@ class _Walks:
             scope=self._scope(WALK_CONDITIONS if lengths is None else (RANDOM_WALK,)),
             retry=retry and self.spec.retry_errors,
             retried=("error", "skipped"),
-            details=WalkTables.of(self.run.path).by_name(),
+            details=walk_tables(self.run.path),
         )
 
     def _scope(self, conditions: Sequence[str]) -> Scope:
@@ -374,25 +370,25 @@ class _Walks:
 
     def lengths(self) -> Callable[[PlannedWalk], int | None]:
         """Return how many steps the validated walk of a random one went; None where there is no such walk."""
-        rows = WalkTables.of(self.run.path).walks.rows(["row_id", "validated", "steps"]).to_pylist()
+        rows = walk_tables(self.run.path)["walks"].rows(["row_id", "validated", "steps"]).to_pylist()
         steps = {row["row_id"]: row["steps"] for row in rows if row["validated"]}
         return lambda walk: steps.get(self.row_id(walk, PERTURBED))
 
     def incomplete(self) -> set[str]:
         """Return finished walks that lack the image, latents or frames asked for now: they are walked again."""
-        spec, details = self.spec, WalkTables.of(self.run.path)
-        rows = details.walks.rows(["row_id", "validated", "image"]).to_pylist()
-        images = self.run.path / "images"
+        spec, details = self.spec, walk_tables(self.run.path)
+        rows = details["walks"].rows(["row_id", "validated", "image"]).to_pylist()
         validated = {row["row_id"]: row["image"] for row in rows if row["validated"]}
         lacking: set[str] = set()
         if spec.keep_images:
+            images = self.run.path / "images"
             lacking |= {walk for walk, image in validated.items() if not (image and (images / image).is_file())}
         if spec.keep_latents:
-            lacking |= validated.keys() - details.latents.stored_ids()
+            lacking |= validated.keys() - details["latents"].stored_ids()
         ids = [
             [self.row_id(PlannedWalk(place, sample), PERTURBED) for place in range(len(self.tested))]
             for sample in self.samples
         ]
         framed = set().union(*ids[: spec.frames])
-        lacking |= (framed & {row["row_id"] for row in rows}) - details.frames.stored_ids()
+        lacking |= (framed & {row["row_id"] for row in rows}) - details["frames"].stored_ids()
         return lacking & set().union(*ids)

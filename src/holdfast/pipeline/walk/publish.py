@@ -16,7 +16,7 @@ from holdfast.core.schema import WALKS
 from holdfast.data.images import decode_image, read_file
 from holdfast.data.reading import InsideRoot
 from holdfast.store import Parts, Run, write_json, write_table, writing
-from holdfast.store.spreadsheets import write_csv
+from holdfast.store.run import write_csv
 
 MANIFEST = pa.schema(
     [
@@ -115,31 +115,29 @@ def publish(run: Run, out: Path) -> int:
     if out.exists() and not (out / CARD).is_file() and any(out.iterdir()):
         raise UserError(f"{out} holds something else; name a new folder for --publish")
     several = len({row["path"].partition("/")[0] for row in rows}) > 1
-    files = {row["path"]: run.path / "images" / row["path"] for row in rows}
+    files = {}
     for row in rows:
+        file = run.path / "images" / row["path"]
         folder, _, rest = row["path"].partition("/")
         label, _, name = rest.partition("/")
-        files[f"{label}/{folder}/{name}" if several else rest] = files.pop(row["path"])
         row["path"] = f"{label}/{folder}/{name}" if several else rest
+        files[row["path"]] = file
     if any(path.relative_to(out).as_posix() not in files for path in out.rglob("*.png")):
         raise UserError(f"{out} holds images that this run did not make; name a new folder for --publish")
     with writing(out):
         for path, file in files.items():
             write_atomic(out / path, file.read_bytes())
         write_manifest(rows, out)
-        write_json(out / CARD, _card(spec, rows, bytes_sha256((out / "manifest.parquet").read_bytes())))
+        card = {
+            "made_by": f"holdfast {importlib.metadata.version('holdfast')}",
+            "dataset": spec["dataset"],
+            "classes": spec["classes"],
+            "images": len(rows),
+            "made_against": sorted({row["made_against"] for row in rows}),
+            "parameters": [json.loads(text) for text in sorted({row["parameters"] for row in rows})],
+            "oracle_cards": spec.get("oracle_cards", []),
+            "kinship": spec.get("kinship", []),
+            "manifest_sha256": bytes_sha256((out / "manifest.parquet").read_bytes()),
+        }
+        write_json(out / CARD, card)
     return len(rows)
-
-
-def _card(spec: dict[str, Any], rows: list[dict[str, Any]], manifest: str) -> dict[str, Any]:
-    return {
-        "made_by": f"holdfast {importlib.metadata.version('holdfast')}",
-        "dataset": spec["dataset"],
-        "classes": spec["classes"],
-        "images": len(rows),
-        "made_against": sorted({row["made_against"] for row in rows}),
-        "parameters": [json.loads(text) for text in sorted({row["parameters"] for row in rows})],
-        "oracle_cards": spec.get("oracle_cards", []),
-        "kinship": spec.get("kinship", []),
-        "manifest_sha256": manifest,
-    }

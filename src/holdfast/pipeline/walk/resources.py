@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -18,6 +18,7 @@ from holdfast.core.protocols import Classifier, DifferentiableClassifier, Latent
 from holdfast.core.types import ORIGINAL, Collection, Image
 from holdfast.data.labels import LabelMap
 from holdfast.generate import load_generator
+from holdfast.heavy import torch
 from holdfast.models.torch_classifier import ClassScores, as_batch, as_pictures
 from holdfast.oracle import kinship
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_judge, load_models
@@ -28,9 +29,6 @@ from holdfast.pipeline.specs.rows import SPACES
 from holdfast.pipeline.walk.sparse import read_mask
 from holdfast.registry import unknown
 
-if TYPE_CHECKING:
-    import torch
-
 _BATCH = 64
 
 
@@ -40,8 +38,6 @@ def seen(classifier: Classifier, images: Sequence[Image]) -> NDArray[np.float32]
     A walk hands the whole image to the model at its input size. ``predict`` may resize and crop first, as is usual for
     photos; an image made against one view and tested in the other looks far more harmless than it is.
     """
-    import torch
-
     if not isinstance(classifier, DifferentiableClassifier):
         return classifier.predict(images)
     with torch.inference_mode():
@@ -99,8 +95,6 @@ class UnderTest:
         return losses(self.scores(batch), labels, kind)
 
     def _raw(self, batch: torch.Tensor) -> torch.Tensor:
-        import torch
-
         if isinstance(self.classifier, DifferentiableClassifier):
             logits: torch.Tensor = self.classifier.logits(batch)
             return logits.float()
@@ -110,9 +104,6 @@ class UnderTest:
 
 def losses(scores: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tensor:
     """Return per image the cross-entropy, or by how much the best other answer leads, from scores (n, answers)."""
-    import torch
-    import torch.nn.functional
-
     if kind == "cross_entropy":
         return torch.nn.functional.cross_entropy(scores, labels, reduction="none")
     own = scores.gather(1, labels[:, None])

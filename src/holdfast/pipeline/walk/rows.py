@@ -6,6 +6,7 @@ import glob
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from holdfast.core.protocols import Oracle
 from holdfast.core.schema import FRAMES, LATENTS, WALK_TIMES, WALKS, end_picture, original_picture
 from holdfast.core.types import ORIGINAL, Image, Sample
 from holdfast.data.writers import encode_image
+from holdfast.heavy import torch
 from holdfast.models.torch_classifier import as_batch
 from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.files import file_name
@@ -44,8 +46,6 @@ def feature_distance(oracle: Oracle, size: int) -> FeatureDistance | None:
     tokens, too) one less the cosine of the two feature vectors, averaged over places and then over layers. Of an
     ensemble the first member looks.
     """
-    import torch
-
     members = getattr(oracle, "members", None)
     classifier = getattr(members[0] if members else oracle, "classifier", None)
     module = getattr(classifier, "_module", None)
@@ -57,7 +57,12 @@ def feature_distance(oracle: Oracle, size: int) -> FeatureDistance | None:
 
     def features(images: Sequence[Image]) -> list[torch.Tensor]:
         caught: dict[int, torch.Tensor] = {}
-        hooks = [layer.register_forward_hook(_catcher(caught, place)) for place, layer in enumerate(chosen)]
+
+        def catch(place: int, layer: Any, inputs: Any, output: torch.Tensor) -> None:
+            # Convolutions answer NCHW, norms over tokens (images, tokens, channels).
+            caught[place] = output if output.ndim == 4 else output.transpose(1, 2)
+
+        hooks = [layer.register_forward_hook(partial(catch, place)) for place, layer in enumerate(chosen)]
         try:
             with torch.no_grad():
                 classifier.logits(as_batch(images, classifier.device))
@@ -69,10 +74,8 @@ def feature_distance(oracle: Oracle, size: int) -> FeatureDistance | None:
     def distances(first: Sequence[Image], second: Sequence[Image]) -> list[float]:
         if not first:
             return []
-        apart = [
-            (1 - (feature * other).sum(1)).flatten(1).mean(1)
-            for feature, other in zip(features(first), features(second), strict=True)
-        ]
+        pairs = zip(features(first), features(second), strict=True)
+        apart = [(1 - (feature * other).sum(1)).flatten(1).mean(1) for feature, other in pairs]
         mean: list[float] = torch.stack(apart).mean(0).clamp(min=0).tolist()
         return mean
 
@@ -81,8 +84,6 @@ def feature_distance(oracle: Oracle, size: int) -> FeatureDistance | None:
 
 def _last_maps(module: Any, classifier: Any, size: int) -> list[Any]:
     """Return the layers whose output is the last of its resolution, found with one grey picture."""
-    import torch
-
     last: dict[tuple[int, ...], Any] = {}
 
     def note(layer: Any, inputs: Any, output: Any) -> None:
@@ -103,14 +104,6 @@ def _last_maps(module: Any, classifier: Any, size: int) -> list[Any]:
     return list(last.values())
 
 
-def _catcher(caught: dict[int, Any], place: int) -> Callable[[Any, Any, Any], None]:
-    def catch(layer: Any, inputs: Any, output: Any) -> None:
-        # Convolutions answer NCHW, norms over tokens (images, tokens, channels).
-        caught[place] = output if output.ndim == 4 else output.transpose(1, 2)
-
-    return catch
-
-
 KIND = "dynamic"
 RECONSTRUCTION, PERTURBED, RANDOM_WALK = "reconstruction", "perturbed", "random_walk"
 WALK_CONDITIONS = (ORIGINAL, RECONSTRUCTION, PERTURBED)
@@ -122,23 +115,10 @@ NOT_FINITE = "the walk met a number that is not finite before its first image wa
 NO_WALK = "there is no validated walk whose length it could have"
 
 
-@dataclass(frozen=True)
-class WalkTables:
-    """The tables beside the one table, keyed by its row ids."""
-
-    walks: Parts
-    frames: Parts
-    latents: Parts
-
-    @classmethod
-    def of(cls, run: Path) -> WalkTables:
-        """Return the tables of a run directory."""
-        folder = run / "details"
-        return cls(Parts(folder / "walks", WALKS), Parts(folder / "frames", FRAMES), Parts(folder / "latents", LATENTS))
-
-    def by_name(self) -> dict[str, Parts]:
-        """Return the tables by the name under which a row carries its details."""
-        return {"walks": self.walks, "frames": self.frames, "latents": self.latents}
+def walk_tables(run: Path) -> dict[str, Parts]:
+    """Return the tables beside the one table, by the name under which a row carries its details."""
+    schemas = {"walks": WALKS, "frames": FRAMES, "latents": LATENTS}
+    return {name: Parts(run / "details" / name, schema) for name, schema in schemas.items()}
 
 
 @dataclass(frozen=True)
@@ -201,8 +181,17 @@ class WalkRecorder:
     def rows(self, model: Tested, finished: Sequence[FinishedWalk]) -> Iterator[Row]:
         """Yield the rows that these walks owe."""
         answers = self._answers(model, finished)
-        self._write_times(finished)
-        apart = self._apart(finished)
+        # How long each walk took; random walks are baselines and do not count.
+        seconds = {
+            row_id: round(walk.walked.seconds, 6)
+            for walk in finished
+            if walk.walked is not None
+            for condition, row_id in zip(walk.job.parts, walk.job.ids, strict=True)
+            if condition == PERTURBED
+        }
+        if seconds:
+            write_json(self._run / WALK_TIMES / f"{fingerprint(sorted(seconds))[:16]}.json", seconds)
+        apart, oracle = self._apart(finished), self._setting.oracle.name
         for walk in finished:
             sample = walk.sample
             waiting = self._ask_people(model, walk)
@@ -216,8 +205,11 @@ class WalkRecorder:
                     yield row | {"status": PENDING, "error": waiting}
                     continue
                 row |= _outcome(walk.walked, condition, sample.sample_id, answers)
-                if condition != ORIGINAL:
-                    row |= self._verdict(walk.walked, condition)
+                if condition == RECONSTRUCTION:
+                    row |= {"oracle": oracle, "oracle_accepted": walk.walked.reconstruction_accepted}
+                elif condition != ORIGINAL:
+                    row |= {"oracle": oracle, "oracle_accepted": walk.walked.validated}
+                    row["oracle_score"] = walk.walked.score
                 if condition == PERTURBED and sample.sample_id in self._pictured:
                     self._picture(walk, row_id)
                 if condition in (PERTURBED, RANDOM_WALK):
@@ -257,12 +249,6 @@ class WalkRecorder:
         for (sample, name, image), answer in zip(asked, answer_each(ask, asked), strict=True):
             answers[sample.sample_id, name] = answered(answer) | {"image_sha256": array_sha256(image)}
         return answers
-
-    def _verdict(self, walked: WalkResult, condition: str) -> Row:
-        oracle = self._setting.oracle.name
-        if condition == RECONSTRUCTION:
-            return {"oracle": oracle, "oracle_accepted": walked.reconstruction_accepted}
-        return {"oracle": oracle, "oracle_accepted": walked.validated, "oracle_score": walked.score}
 
     def _apart(self, finished: Sequence[FinishedWalk]) -> dict[str, float]:
         """Return sample_id → distance of original and kept image in the oracle's features, for validated walks."""
@@ -305,18 +291,6 @@ class WalkRecorder:
         latents = [{"row_id": walk_id} | self._latent(walked)] if self._spec.keep_latents and keeps else []
         return {"walks": [row], "frames": frames, "latents": latents}
 
-    def _write_times(self, finished: Sequence[FinishedWalk]) -> None:
-        """Write how long each walk took; random walks are baselines and do not count."""
-        seconds = {
-            row_id: round(walk.walked.seconds, 6)
-            for walk in finished
-            if walk.walked is not None
-            for condition, row_id in zip(walk.job.parts, walk.job.ids, strict=True)
-            if condition == PERTURBED
-        }
-        if seconds:
-            write_json(self._run / WALK_TIMES / f"{fingerprint(sorted(seconds))[:16]}.json", seconds)
-
     def _picture(self, walk: FinishedWalk, walk_id: str) -> None:
         """Write the original and the end of a walk for the report."""
         assert walk.walked is not None and walk.original is not None
@@ -341,8 +315,6 @@ class WalkRecorder:
 
     def _latent(self, walked: WalkResult) -> dict[str, Any]:
         """Return both ends of a walk; a generator that quantises gives the start in both forms."""
-        import torch
-
         assert walked.latent_start is not None
         assert walked.latent_end is not None
         start, end, quantised = walked.latent_start, walked.latent_end, None

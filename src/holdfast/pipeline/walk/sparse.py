@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -120,15 +119,17 @@ def _latents(
     latents = stored.sort_by("row_id")
     shape = tuple(latents["shape"][0].as_py())
     quantised = matched and not latents["start_quantised"].null_count
-    starts, ends = (_matrix(latents, name, shape) for name in ("start_quantised" if quantised else "start", "end"))
-    return starts, ends, [ids[row_id] for row_id in latents["row_id"].to_pylist()], shape
-
-
-def _matrix(table: pa.Table, column: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    values: NDArray[np.float32] = pc.list_flatten(table[column]).to_numpy()
-    if values.size != len(table) * np.prod(shape):
+    columns = ("start_quantised" if quantised else "start", "end")
+    starts, ends = (pc.list_flatten(latents[name]).to_numpy() for name in columns)
+    if not starts.size == ends.size == len(latents) * np.prod(shape):
         raise UserError("the latents of the run differ in shape; a mask belongs to one")
-    return values.reshape(len(table), -1)
+    count = len(latents)
+    return (
+        starts.reshape(count, -1),
+        ends.reshape(count, -1),
+        [ids[name] for name in latents["row_id"].to_pylist()],
+        shape,
+    )
 
 
 def _fitted(

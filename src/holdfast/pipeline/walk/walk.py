@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import LatentGenerator, Oracle
 from holdfast.core.types import Image
+from holdfast.heavy import torch
 from holdfast.oracle.human import UNDECIDED
 from holdfast.pipeline.specs import WalkOptions as WalkOptions
 from holdfast.pipeline.walk.resources import UnderTest as UnderTest
@@ -82,9 +84,8 @@ class WalkResult:
     asking: tuple[tuple[int, Image], ...] = ()
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What one look found out about one image; the order of ``Look.facts``."""
+class _Facts(NamedTuple):
+    """What one look found out about one image; the order of ``BatchView.facts``."""
 
     finite: float
     accepted: float
@@ -127,19 +128,14 @@ def walk(
 
     Who has finished leaves the batch and the next walker takes the place, so that the batch stays full.
     """
-    return walk_with(Stepper(generator, model, oracle, options, mask), walkers, options, frames=frames, latents=latents)
+    return walk_with(Stepper(generator, model, oracle, options, mask), walkers, frames=frames, latents=latents)
 
 
 def walk_with(
-    stepper: Stepper,
-    walkers: Iterable[WalkInput],
-    options: WalkOptions,
-    *,
-    frames: Collection[str] = (),
-    latents: bool = False,
+    stepper: Stepper, walkers: Iterable[WalkInput], *, frames: Collection[str] = (), latents: bool = False
 ) -> Iterator[WalkResult]:
-    """Walk with a stepper that joins generator, model and oracle already; ``options`` are the stepper's."""
-    waiting = iter(walkers)
+    """Walk with a stepper that joins generator, model and oracle already."""
+    waiting, options = iter(walkers), stepper.options
     size = 1 if options.deterministic else options.batch_size
     slots: list[_Slot | None] = [None] * size
     state: State = {}
@@ -162,13 +158,19 @@ def walk_with(
             slot.seconds += seconds
             keeps[place], stop = _decide(slot, facts[place], options, stepper.every)
             if stepper.every and stepper.oracle_answers[int(facts[place].saw)] == UNDECIDED:
-                keeps[place], stop = _asked_later(slot, stop, look.levels[place], options, stepper.every)
+                keeps[place] = False
+                if not _is_between(slot, stepper.every):
+                    slot.asking.append((slot.step, _image(look.levels[place])))
+                    # About the reconstruction people are asked, too, but unless it counts the walk goes on meanwhile.
+                    stop = PENDING if slot.step or options.first == "reconstruction" else stop
             if stop and slot.asking and stop != "not_finite":
                 stop = PENDING
             if stop:
                 ends[place] = stop
             if slot.walker.key in frames:
-                slot.frames.append(_frame(slot, facts[place], look.levels[place], stepper.answers))
+                image, own = _image(look.levels[place]), facts[place]
+                answer, accepted = stepper.answers[int(own.prediction)], bool(own.accepted and own.finite)
+                slot.frames.append(Frame(slot.step, image, own.loss, own.probability, answer, own.score, accepted))
         _keep(state, look, before, keeps, [slot is not None and slot.step == 0 for slot in slots])
         # A look that nobody moved on from still holds everything that its gradient would need.
         del look, arriving, before
@@ -178,17 +180,6 @@ def walk_with(
                 slots[place] = None
             elif slot is not None:
                 slot.step += 1
-
-
-def _asked_later(slot: _Slot, stop: str, levels: object, options: WalkOptions, every: int) -> tuple[bool, str]:
-    """Note an image that people have to judge, and return that the walk waits for them.
-
-    About the reconstruction they are asked, too, but unless it counts the walk goes on meanwhile.
-    """
-    if _is_between(slot, every):
-        return False, stop
-    slot.asking.append((slot.step, _image(levels)))
-    return False, PENDING if slot.step or options.first == "reconstruction" else stop
 
 
 def _is_between(slot: _Slot, every: int) -> bool:
@@ -219,8 +210,6 @@ def _refilled(
     slots: list[_Slot | None], state: State, waiting: Iterator[WalkInput], stepper: Stepper, options: WalkOptions
 ) -> tuple[list[_Slot | None], State]:
     """Return the batch with new walks in free places; without new ones it shrinks, unless its shape is compiled."""
-    import torch
-
     free = [place for place, slot in enumerate(slots) if slot is None]
     new = list(itertools.islice(waiting, len(free)))
     if not new:
@@ -244,9 +233,8 @@ def _refilled(
         state = begun
     else:
         for name, tensor in begun.items():
-            state[name] = (
-                state[name].detach().index_copy(0, torch.tensor(free[: len(new)], device=tensor.device), tensor)
-            )
+            taken = torch.tensor(free[: len(new)], device=tensor.device)
+            state[name] = state[name].detach().index_copy(0, taken, tensor)
     for place, walker in zip(free, new, strict=False):
         slots[place] = _Slot(walker, options.steps if walker.steps is None else walker.steps)
     return slots, state
@@ -254,8 +242,6 @@ def _refilled(
 
 def _arriving(look: BatchView) -> Callable[[], list[list[float]]]:
     """Return a function that waits for the facts of a view, which are copied while the device goes on."""
-    import torch
-
     if look.facts.device.type != "cuda":
         return look.facts.T.tolist
     buffer = torch.empty(look.facts.shape, pin_memory=True)
@@ -272,8 +258,6 @@ def _arriving(look: BatchView) -> Callable[[], list[list[float]]]:
 
 
 def _keep(state: State, look: BatchView, latent: object, keeps: list[bool], begins: list[bool]) -> None:
-    import torch
-
     assert isinstance(latent, torch.Tensor)
     device = latent.device
     kept, begun = (torch.tensor(flags).to(device, non_blocking=True) for flags in (keeps, begins))
@@ -283,25 +267,12 @@ def _keep(state: State, look: BatchView, latent: object, keeps: list[bool], begi
     state["kept_latent"] = torch.where(kept.view(-1, *[1] * (latent.ndim - 1)), latent, state["kept_latent"])
 
 
-def _frame(slot: _Slot, facts: _Facts, levels: object, answers: tuple[str, ...]) -> Frame:
-    return Frame(
-        slot.step,
-        _image(levels),
-        facts.loss,
-        facts.probability,
-        answers[int(facts.prediction)],
-        facts.score,
-        bool(facts.accepted) and bool(facts.finite),
-    )
-
-
 def _finished(
     slots: list[_Slot | None], ends: dict[int, str], state: State, stepper: Stepper, latents: bool
 ) -> Iterator[WalkResult]:
     for place, stop in ends.items():
         slot = slots[place]
-        assert slot is not None
-        assert slot.last is not None
+        assert slot is not None and slot.last is not None
         verdict = slot.kept or slot.last
         image, reconstruction = _image(state["kept"][place]), _image(state["reconstruction"][place])
         change = np.abs(image.astype(np.int16) - reconstruction) / 255
@@ -330,7 +301,5 @@ def _finished(
 
 
 def _image(levels: object) -> Image:
-    import torch
-
     assert isinstance(levels, torch.Tensor)
     return np.ascontiguousarray(levels.permute(1, 2, 0).cpu().numpy())

@@ -20,12 +20,12 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import seed_from
 from holdfast.core.protocols import LatentGenerator, Oracle, TensorOracle
 from holdfast.generate.torch_parts import noise
+from holdfast.heavy import torch
 from holdfast.models.torch_classifier import as_pictures
 from holdfast.pipeline.specs import WalkOptions
 from holdfast.pipeline.walk.resources import UnderTest, check_gradients, losses, needs_gradients
 
 if TYPE_CHECKING:
-    import torch
     from torch.overrides import TorchFunctionMode
 
 State = dict[str, "torch.Tensor"]
@@ -57,10 +57,8 @@ class Stepper:
         options: WalkOptions,
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        import torch
-
         self.device = torch.device(getattr(generator, "device", "cpu"))
-        self._generator, self._model, self._options = generator, model, options
+        self._generator, self._model, self.options = generator, model, options
         self.answers = model.answers
         self._judge, self.oracle_answers = _judging(oracle)
         self.every = int(getattr(oracle, "every", 0))  # steps between two questions to people; 0: every step is judged
@@ -78,13 +76,11 @@ class Stepper:
 
     def begin(self, images: Sequence[NDArray[np.uint8]], labels: Sequence[int], seeds: Sequence[int]) -> State:
         """Encode new images, never in bfloat16: the state of walks that have not begun."""
-        import torch
-
         pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().to(self.device)
         truth = torch.tensor(labels, device=self.device)
         original = pixels.float() / 255
         with self.exact():
-            if self._options.start == "fgsm":
+            if self.options.start == "fgsm":
                 original = self._fgsm(original, truth)
             with torch.no_grad():
                 latent = self._generator.encode(original).detach().float().to(self.device)
@@ -97,16 +93,14 @@ class Stepper:
         state |= {"kept_latent": latent, "kept": pixels, "reconstruction": pixels}
         state["age"] = torch.zeros(len(latent), device=self.device)
         state["seed"] = torch.tensor([seed_from("walk", seed) >> 1 for seed in seeds])
-        if self._options.gradient == "adam":
+        if self.options.gradient == "adam":
             state |= {"moment": torch.zeros_like(latent), "square": torch.zeros_like(latent)}
-        if self._options.direction == "random":
+        if self.options.direction == "random":
             state["direction"] = self._directions(state["seed"], latent)
         return {name: tensor.clone() for name, tensor in state.items()}
 
     def look(self, state: State) -> BatchView:
         """Decode, judge and score a batch; nothing waits for the device."""
-        import torch
-
         latent = state["latent"]
         if latent.ndim == 4 and self.device.type == "cuda":
             latent = latent.contiguous(memory_format=torch.channels_last)
@@ -119,8 +113,6 @@ class Stepper:
 
     def move(self, state: State, look: BatchView) -> None:
         """Move every latent one step; one whose gradient is not finite becomes NaN, which the next look reports."""
-        import torch
-
         latent = state["latent"]
         with self.exact():
             if self._differentiates:
@@ -134,10 +126,10 @@ class Stepper:
                 gradient = gradient * self._mask
             state["age"] += 1
             step = self._formed(gradient, state)
-            if self._options.direction == "random":
+            if self.options.direction == "random":
                 step = state["direction"] * _each(self._length(step), step)
             finite = gradient.flatten(1).isfinite().all(1)
-            moved = latent.detach() + self._options.step_size * step
+            moved = latent.detach() + self.options.step_size * step
             state["latent"] = torch.where(_each(finite, moved), moved, torch.nan)
 
     @contextmanager
@@ -146,29 +138,25 @@ class Stepper:
 
         Running out of memory is answered in a sentence.
         """
-        import torch
-
-        fixed, coarse = self._options.deterministic, self._options.precision == "bfloat16"
+        fixed, coarse = self.options.deterministic, self.options.precision == "bfloat16"
         try:
             with torch.backends.cudnn.flags(enabled=True, benchmark=not fixed, deterministic=fixed, allow_tf32=coarse):
                 yield
         except torch.OutOfMemoryError as error:
-            size = 1 if fixed else self._options.batch_size
+            size = 1 if fixed else self.options.batch_size
             raise UserError(
                 f"a walk of {size} images at a time does not fit into the memory of {self.device}; try a --batch-size "
                 "below that"
             ) from error
 
     def _looked(self, latent: torch.Tensor, original: torch.Tensor, labels: torch.Tensor) -> BatchView:
-        import torch
-
         with self._autocast(), self._norms:
             image = self._generator.decode(latent, original).float()
             with torch.no_grad():
                 whole = (image.detach().clamp(0, 1) * 255).round()
                 accepted, score, margin, saw = self._judge(whole / 255, labels)
             scores = self._model.scores(image).to(self.device)
-        loss = losses(scores.float(), labels, self._options.loss)
+        loss = losses(scores.float(), labels, self.options.loss)
         with torch.no_grad():
             finite = latent.flatten(1).isfinite().all(1) & image.flatten(1).isfinite().all(1)
             probability = scores.float().softmax(1).gather(1, labels[:, None])[:, 0]
@@ -177,17 +165,13 @@ class Stepper:
         return BatchView(whole.nan_to_num().to(torch.uint8), loss, facts)
 
     def _autocast(self) -> torch.autocast:
-        import torch
-
         return torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self._options.precision == "bfloat16", cache_enabled=False
+            self.device.type, dtype=torch.bfloat16, enabled=self.options.precision == "bfloat16", cache_enabled=False
         )
 
     def _formed(self, gradient: torch.Tensor, state: State) -> torch.Tensor:
         """Return the gradient as a step of ``step_size`` 1."""
-        import torch
-
-        form = self._options.gradient
+        form = self.options.gradient
         if form == "sign":
             return gradient.sign()
         if form == "normalised":
@@ -209,15 +193,13 @@ class Stepper:
     def _directions(self, seeds: torch.Tensor, latent: torch.Tensor) -> torch.Tensor:
         """Return one random direction per image, of length 1: signs for the sign form, else normal."""
         drawn = noise([seed_from("direction", seed) for seed in seeds.tolist()], latent.shape[1:]).to(self.device)
-        drawn = drawn.sign() if self._options.gradient == "sign" else drawn
+        drawn = drawn.sign() if self.options.gradient == "sign" else drawn
         drawn = drawn if self._mask is None else drawn * self._mask
         return drawn / _each(self._length(drawn).clamp_min(1e-12), drawn)
 
     def _estimate(self, state: State) -> torch.Tensor:
         """Return the gradient estimated by differences of the loss along random probes, there and back."""
-        import torch
-
-        latent, options = state["latent"], self._options
+        latent, options = state["latent"], self.options
         total = torch.zeros_like(latent)
         keys = list(zip(state["seed"].tolist(), state["age"].long().tolist(), strict=True))
         with torch.no_grad():
@@ -234,16 +216,14 @@ class Stepper:
         with self._autocast():
             image = self._generator.decode(latent, state["original"]).float()
             scores = self._model.scores(image).to(self.device)
-        return losses(scores.float(), state["label"], self._options.loss)
+        return losses(scores.float(), state["label"], self.options.loss)
 
     def _fgsm(self, original: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        import torch
-
         with torch.enable_grad():
             pixels = original.detach().requires_grad_()
-            loss = self._model.loss(pixels, labels.to(pixels.device), self._options.loss)
+            loss = self._model.loss(pixels, labels.to(pixels.device), self.options.loss)
             (gradient,) = torch.autograd.grad(loss.sum(), pixels)
-        return (original + self._options.fgsm_epsilon * gradient.sign()).clamp(0, 1)
+        return (original + self.options.fgsm_epsilon * gradient.sign()).clamp(0, 1)
 
 
 def _each(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -253,8 +233,6 @@ def _each(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 def _judging(oracle: Oracle) -> tuple[Callable[[Any, Any], tuple[Any, Any, Any, Any]], list[str]]:
     """Return the oracle as a function of batches, and the names of what it sees."""
-    import torch
-
     answers = list(getattr(oracle, "answers", oracle.classes))
     if isinstance(oracle, TensorOracle):
         return oracle.judge_batch, answers
@@ -270,8 +248,6 @@ def _judging(oracle: Oracle) -> tuple[Callable[[Any, Any], tuple[Any, Any, Any, 
 
 def _channels_last(*owners: object) -> None:
     """Change the memory layout of every network's weights to channels-last; values stay."""
-    import torch
-
     for owner in owners:
         parts = [*vars(owner).values()] if hasattr(owner, "__dict__") else []
         for part in [*parts, *(value for owner in parts for value in getattr(owner, "__dict__", {}).values())]:
@@ -291,8 +267,6 @@ def group_norm(
     Torch's compiler reduces the channels and pixels of a group in one sweep, which jumps through memory where channels
     lie side by side. Here every channel is reduced by itself; mean and variance of a group follow from its channels'.
     """
-    import torch
-
     count, channels = batch.shape[:2]
     variance, mean = torch.var_mean(batch.float().flatten(2), dim=2, correction=0)
     means = mean.view(count, num_groups, -1)
@@ -310,7 +284,6 @@ def group_norm(
 
 def by_channel() -> TorchFunctionMode:
     """Return a context in which torch computes group normalisation with ``group_norm`` of this module."""
-    import torch.nn.functional
     from torch.overrides import TorchFunctionMode
 
     class ByChannel(TorchFunctionMode):

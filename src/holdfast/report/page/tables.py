@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from holdfast.core.files import write_atomic
 from holdfast.report.page.words import MISSING, class_words, condition_label, number, p_value
-from holdfast.store.spreadsheets import guarded
+from holdfast.store.run import guarded
 
 if TYPE_CHECKING:
     import pandas as pd

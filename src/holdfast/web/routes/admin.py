@@ -17,7 +17,7 @@ from holdfast.people.results import campaign_votes
 from holdfast.people.sources import list_sources
 from holdfast.people.tables import images
 from holdfast.report.people.votes import MEASURES, WORDS
-from holdfast.store.spreadsheets import table_csv
+from holdfast.store.run import table_csv
 from holdfast.web.services.dependencies import Admin, Before, Identity, Line, Server, address_of
 from holdfast.web.services.errors import RefusedRequest, missing
 from holdfast.web.services.pages import page

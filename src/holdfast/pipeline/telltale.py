@@ -25,8 +25,7 @@ from holdfast.data.writers import encode_image
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
-from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.samples import read, render_conditions
 from holdfast.pipeline.specs import TelltaleSpec as TelltaleSpec
 from holdfast.pipeline.train import architectures

@@ -24,8 +24,9 @@ from holdfast.people.making import CampaignSpec, OpenedCampaign, make_campaign
 from holdfast.people.sources import Shelf, open_pool
 from holdfast.people.tables import images, items
 from holdfast.pipeline.generate.generate import GenerateSpec, generate
+from holdfast.pipeline.specs import PerturbSpec, WalkOptions
 from holdfast.pipeline.synth.synth import make_spec, synth
-from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.walk.perturb import perturb
 from shapes import draw
 
 SCENES = 12

@@ -16,7 +16,8 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.types import Sample
 from holdfast.data import load_collection
 from holdfast.pipeline.hard.mine import MineSpec, mine
-from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.specs import PerturbSpec, WalkOptions
+from holdfast.pipeline.walk.perturb import perturb
 from made_votes import make_votes
 
 

@@ -22,7 +22,8 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.schema import PREDICTIONS, WALK_TIMES, end_picture, original_picture
 from holdfast.data import load_collection
 from holdfast.models import load_classifier
-from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.specs import PerturbSpec, WalkOptions
+from holdfast.pipeline.walk.perturb import perturb
 from holdfast.pipeline.walk.resources import square
 from holdfast.pipeline.walk.rows import colour_shift, feature_distance, walk_tables
 from holdfast.stats.walks.walk_rows import fmr_of_rows

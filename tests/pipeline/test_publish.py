@@ -15,7 +15,8 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.data import load_collection
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.specs import PerturbSpec, WalkOptions
+from holdfast.pipeline.walk.perturb import perturb
 from holdfast.pipeline.walk.publish import publish
 from holdfast.store import Run
 

@@ -17,7 +17,8 @@ from holdfast.core.errors import UserError
 from holdfast.core.schema import LATENTS
 from holdfast.data import load_collection
 from holdfast.generate import load_generator
-from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.specs import PerturbSpec, WalkOptions
+from holdfast.pipeline.walk.perturb import perturb
 from holdfast.pipeline.walk.sparse import SparseMask, fit_sparse, overlap, read_mask, write_mask
 from holdfast.store import Parts, Run
 

@@ -24,9 +24,10 @@ from holdfast.pipeline.generate.generate import GenerateSpec, generate
 from holdfast.pipeline.hard.mine import mine
 from holdfast.pipeline.hard.pool import MineSpec
 from holdfast.pipeline.segment.segment import SegmentSpec, segment
+from holdfast.pipeline.specs import PerturbSpec, WalkOptions
 from holdfast.pipeline.train.plan import TrainSpec
 from holdfast.pipeline.train.train import train
-from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.walk.perturb import perturb
 from holdfast.pipeline.walk.rows import walk_tables
 from holdfast.store import Run
 from ray_cluster import ray_cluster

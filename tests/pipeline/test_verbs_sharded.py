@@ -31,10 +31,11 @@ from holdfast.pipeline.jobs.execute import shard_size
 from holdfast.pipeline.mask import MaskSpec, make_masks
 from holdfast.pipeline.segment.segment import SegmentSpec, segment
 from holdfast.pipeline.segment.testing import details as segment_details
+from holdfast.pipeline.specs import PerturbSpec, WalkOptions
 from holdfast.pipeline.synth.synth import SynthSpec, synth
 from holdfast.pipeline.train.plan import TrainSpec
 from holdfast.pipeline.train.train import train
-from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.walk.perturb import perturb
 from holdfast.pipeline.walk.rows import walk_tables
 from shapes import CLASSES, make_photos
 

@@ -30,6 +30,12 @@ def declared_schema(text: str) -> pa.Schema:
     return pa.schema([(name, _KINDS[kind]) for name, kind, _ in lines])
 
 
+def plain_schema(columns: str) -> pa.Schema:
+    """Return the schema of ``name kind, name kind``: of a table that no bundle explains."""
+    pairs = [column.split() for column in columns.split(",")]
+    return pa.schema([(name, _KINDS[kind]) for name, kind in pairs])
+
+
 KEY = declared_schema("""
     predictions
     task        word  what was asked: classify, segment, question or detect

@@ -13,6 +13,7 @@ from holdfast.annotate import load_annotator
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Annotator, MaskProposal
+from holdfast.core.schema import plain_schema
 from holdfast.core.types import Collection, Sample
 from holdfast.data.writers import encode_mask, write_atomic
 from holdfast.engine import Executor, LocalExecutor
@@ -25,19 +26,11 @@ from holdfast.pipeline.specs import MaskSpec as MaskSpec
 from holdfast.store import Parts, writing
 from holdfast.store.run import write_csv
 
-MASKS = pa.schema(
-    [
-        ("path", pa.string()),
-        ("sample_id", pa.string()),
-        ("label", pa.string()),
-        ("confidence", pa.float32()),
-        ("area", pa.float32()),  # share of the image
-        ("annotator", pa.string()),
-        ("status", pa.string()),
-        ("error", pa.string()),
-        ("row_id", pa.string()),
-    ]
+MASKS = plain_schema(
+    "path text, sample_id text, label text, confidence float, area float, annotator text, status text, error text, "
+    "row_id text"
 )
+"""``area``: share of the image."""
 
 KEPT = "the dataset's own"
 """Stands for the mask maker where there was none."""

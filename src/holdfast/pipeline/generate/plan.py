@@ -18,6 +18,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint, seed_from
 from holdfast.core.names import parse_name
+from holdfast.core.schema import plain_schema
 from holdfast.data.labels import read_label_file
 from holdfast.data.nuisances import (
     KINDS,
@@ -180,31 +181,16 @@ def label_rows(categories: Sequence[Category]) -> list[dict[str, str]]:
     ]
 
 
-MANIFEST = pa.schema(
-    [
-        ("path", pa.string()),
-        ("label", pa.string()),  # the category
-        ("sample_id", pa.string()),
-        ("source_id", pa.string()),  # the prompt: images of one prompt are one cluster
-        ("kind", pa.string()),  # generated
-        ("condition", pa.string()),  # background | texture | material
-        ("nuisance", pa.string()),
-        ("prompt", pa.string()),
-        ("prompt_id", pa.string()),  # of the prompt's text, category and nuisance
-        ("repeat", pa.int32()),  # which of the prompt's images
-        ("seed", pa.int64()),
-        ("generator", pa.string()),
-        ("generator_fingerprint", pa.string()),
-        ("height", pa.int32()),
-        ("width", pa.int32()),
-        ("seconds", pa.float32()),  # its share of its batch's time
-        ("made_at", pa.string()),  # UTC
-        ("attempt", pa.int32()),  # 1 where the first image was unusable
-        ("cut_words", pa.string()),  # of the prompt, which the generator did not read
-        ("published_sha256", pa.string()),  # of the file
-        ("licence", pa.string()),
-    ]
+MANIFEST = plain_schema(
+    "path text, label text, sample_id text, source_id text, kind text, condition text, nuisance text, prompt text, "
+    "prompt_id text, repeat int, seed long, generator text, generator_fingerprint text, height int, width int, "
+    "seconds float, made_at text, attempt int, cut_words text, published_sha256 text, licence text"
 )
+"""``label``: the category; ``source_id``: the prompt: images of one prompt are one cluster; ``kind``: generated;
+``condition``: background | texture | material; ``prompt_id``: of the prompt's text, category and nuisance;
+``repeat``: which of the prompt's images; ``seconds``: its share of its batch's time; ``made_at``: UTC;
+``attempt``: 1 where the first image was unusable; ``cut_words``: of the prompt, which the generator did not read;
+``published_sha256``: of the file."""
 POOL_ROWS = pa.schema([*MANIFEST, ("status", pa.string()), ("error", pa.string()), ("row_id", pa.string())])
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Oracle
+from holdfast.core.schema import plain_schema
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.engine import Executor, LocalExecutor, core_count
 from holdfast.heavy import pd
@@ -33,17 +33,8 @@ from holdfast.pipeline.specs.rows import OUTCOME_COLUMNS
 from holdfast.stats.hard.mining import half_of
 from holdfast.store import Parts, Run
 
-JUDGED = pa.schema(
-    [
-        ("row_id", pa.string()),  # of image, label and oracle
-        ("sample_id", pa.string()),
-        ("oracle", pa.string()),
-        ("accepted", pa.bool_()),
-        ("score", pa.float32()),
-        ("saw", pa.string()),
-        ("reason", pa.string()),
-    ]
-)
+JUDGED = plain_schema("row_id text, sample_id text, oracle text, accepted flag, score float, saw text, reason text")
+"""``row_id``: of image, label and oracle."""
 _JUDGED_AT_ONCE = 256
 
 

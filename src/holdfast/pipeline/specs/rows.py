@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from holdfast.core.errors import UserError
@@ -19,73 +20,40 @@ OUTCOME_COLUMNS = {"full": ("correct", "prediction"), "restricted": ("correct_re
 AVERAGES = ("macro", "micro")
 
 
-def device(help: str = "Device of the models: auto, cpu, cuda, cuda:1 or mps.") -> Any:
-    """Return the field of the device that models run on."""
-    return option("auto", help=help)
-
-
-def batch_size(
-    default: int, help: str = "Images per forward pass; halved when memory runs out.", least: int = 1
-) -> Any:
-    """Return the field of the batch size."""
-    return option(default, help=help, least=least)
-
-
-def labels(help: str = "CSV that maps classes to model outputs, or nine: ImageNet in nine super-classes.") -> Any:
-    """Return the field of the label file."""
-    return option(None, help=help, is_path=True)
+# Options of several verbs: a call makes the field of a spec, and may give it another help text or default.
+device = partial(option, "auto", help="Device of the models: auto, cpu, cuda, cuda:1 or mps.")
+batch_size = partial(option, help="Images per forward pass; halved when memory runs out.", least=1)
+labels = partial(
+    option, None, help="CSV that maps classes to model outputs, or nine: ImageNet in nine super-classes.", is_path=True
+)
+seed = partial(option, 0, help="Seed of everything random.")
+max_pixels = partial(
+    option, DEFAULT_MAX_PIXELS, help="Refuse larger images before decoding them.", least=1, unit="pixels"
+)
+retry_errors = partial(option, False, help="Try rows with an error once more.")
+outcome = partial(
+    option, "full", choices=OUTCOMES,
+    help="Count an answer as right over all outputs of the model (full), or among the dataset's classes only "
+    "(restricted).",
+)  # fmt: skip
+average = partial(
+    option, "macro", choices=AVERAGES, help="Give every class the same weight (macro), or every photo (micro)."
+)
+workers = partial(  # the command line has its own option for it
+    option, help="Number of processes on this machine; 0 starts one per core.", least=0, python_only=True
+)
+scenarios = partial(
+    option, is_list=True,
+    help="Groups, ids, id@variant or id?parameter=value, separated by commas (holdfast ls scenarios).",
+)  # fmt: skip
+feather = partial(
+    option, 0.0, help="Width of soft edges; 0 keeps the promised pixels bit-identical.", least=0, unit="pixels"
+)
 
 
 def limit(what: str = "source images, evenly over classes", default: int = 0) -> Any:
     """Return the field of the largest number of images."""
     return option(default, help=f"Use at most this many {what}; 0 uses all.", least=0)
-
-
-def seed(help: str = "Seed of everything random.") -> Any:
-    """Return the field of the seed."""
-    return option(0, help=help)
-
-
-def max_pixels() -> Any:
-    """Return the field of the largest image."""
-    return option(DEFAULT_MAX_PIXELS, help="Refuse larger images before decoding them.", least=1, unit="pixels")
-
-
-def retry_errors(help: str = "Try rows with an error once more.") -> Any:
-    """Return the field that says whether errors are tried again."""
-    return option(False, help=help)
-
-
-def outcome(flag: str = "") -> Any:
-    """Return the field that says which right answers count."""
-    return option(
-        "full", choices=OUTCOMES, flag=flag,
-        help="Count an answer as right over all outputs of the model (full), or among the dataset's classes only "
-        "(restricted).",
-    )  # fmt: skip
-
-
-def average() -> Any:
-    """Return the field that says how classes are weighted."""
-    return option("macro", choices=AVERAGES, help="Give every class the same weight (macro), or every photo (micro).")
-
-
-def workers(default: int) -> Any:
-    """Return the field of the number of processes; the command line has its own option for it."""
-    return option(
-        default, help="Number of processes on this machine; 0 starts one per core.", least=0, python_only=True
-    )
-
-
-def scenarios(default: str) -> Any:
-    """Return the field of the conditions."""
-    text = "Groups, ids, id@variant or id?parameter=value, separated by commas (holdfast ls scenarios)."
-    return option(default, help=text, is_list=True)
-
-
-def feather() -> Any:
-    """Return the field of the width of soft edges."""
-    return option(0.0, help="Width of soft edges; 0 keeps the promised pixels bit-identical.", least=0, unit="pixels")
 
 
 def models(help: str, **details: Any) -> Any:
@@ -126,7 +94,7 @@ class DataSpec(Spec):
     backgrounds: str | None = option(None, help="Take donor backgrounds from this folder.", is_path=True)
     split: str = option("", help="Use only samples of this split.")
     limit: int = limit()
-    seed: int = seed("Seed; everything random follows from it and from the sample's name.")
+    seed: int = seed(help="Seed; everything random follows from it and from the sample's name.")
     max_pixels: int = max_pixels()
 
 
@@ -138,7 +106,7 @@ class InventorySpec(Spec):
 
     data: str = option(help="A folder, manifest, COCO file or scheme:name (holdfast ls data).", argument="DATA")
     masks: str | None = option(None, help="Folder of masks, with the same tree as the images.", is_path=True)
-    labels: str | None = labels("CSV that maps classes to model outputs: its rows are compared with the classes.")
+    labels: str | None = labels(help="CSV that maps classes to model outputs: its rows are compared with the classes.")
     split: str = option("", help="Use only samples of this split.")
     limit: int = limit()
     max_pixels: int = max_pixels()
@@ -153,7 +121,7 @@ class PaintSpec(DataSpec):
     generator: str = option("", help="Image maker that paints generated_background (holdfast ls image-makers).")
     prompts: str | None = option(None, help="TOML with a prompt per class, or ximagenet12.", is_path=True)
     oracle: str = option("", help="Oracle that must still recognise a painted picture (holdfast ls oracles).")
-    labels: str | None = labels("CSV with other names of classes, for prompts and oracle.")
+    labels: str | None = labels(help="CSV with other names of classes, for prompts and oracle.")
     device: str = device()
 
 
@@ -247,10 +215,10 @@ class AskSpec(DataSpec):
     template: str = option("", help="Text of a question, with {options} in it.")
     letters: bool = option(False, help="Give the options letters, and accept a letter as an answer.")
     both_orders: bool = option(False, help="Ask every two-way question in both orders, not in a random one.")
-    labels: str | None = labels("CSV that maps classes to outputs of classifiers.")
-    batch_size: int = batch_size(8, "Questions or images per forward pass; halved where it fails.")
+    labels: str | None = labels(help="CSV that maps classes to outputs of classifiers.")
+    batch_size: int = batch_size(8, help="Questions or images per forward pass; halved where it fails.")
     device: str = device()
-    retry_errors: bool = retry_errors("Ask again where there was an error.")
+    retry_errors: bool = retry_errors(help="Ask again where there was an error.")
 
     @property
     def words(self) -> str:
@@ -285,7 +253,7 @@ class ExplainSpec(Spec):
     pictures: int = option(6, help="Number of source images whose maps are kept as pictures.", least=0)
     batch_size: int = batch_size(16)
     device: str = device()
-    seed: int = seed("Seed of the shuffled weights and the resampling.")
+    seed: int = seed(help="Seed of the shuffled weights and the resampling.")
 
 
 @dataclass(frozen=True)
@@ -307,12 +275,12 @@ class ChooseSpec(Spec):
         None, help="Only models that take at most this many milliseconds per image.", least=0, unit="ms"
     )  # fmt: skip
     speed: str = option("measure", help="measure (here and now), none, or a CSV with the columns model,milliseconds.")
-    batch_size: int = batch_size(8, "Images per forward pass where speed is measured.")
-    device: str = device("Device on which speed is measured: auto, cpu, cuda, cuda:1 or mps.")
-    outcome: Any = outcome("--accuracy")  # noqa: RUF009
+    batch_size: int = batch_size(8, help="Images per forward pass where speed is measured.")
+    device: str = device(help="Device on which speed is measured: auto, cpu, cuda, cuda:1 or mps.")
+    outcome: Any = outcome(flag="--accuracy")  # noqa: RUF009
     average: Any = average()  # noqa: RUF009
     resamples: int = option(RESAMPLES, help="Number of bootstrap resamples.", least=100)
-    seed: int = seed("Seed of the bootstrap.")
+    seed: int = seed(help="Seed of the bootstrap.")
 
 
 SPACES = ("dataset", "all")
@@ -347,7 +315,7 @@ class WalkOptions(Spec):
     precision: str = option("float32", help="Precision of generator, model and oracle; latents are always float32.",
                             choices=("float32", "bfloat16"))  # fmt: skip
     compile: bool = option(False, help="Compile the step: for many images on a GPU.")
-    batch_size: int = batch_size(16, "Number of images that walk at a time.")
+    batch_size: int = batch_size(16, help="Number of images that walk at a time.")
     deterministic: bool = option(False, help="Walk one image at a time, so that results are exact to the last bit.")
 
     def __post_init__(self) -> None:

@@ -139,7 +139,7 @@ class TrainSpec(DataSpec):
     architectures: tuple[str, ...] = option(
         (), help="Networks, separated by commas: timm:resnet50,torchvision:alexnet,embedded:vit_rho95.", is_needed=True
     )  # fmt: skip
-    labels: str | None = labels("nine: train and test in the nine super-classes of ImageNet.")
+    labels: str | None = labels(help="nine: train and test in the nine super-classes of ImageNet.")
     scenarios: str = scenarios("static")
     folds: int = option(12, help="Folds of cross-validation, by photo; 1 is one split.", least=1)
     train_split: float = option(0.8, help="Share of the photos of each class that one split trains on.")
@@ -154,7 +154,7 @@ class TrainSpec(DataSpec):
     recipe: str = option("fast", choices=("fast", "paper"),
                          help="AdamW, one cycle and augmentation (fast), or the paper's Adam at 1e-4.")  # fmt: skip
     epochs: int = option(0, help="Number of epochs; 0 takes the recipe's.", least=0)
-    batch_size: int = batch_size(0, "Images per step, halved when memory runs out; 0 takes the recipe's.", least=0)
+    batch_size: int = batch_size(0, help="Images per step, halved when memory runs out; 0 takes the recipe's.", least=0)
     size: int = option(0, help="Width and height of the pictures; 0 takes the recipe's 224.", least=0, unit="pixels")
     crop: bool = option(
         False, help="Crop pictures (at random in training, from the middle in the test) instead of squeezing them."
@@ -181,7 +181,7 @@ class TrainSpec(DataSpec):
     renderers: int = option(1, help="Processes that make pictures; 0 starts one per core, 1 uses threads.", least=0,
                             typed=0)  # fmt: skip
     compile: bool = option(False, help="Compile the training step: for long trainings on a GPU.")
-    retry_errors: bool = retry_errors("Try failed jobs and images once more.")
+    retry_errors: bool = retry_errors(help="Try failed jobs and images once more.")
 
     @property
     def task(self) -> str:
@@ -215,7 +215,7 @@ class SegmentSpec(TrainSpec):
     train_on: str = option(EACH, choices=(EACH, "original"), help="Train on each scenario by itself, or on originals.")
     size: int = option(0, help=f"Width and height of the pictures, also in the test; 0 is {SEGMENT_SIZE}.", least=0,
                        unit="pixels")  # fmt: skip
-    labels: str | None = labels("CSV that maps classes to the outputs of --models.")
+    labels: str | None = labels(help="CSV that maps classes to the outputs of --models.")
     robust: str = option("", help="Only classifiers are trained robustly.", python_only=True)
 
     @property
@@ -251,7 +251,7 @@ class TelltaleSpec(TrainSpec):
     generator: str = option("", help="Image maker that paints generated backgrounds (holdfast ls image-makers).")
     prompts: str | None = option(None, help="TOML with a prompt per class, or ximagenet12.", is_path=True)
     oracle: str = option("", help="Oracle that must still recognise a painted picture (holdfast ls oracles).")
-    labels: str | None = labels("CSV with other names of classes, for prompts and oracle.")
+    labels: str | None = labels(help="CSV with other names of classes, for prompts and oracle.")
     generated: str | None = option(
         None, help="Instead: what holdfast synth wrote of generated_background and DATA.", is_path=True
     )  # fmt: skip
@@ -277,12 +277,12 @@ class GenerateSpec(Spec):
     per_pair: int = option(1, help="Images per prompt, each with its own seed.", least=1)
     kinds: tuple[str, ...] = option(NUISANCES, help="Kinds of nuisance, separated by commas.", choices=NUISANCES)
     limit: int = limit("images, evenly over categories and kinds")
-    seed: int = seed("Seed; everything random follows from it and from the prompt.")
+    seed: int = seed(help="Seed; everything random follows from it and from the prompt.")
     negative: str = option("", help="Prompt to keep away from.")
     scheduler: str = option("", help="Scheduler of diffusers; by default the pipeline's own.")
-    labels: str | None = labels("CSV that maps every category to model outputs.")
+    labels: str | None = labels(help="CSV that maps every category to model outputs.")
     licence: str = option("", help="Licence of the images, for the manifest.")
-    batch_size: int = batch_size(16, "Images that are made at a time.")
+    batch_size: int = batch_size(16, help="Images that are made at a time.")
     device: str = device()
 
 
@@ -298,7 +298,7 @@ class MineSpec(Spec):
         (), help="Models that the set is tested on and that take no part in making it; separated by commas."
     )  # fmt: skip
     oracle: str = option("", help="Oracle that says whether an image shows its category; no surrogate and no target.")
-    labels: str | None = labels("CSV that maps categories to model outputs.")
+    labels: str | None = labels(help="CSV that maps categories to model outputs.")
     outcome: str = outcome()
     at_least: int = option(0, help="Number of surrogates that must fail (m); 0 chooses it.", least=0)
     use: int = option(0, help="Number of surrogates to use, the first ones (k); 0 chooses it.", least=0)
@@ -339,7 +339,7 @@ class ModesSpec(Spec):
     )  # fmt: skip
     oracle: str = option("", help="clip: model that reads the backgrounds; none of the models tested.")
     outcome: str = outcome()
-    labels: str | None = labels("CSV with names of classes.")
+    labels: str | None = labels(help="CSV with names of classes.")
     device: str = device()
 
 
@@ -359,7 +359,7 @@ class RemedySpec(Spec):
     train_batch: int = option(0, help="Images per training step; 0 takes the recipe's.", least=0)
     limit: int = limit("images for training")
     pool: str = option("", help="Where the pool is now, if it has moved.")
-    labels: str | None = labels("CSV that maps categories to model outputs.")
+    labels: str | None = labels(help="CSV that maps categories to model outputs.")
     outcome: str = outcome()
     batch_size: int = batch_size(32)
     device: str = device()

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from holdfast.core.errors import raise_machine_trouble
 from holdfast.core.files import UNFINISHED, whole_file
 from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.schema import plain_schema
 from holdfast.data.writers import coco_text, tar_images, write_atomic, write_parquet_shard, write_tar_shard
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.store import Parts
@@ -25,49 +26,18 @@ from holdfast.store.parts import StoredIds
 
 SHARD_FORMATS = ("webdataset", "parquet")
 
-MANIFEST = pa.schema(
-    [
-        ("path", pa.string()),
-        ("mask_path", pa.string()),
-        ("mask_sha256", pa.string()),
-        ("sample_id", pa.string()),
-        ("source_id", pa.string()),
-        ("label", pa.string()),
-        ("kind", pa.string()),
-        ("scenario", pa.string()),
-        ("variant", pa.string()),
-        ("parameters", pa.string()),
-        ("donor_id", pa.string()),
-        ("donor_label", pa.string()),
-        ("donor_unmasked", pa.bool_()),
-        ("prompt", pa.string()),
-        ("cut_words", pa.string()),  # of the prompt, which the generator did not read
-        ("asked_background", pa.string()),  # the kind of background the prompt names, where it is drawn from a list
-        ("generator", pa.string()),
-        ("generator_fingerprint", pa.string()),
-        ("image_seed", pa.int64()),  # what the generator started from
-        ("attempt", pa.int32()),  # 1 where the first picture was blank
-        ("oracle", pa.string()),
-        ("oracle_accepted", pa.bool_()),
-        ("oracle_score", pa.float32()),
-        ("oracle_margin", pa.float32()),
-        ("oracle_saw", pa.string()),
-        ("people_votes", pa.int32()),  # of a picture that went to people (--review)
-        ("people_yes", pa.int32()),
-        ("seed", pa.int64()),
-        ("sha256", pa.string()),  # of the encoded image
-        ("height", pa.int32()),
-        ("width", pa.int32()),
-        ("licence", pa.string()),
-        ("split", pa.string()),
-        ("fold", pa.int32()),
-        ("status", pa.string()),
-        ("error", pa.string()),
-        ("shard", pa.int32()),
-        ("mask_rle", pa.string()),
-        ("row_id", pa.string()),
-    ]
+MANIFEST = plain_schema(
+    "path text, mask_path text, mask_sha256 text, sample_id text, source_id text, label text, kind text, scenario "
+    "text, variant text, parameters text, donor_id text, donor_label text, donor_unmasked flag, prompt text, "
+    "cut_words text, asked_background text, generator text, generator_fingerprint text, image_seed long, attempt int, "
+    "oracle text, oracle_accepted flag, oracle_score float, oracle_margin float, oracle_saw text, people_votes int, "
+    "people_yes int, seed long, sha256 text, height int, width int, licence text, split text, fold int, status text, "
+    "error text, shard int, mask_rle text, row_id text"
 )
+"""``cut_words``: of the prompt, which the generator did not read; ``asked_background``: the kind of background the
+prompt names, where it is drawn from a list; ``image_seed``: what the generator started from; ``attempt``: 1 where
+the first picture was blank; ``people_votes``: of a picture that went to people (--review); ``sha256``: of the
+encoded image."""
 DETAILS = (
     "donor_id", "donor_label", "donor_unmasked", "prompt", "cut_words", "asked_background", "generator",
     "generator_fingerprint", "image_seed", "attempt", "oracle", "oracle_accepted", "oracle_score", "oracle_margin",

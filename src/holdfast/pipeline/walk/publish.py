@@ -12,33 +12,18 @@ import pyarrow as pa
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import array_sha256, bytes_sha256
-from holdfast.core.schema import WALKS
+from holdfast.core.schema import WALKS, plain_schema
 from holdfast.data.images import decode_image, read_file
 from holdfast.data.reading import InsideRoot
 from holdfast.store import Parts, Run, write_json, write_table, writing
 from holdfast.store.run import write_csv
 
-MANIFEST = pa.schema(
-    [
-        ("path", pa.string()),
-        ("label", pa.string()),
-        ("sample_id", pa.string()),
-        ("source_id", pa.string()),
-        ("split", pa.string()),
-        ("fold", pa.int32()),
-        ("condition", pa.string()),
-        ("made_from", pa.string()),  # the sample
-        ("made_against", pa.string()),  # the model
-        ("generator", pa.string()),
-        ("oracle", pa.string()),
-        ("oracle_score", pa.float32()),
-        ("steps", pa.int32()),
-        ("seed", pa.int64()),
-        ("parameters", pa.string()),  # JSON
-        ("published_sha256", pa.string()),  # of the file
-        ("licence", pa.string()),
-    ]
+MANIFEST = plain_schema(
+    "path text, label text, sample_id text, source_id text, split text, fold int, condition text, made_from text, "
+    "made_against text, generator text, oracle text, oracle_score float, steps int, seed long, parameters text, "
+    "published_sha256 text, licence text"
 )
+"""``made_from``: the sample; ``made_against``: the model; ``parameters``: JSON; ``published_sha256``: of the file."""
 CARD = "benchmark.json"
 _CONDITION = "perturbed"
 

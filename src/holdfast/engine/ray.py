@@ -23,9 +23,9 @@ from typing import Any, TypeVar, cast
 
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.files import UNFINISHED
+from holdfast.core.lazy import ray
 from holdfast.engine.local import core_count
 from holdfast.engine.ray_worker import ANSWER, NUMBER, Feeder, RayActor, Surroundings, opened, read, sealed
-from holdfast.heavy import ray
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")

@@ -23,8 +23,8 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.core.errors import HoldfastError, UserError, no_exit
+from holdfast.core.lazy import ray
 from holdfast.engine.local import keep_memory, limit_process, take_share
-from holdfast.heavy import ray
 
 NUMBER, SHARD, ANSWER = "number", "shard", "answer"
 _TRIALS = 4  # of a shard whose worker is lost: one that kills every worker must end the run, not repeat for ever

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import torch
 from holdfast.core.protocols import Classifier, Oracle
 from holdfast.core.types import Collection, Image, LabelSpace
 from holdfast.data.labels import LabelMap, class_keys, map_labels
-from holdfast.heavy import torch
 from holdfast.models import attacks, load_classifier
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.oracle import load_oracle

@@ -16,9 +16,9 @@ import pyarrow.csv as pacsv
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
+from holdfast.core.lazy import pd
 from holdfast.core.places import is_file, shown
 from holdfast.core.schema import PREDICTIONS, SAMPLES
-from holdfast.heavy import pd
 from holdfast.store.parts import Parts, read_table, write_json, write_table
 from holdfast.store.remote import fetched
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.heavy import torch
+from holdfast.core.lazy import torch
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from typing import Any
 from holdfast.core.errors import UserError, raise_machine_trouble
 from holdfast.core.files import UNFINISHED, write_atomic
 from holdfast.core.fingerprint import bytes_sha256
-from holdfast.heavy import torch
+from holdfast.core.lazy import torch
 
 WEIGHTS, AVERAGE, STATE = "weights.safetensors", "average.safetensors", "state.pt"
 _PREFIX = "epoch-"

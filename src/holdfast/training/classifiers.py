@@ -15,8 +15,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.lazy import torch
 from holdfast.diorama import CLASSES, Split, draw_scene, render
-from holdfast.heavy import torch
 from holdfast.training import augment
 from holdfast.training.loop import Epoch, Fitted, Loss, TrainingOptions, decayed, fit, one_cycle
 

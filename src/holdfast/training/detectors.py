@@ -15,9 +15,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.lazy import torch
 from holdfast.diorama import CLASSES, Split
 from holdfast.diorama.several import SeveralObjects, draw_several, render_several
-from holdfast.heavy import torch
 from holdfast.models.detectors.heat_map import STRIDE, build
 
 CHANNELS = (24, 40, 80, 128, 160)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, MachineError, UserError, out_of_memory
 from holdfast.core.fingerprint import seed_from
-from holdfast.heavy import torch
+from holdfast.core.lazy import torch
 from holdfast.training import checkpoint
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import torch
 from holdfast.diorama import CLASSES
 from holdfast.generate import load_generator
-from holdfast.heavy import torch
 from holdfast.registry import unknown
 from holdfast.training import augment
 from holdfast.training.classifiers import cross_entropy, normalised

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import torch
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
-from holdfast.heavy import torch
 from holdfast.store import read_json
 from holdfast.training import augment, checkpoint, classifiers, robust
 from holdfast.training.classifiers import FAMILIES, DrawnPictures, NetworkFamily, OwnPictures, Size

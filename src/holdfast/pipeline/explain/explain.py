@@ -16,10 +16,10 @@ import pyarrow.dataset as ds
 from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import HoldfastError, MachineError, SampleError, UserError
 from holdfast.core.fingerprint import array_sha256
+from holdfast.core.lazy import pd
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.explain import parse_methods
-from holdfast.heavy import pd
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.evaluation_rows import EvaluationIds, row_key
 from holdfast.pipeline.explain.maps import ExplainedModel, Item, MapMaker, evaluated, segmented, trained

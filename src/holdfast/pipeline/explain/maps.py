@@ -14,6 +14,7 @@ import numpy as np
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import safe_part, write_atomic
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name
 from holdfast.core.types import Collection, Image, Mask
 from holdfast.data.labels import LabelMap, class_keys, map_labels
@@ -33,7 +34,6 @@ from holdfast.explain import (
 )
 from holdfast.explain.layers import find_layer
 from holdfast.explain.measures import Map
-from holdfast.heavy import torch
 from holdfast.models import load_segmenter, local_dir
 from holdfast.models.attacks import model_input
 from holdfast.models.torch_classifier import as_batch, as_pictures

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
+from holdfast.core.lazy import pd
 from holdfast.core.names import parse_name
 from holdfast.core.types import ClassKeys, Sample
 from holdfast.data.labels import class_keys
 from holdfast.data.writers import encode_image
 from holdfast.diorama import vocabulary
-from holdfast.heavy import pd
 from holdfast.models import label_spaces
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
 from holdfast.pipeline.generate.prompts import article, spoken

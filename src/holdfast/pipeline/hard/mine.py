@@ -13,10 +13,10 @@ import pyarrow as pa
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.lazy import pd
 from holdfast.core.protocols import Oracle, TextToImage
 from holdfast.data.writers import encode_image
 from holdfast.engine import Executor, LocalExecutor
-from holdfast.heavy import pd
 from holdfast.oracle import card
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.files import check_apart, safe_part

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import pd
 from holdfast.core.protocols import Oracle
 from holdfast.core.schema import plain_schema
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.engine import Executor, LocalExecutor, core_count
-from holdfast.heavy import pd
 from holdfast.models.local_dir import ASSETS, installed
 from holdfast.oracle import kinship
 from holdfast.oracle.lineage import lineages

@@ -17,6 +17,7 @@ import pyarrow as pa
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
+from holdfast.core.lazy import pd
 from holdfast.core.protocols import Oracle
 from holdfast.core.types import ClassKeys, Collection, Sample
 from holdfast.data.images import decode_image
@@ -24,7 +25,6 @@ from holdfast.data.labels import class_keys, map_labels
 from holdfast.data.readers.manifest import read_rows
 from holdfast.data.reading import InsideRoot
 from holdfast.data.writers import encode_image
-from holdfast.heavy import pd
 from holdfast.pipeline.files import safe_part
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec
 from holdfast.pipeline.hard.results import MiningChoice, Selection

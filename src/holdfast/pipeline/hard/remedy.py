@@ -15,11 +15,11 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import pd, torch
 from holdfast.core.names import Name, parse_name
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.engine import core_count
-from holdfast.heavy import pd, torch
 from holdfast.models import load_classifier
 from holdfast.models.local_dir import read_asset, read_config
 from holdfast.models.options import untagged

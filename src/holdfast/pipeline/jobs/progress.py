@@ -18,9 +18,9 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.lazy import torch
 from holdfast.core.types import Problem
 from holdfast.engine import core_count
-from holdfast.heavy import torch
 
 Item = TypeVar("Item")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.files import write_atomic
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, parse_name
-from holdfast.heavy import torch
 from holdfast.models import load_segmenter, timm
 from holdfast.models.local_dir import LOADING, read_asset
 from holdfast.models.options import untagged

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import UserError, out_of_memory
+from holdfast.core.lazy import torch
 from holdfast.core.schema import row_id
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import class_keys
 from holdfast.engine import Executor, LocalExecutor
-from holdfast.heavy import torch
 from holdfast.models import load_segmenter
 from holdfast.pipeline.classifiers import check_names
 from holdfast.pipeline.donors import DonorPool

@@ -10,8 +10,8 @@ from typing import Any
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, parse_name
-from holdfast.heavy import torch
 from holdfast.models import checkpoint, load_classifier, local_dir, python, timm, torchvision
 from holdfast.models.local_dir import read_asset
 from holdfast.models.options import untagged

@@ -15,10 +15,10 @@ import pyarrow as pa
 from holdfast.core.errors import HoldfastError, MachineError, UserError, out_of_memory
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import bytes_sha256, seed_from
+from holdfast.core.lazy import torch
 from holdfast.core.schema import CURVES
 from holdfast.core.types import Sample
 from holdfast.data.splits import TEST, stratified_split
-from holdfast.heavy import torch
 from holdfast.pipeline.jobs.progress import version
 from holdfast.pipeline.specs.training import Recipe
 from holdfast.pipeline.train import architectures

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.fingerprint import array_sha256
+from holdfast.core.lazy import torch
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Image, Mask, Sample
 from holdfast.engine import Processes, core_count
-from holdfast.heavy import torch
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.samples import over_matte, render_conditions, stored_conditions
 from holdfast.scenarios import Condition

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import canonical_json
+from holdfast.core.lazy import torch
 from holdfast.core.names import parse_name
 from holdfast.core.protocols import Classifier, DifferentiableClassifier, LatentGenerator, Oracle
 from holdfast.core.types import ORIGINAL, Collection, Image
 from holdfast.data.labels import LabelMap
 from holdfast.generate import load_generator
-from holdfast.heavy import torch
 from holdfast.models.torch_classifier import ClassScores, as_batch, as_pictures
 from holdfast.oracle import kinship
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_judge, load_models

@@ -15,12 +15,12 @@ import numpy as np
 
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import array_sha256, fingerprint
+from holdfast.core.lazy import torch
 from holdfast.core.names import parse_name
 from holdfast.core.protocols import Oracle
 from holdfast.core.schema import FRAMES, LATENTS, WALK_TIMES, WALKS, end_picture, original_picture
 from holdfast.core.types import ORIGINAL, Image, Sample
 from holdfast.data.writers import encode_image
-from holdfast.heavy import torch
 from holdfast.models.torch_classifier import as_batch
 from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.files import file_name

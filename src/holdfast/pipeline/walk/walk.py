@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import torch
 from holdfast.core.protocols import LatentGenerator, Oracle
 from holdfast.core.types import Image
-from holdfast.heavy import torch
 from holdfast.oracle.human import UNDECIDED
 from holdfast.pipeline.specs import WalkOptions as WalkOptions
 from holdfast.pipeline.walk.resources import UnderTest as UnderTest

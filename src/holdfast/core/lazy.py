@@ -1,0 +1,25 @@
+"""Libraries that take long to import: ``from holdfast.core.lazy import torch`` loads torch at its first use."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["pd", "ray", "torch"]
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import ray
+    import torch
+else:
+
+    class LazyModule(ModuleType):
+        """A module that is imported when one of its names is first asked for."""
+
+        def __getattr__(self, name: str) -> Any:
+            value = getattr(importlib.import_module(self.__name__), name)
+            setattr(self, name, value)  # found without this function from now on
+            return value
+
+    pd, ray, torch = LazyModule("pandas"), LazyModule("ray"), LazyModule("torch")

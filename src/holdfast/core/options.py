@@ -95,17 +95,16 @@ def _options_of(spec: type) -> Mapping[str, Declared]:
         panel = homes[each.name].__dict__.get("PANEL", "")
         if "part" in each.metadata:
             inner = options_of(each.metadata["part"]).values()
-            by_home[homes[each.name]] += [_within(option, each.name) for option in inner]
+            by_home[homes[each.name]] += [
+                Declared(option.name, option.type, option.default, option.option, option.panel, each.name)
+                for option in inner
+            ]
         elif "option" in each.metadata:
             known: Option = each.metadata["option"]
             default = MISSING if known.is_needed else each.default if each.default_factory is MISSING else None
             by_home[homes[each.name]].append(Declared(each.name, types[each.name], default, known, panel))
     declared = [option for several in by_home.values() for option in several]
     return {option.name: option for option in sorted(declared, key=lambda option: not option.option.argument)}
-
-
-def _within(declared: Declared, name: str) -> Declared:
-    return Declared(declared.name, declared.type, declared.default, declared.option, declared.panel, name)
 
 
 def check(name: str, known: Option, value: Any, default: Any = None) -> None:

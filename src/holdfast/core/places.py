@@ -175,11 +175,11 @@ def listing(url: str) -> dict[str, dict[str, Any]]:
         root = inside.rstrip("/") + "/"
         objects = system.find(inside, detail=True)
     names = {name.removeprefix(root): info for name, info in objects.items() if name.startswith(root)}
-    return {name: info for name, info in names.items() if _is_plain(name)}
-
-
-def _is_plain(name: str) -> bool:
-    return bool(name) and "\0" not in name and not {"", ".", ".."} & set(name.split("/"))
+    return {
+        name: info
+        for name, info in names.items()
+        if (bool(name) and "\0" not in name and not {"", ".", ".."} & set(name.split("/")))
+    }
 
 
 @contextmanager

@@ -89,14 +89,6 @@ def limit_process(threads: int) -> None:
     few_threads(threads)
 
 
-def _start_worker() -> None:
-    # Ctrl-C is the parent's business; and the pool uses all cores, so no worker should start threads of its own.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    limit_process(1)
-    keep_memory()
-    end_with_parent()
-
-
 def end_with_parent() -> None:
     """End this child process when its parent ends, however that happens.
 
@@ -120,7 +112,10 @@ def _set_work(work: object, share: float) -> None:
     # The work travels to each worker once, not with every shard.
     global _work  # noqa: PLW0603
     take_share(share)
-    _start_worker()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    limit_process(1)
+    keep_memory()
+    end_with_parent()
     _work = work
 
 

@@ -73,8 +73,9 @@ class RayExecutor:
         self._least, self._most = least, most
         named = address or os.environ.get("RAY_ADDRESS", "")  # which Ray sets within `ray job submit`
         self._address = "" if named == "local" else named  # Ray's word for a cluster of one's own
-        if not self._address:
-            _own_token()
+        if not self._address and "RAY_AUTH_MODE" not in os.environ and "ray" not in sys.modules:
+            # A token that ends with the command: Ray would leave one in the home folder.
+            os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self._gpus, self._cpus = gpus, cpus
         self._folder = None if folder is None else folder.absolute()
         self._ours = False  # whether the connection ends with this
@@ -195,23 +196,10 @@ class RayExecutor:
             raise UserError(f"{where} does not answer ({_reason(error)}); {_HINT}") from error
         self._ours = True
         if not self._address:
-            self._check_room()
-
-    def _check_room(self) -> None:
-        """Raise UserError where this machine has too few GPUs: a local cluster never gets more."""
-        gpus = ray.cluster_resources().get("GPU", 0)
-        if self._gpus > gpus:
-            self.close()
-            raise UserError(f"--gpus {self._gpus:g} a worker, but this machine has {gpus:g}")
-
-
-def _own_token() -> None:
-    """Give a local cluster a token that ends with the command; Ray would leave one in the home folder.
-
-    In a process that has imported Ray it is too late for that, and Ray has its way.
-    """
-    if "RAY_AUTH_MODE" not in os.environ and "ray" not in sys.modules:
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+            gpus = ray.cluster_resources().get("GPU", 0)
+            if self._gpus > gpus:
+                self.close()
+                raise UserError(f"--gpus {self._gpus:g} a worker, but this machine has {gpus:g}")
 
 
 def _knock(address: str) -> None:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -276,7 +276,11 @@ def make_pool(samples: Sequence[Sample], backgrounds: str | None, *, max_pixels:
     folder = place(backgrounds)
     if not folder.is_dir():
         raise UserError(f"--backgrounds {backgrounds} is not a folder")
-    below = listing(url) if (url := address(folder)) else _files(folder)
+    below = (
+        listing(url)
+        if (url := address(folder))
+        else [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    )
     names = sorted(path for path in map(PurePosixPath, below) if path.suffix.lower() in IMAGE_SUFFIXES)
     if not names:
         raise UserError(f"--backgrounds {backgrounds} holds no images")
@@ -286,7 +290,3 @@ def make_pool(samples: Sequence[Sample], backgrounds: str | None, *, max_pixels:
         max_pixels=max_pixels,
         kin=originals,
     )
-
-
-def _files(folder: Path) -> list[str]:
-    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]

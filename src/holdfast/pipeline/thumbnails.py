@@ -57,7 +57,11 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -
                 sample, applicable(sample, conditions, stored), pool, seed=spec.seed, max_pixels=spec.max_pixels
             ):
                 if rendering.rendered is not None:
-                    name = _name(rendering.condition, sample)
+                    name = (
+                        rendering.condition.name
+                        if sample.condition == ORIGINAL
+                        else condition_name(sample.condition, stored_variant(sample))
+                    )
                     image = over_matte(rendering.rendered.image, spec.matte)
                     files[sample.sample_id, name] = encode_image(small(image, size), format="jpeg", quality=80)
     return files
@@ -95,11 +99,6 @@ def _unchanged(sample: Sample, recorded: dict[str, str]) -> bool:
         return sample.image.fingerprint() == recorded.get(sample.sample_id)
     except HoldfastError:
         return False
-
-
-def _name(condition: Condition, sample: Sample) -> str:
-    """Return the condition's name as in the one table."""
-    return condition.name if sample.condition == ORIGINAL else condition_name(sample.condition, stored_variant(sample))
 
 
 def keep_thumbnail(run: Path, sample: Sample, condition: Condition, image: Image) -> None:

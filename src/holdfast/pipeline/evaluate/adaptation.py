@@ -21,15 +21,10 @@ _SPARE = 2  # times as many images as are wanted, for those that a condition can
 
 @dataclass(frozen=True)
 class AdaptationImages:
-    """Images of a dataset that networks are fitted to, in a seeded order.
+    """Images of a dataset that networks are fitted to, in a seeded order."""
 
-    Attributes:
-        samples: the originals, and those of each condition that the dataset holds as images.
-        fingerprint: of their names and contents and of everything they are rendered with.
-    """
-
-    samples: tuple[Sample, ...]
-    fingerprint: str
+    samples: tuple[Sample, ...]  # the originals, and those of each condition that the dataset holds as images
+    fingerprint: str  # of their names and contents and of everything they are rendered with
 
     def identified(self, model: Tested) -> Tested:
         """Return a model whose fingerprint names these images, where it is fitted to them."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.core.names import Name
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Sample
 from holdfast.data.reading import attach_masks
@@ -25,9 +25,6 @@ from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects.drops import paired_effect
 from holdfast.stats.effects.verdict import RANDOM, SAME
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RERENDERED = "rerendered_background"
 """The condition of a scene that was drawn on its donor's background."""
@@ -81,26 +78,16 @@ def _painted_on(sample: Sample, donor: Sample) -> Sample:
 
 
 def compare_pasted_with_true(
-    models: Sequence[str],
+    models: Sequence[str],  # names of models
     *,
-    n: int,
-    context: float,
-    seed: int,
+    n: int,  # how many scenes
+    context: float,  # how strongly class and background go together in the scenes, 0..1
+    seed: int,  # of the scenes and their donors
     out: Path,
-    device: str = "cpu",
+    device: str = "cpu",  # where the models run
     progress: Progress = silent,
 ) -> pd.DataFrame:
-    """Run models on test scenes with the donor's background pasted and painted; columns as of ``pasted_and_true``.
-
-    Args:
-        models: names of models.
-        n: how many scenes.
-        context: how strongly class and background go together in the scenes, 0..1.
-        seed: of the scenes and their donors.
-        out: the run directory. An existing run is continued; its other models are in the table, too.
-        device: where the models run.
-        progress: reports how far it is.
-    """
+    """Run models on test scenes with the donor's background pasted and painted; columns as of ``pasted_and_true``."""
     spec = EvaluateSpec(
         f"{SCHEME}:test?n={n}&context={context}&seed={seed}",
         models=tuple(models),
@@ -123,8 +110,6 @@ def pasted_and_true(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0
     ``corrected_effect`` = same_class − pasted, ``corrected_bias`` = corrected_effect − true_effect with ``…_low`` and
     ``…_high``.
     """
-    import pandas as pd
-
     rows = []
     for model, cells in counts.cells.groupby("model", observed=True):
         whole = cells.groupby("source_id")["condition"].transform("nunique") == 4

@@ -71,10 +71,8 @@ def judged(
 ) -> tuple[list[Row], dict[str, Any]]:
     """Return the objects with their outcome, and the columns of the picture's row in ``IMAGES``.
 
-    Args:
-        objects: rows of OBJECTS without an outcome.
-        predictions: rows of DETECTIONS, the best first.
-        threshold: None where it is not decided yet: outcomes are then null.
+    ``objects``: rows of OBJECTS without an outcome. ``predictions``: rows of DETECTIONS, the best first. ``threshold``:
+    None where it is not decided yet: outcomes are then null.
     """
     counted = [row for row in objects if is_counted(row)]
     columns: dict[str, Any] = {"n_objects": len(counted), "threshold": threshold}

@@ -35,19 +35,12 @@ PHOTOS = 24
 
 @dataclass(frozen=True)
 class Rounds:
-    """Which photos are asked in which round: every round holds each class equally often.
+    """Which photos are asked in which round: every round holds each class equally often."""
 
-    Attributes:
-        blocks: the photos of each round.
-        classes: number of classes.
-        smallest: the class that ends the rounds, because it has no more photos.
-        unused: photos that no round can use.
-    """
-
-    blocks: tuple[tuple[Sample, ...], ...]
-    classes: int
-    smallest: str
-    unused: int
+    blocks: tuple[tuple[Sample, ...], ...]  # the photos of each round
+    classes: int  # number of classes
+    smallest: str  # the class that ends the rounds, because it has no more photos
+    unused: int  # photos that no round can use
 
     def place(self) -> dict[str, tuple[int, str]]:
         """Return for each photo the number of its round and its class."""
@@ -124,22 +117,13 @@ def _across_classes(samples: Sequence[Sample], rng: np.random.Generator) -> list
 def evaluate_rounds(
     spec: EvaluateSpec,
     out: Path,
-    collection: Collection,
-    rounds: Rounds,
+    collection: Collection,  # the dataset
+    rounds: Rounds,  # its photos in rounds
     *,
-    with_masks: Callable[[Sequence[Sample]], Sequence[Sample]],
+    with_masks: Callable[[Sequence[Sample]], Sequence[Sample]],  # returns a round's photos with masks
     progress: Progress = silent,
 ) -> Iterator[tuple[Run, Summary]]:
-    """Yield the run after each round: the originals and both pasted scenes of its photos, as far as not stored yet.
-
-    Args:
-        spec: of the evaluation; its conditions are replaced by those that a verdict needs.
-        out: folder of the run.
-        collection: the dataset.
-        rounds: its photos in rounds.
-        with_masks: returns a round's photos with masks.
-        progress: called with the name of a step, how much of it is done, and its total.
-    """
+    """Yield the run after each round: the originals and both pasted scenes of its photos, as far as not stored yet."""
     spec = replace(spec, scenarios=",".join(NEEDED), fast=False)
     conditions = parse_conditions(spec.scenarios)
     run, summary = Run(out), Summary()

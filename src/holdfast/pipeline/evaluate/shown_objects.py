@@ -118,11 +118,9 @@ def with_foreground(collection: Collection, annotator: GuidedAnnotator | None) -
 def shown_objects(sample: Sample, rendering: Rendering, size: tuple[int, int], source: Mask | None) -> list[Row]:
     """Return what is true of each object of a rendered picture: columns of ``OBJECTS`` without key and outcome.
 
-    Args:
-        sample: with its objects.
-        rendering: under one condition; its picture may be gone already, its details not.
-        size: height and width of the sample's image.
-        source: the foreground in the sample's image, where the rendering moved it.
+    ``sample``: with its objects. ``rendering``: under one condition; its picture may be gone already, its details not.
+    ``size``: height and width of the sample's image. ``source``: the foreground in the sample's image, where the
+    rendering moved it.
     """
     assert sample.objects is not None
     objects = sample.objects.load(*size)

@@ -6,16 +6,13 @@ The rules are those of ``data.labels.outcomes``, with tensors; ties go to the lo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from holdfast.core.lazy import torch
 from holdfast.data.labels import NOT_PROBABILITIES, TOPK, LabelMap
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 BEST, CONFIDENCE, RESTRICTED, SHARE, OF_LABEL, WITHIN, USABLE, POSITIVE, TOP = range(9)
 WIDTH = TOP + TOPK
@@ -26,32 +23,26 @@ WIDTH = TOP + TOPK
 class Groups:
     """A label map as tensors: the outputs that belong to a class, in the order of classes, and the class of each."""
 
-    order: Tensor
-    owner: Tensor
+    order: torch.Tensor
+    owner: torch.Tensor
     classes: int
     single: bool  # each class has one output
 
     @classmethod
     def of(cls, labels: LabelMap, device: str) -> Groups:
         """Return the tensors of a label map."""
-        import torch
-
         order = [output for own in labels.members for output in own]
         owner = [position for position, own in enumerate(labels.members) for _ in own]
         count = len(labels.members)
         return cls(torch.tensor(order, device=device), torch.tensor(owner, device=device), count, len(order) == count)
 
 
-def pack(probabilities: Tensor, groups: Groups, truth: Tensor) -> Tensor:
+def pack(probabilities: torch.Tensor, groups: Groups, truth: torch.Tensor) -> torch.Tensor:
     """Pack the outcome of each row into ``WIDTH`` numbers.
 
-    Args:
-        probabilities: (n, outputs) float32.
-        groups: the label map.
-        truth: (n,) int64, the place of the true class.
+    ``probabilities``: (n, outputs) float32. ``groups``: the label map. ``truth``: (n,) int64, the place of the true
+    class.
     """
-    import torch
-
     usable = (probabilities.amin(1) >= 0) & (probabilities.amax(1) <= 1.001)
     scores = torch.where(usable[:, None], probabilities, probabilities.new_zeros(()))
     of_classes = scores[:, groups.order]
@@ -85,10 +76,8 @@ def pack(probabilities: Tensor, groups: Groups, truth: Tensor) -> Tensor:
     return packed
 
 
-def _first_largest(values: Tensor) -> Tensor:
+def _first_largest(values: torch.Tensor) -> torch.Tensor:
     """Return the first place at which each row is largest: (n, 1). ``argmax`` promises no order."""
-    import torch
-
     places = torch.arange(values.shape[1], device=values.device)
     return torch.where(values == values.amax(1, keepdim=True), places, values.shape[1]).amin(1, keepdim=True)
 

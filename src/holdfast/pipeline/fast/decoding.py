@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import HoldfastError, RejectedError, SampleError
+from holdfast.core.lazy import torch
 from holdfast.core.types import Donor, Image, Mask, Sample
 from holdfast.engine import Processes
 from holdfast.pipeline.donors import DonorPool, SampleContext, donor_draws, load_sample
@@ -208,8 +209,6 @@ class Pieces:
 
     def register(self) -> None:
         """Let a GPU read the pieces by itself; where the driver refuses, copies only take longer."""
-        import torch
-
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         for piece in self._maps:
             address = np.frombuffer(piece, np.uint8).ctypes.data
@@ -223,8 +222,6 @@ class Pieces:
     def close(self) -> None:
         """Release the memory; nothing may read from it any longer."""
         if self._registered:
-            import torch
-
             runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
             for address in self._registered:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError
+from holdfast.core.lazy import torch
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.fast import answers, decoding
 from holdfast.pipeline.fast.decoding import Facts, Group, Unit
@@ -27,8 +28,6 @@ from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import Compiled, on_device, render_batch
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from holdfast.pipeline.donors import DonorPool
 
 PIXELS = 128 * 375 * 500
@@ -53,7 +52,9 @@ class Subject:
 
     network: Network
     groups: answers.Groups
-    waiting: deque[tuple[Tensor, Tensor, NDArray[np.int64]]] = field(default_factory=deque)  # pictures, truths, rows
+    waiting: deque[tuple[torch.Tensor, torch.Tensor, NDArray[np.int64]]] = field(
+        default_factory=deque
+    )  # pictures, truths, rows
     count: int = 0
 
 
@@ -63,9 +64,9 @@ class _Gathered:
 
     number: int
     places: list[int]
-    images: Tensor
-    masks: Tensor
-    backgrounds: Tensor
+    images: torch.Tensor
+    masks: torch.Tensor
+    backgrounds: torch.Tensor
 
 
 class Flow:
@@ -87,7 +88,7 @@ class Flow:
         self._truth_of = {label: place for place, label in enumerate(classes)}
         self._chunks: dict[int, tuple[Unit, Chunk]] = {}
         self._by_size: dict[tuple[int, int], list[_Gathered]] = {}
-        self._answers: deque[tuple[Any, Tensor, NDArray[np.int64]]] = deque()
+        self._answers: deque[tuple[Any, torch.Tensor, NDArray[np.int64]]] = deque()
         self._finished: list[Chunk] = []
         self._cuda = device.startswith("cuda")
         self._uploads: Any = _upload_stream(device) if self._cuda else None
@@ -173,8 +174,6 @@ class Flow:
             self._finished.append(self._chunks.pop(number)[1])
 
     def _upload(self, number: int, group: Group) -> _Gathered:
-        import torch
-
         tensors = [torch.from_numpy(array) for array in (group.images, group.masks, group.backgrounds)]
         if self._uploads is None:
             moved = [tensor.to(self._device, copy=True) for tensor in tensors]
@@ -187,8 +186,6 @@ class Flow:
 
     def _release(self, release: Callable[[], None]) -> None:
         """Call ``release`` when the device has read what was uploaded last."""
-        import torch
-
         if self._uploads is None:
             release()
             return
@@ -209,8 +206,6 @@ class Flow:
 
     def _render(self, size: tuple[int, int]) -> None:
         """Render all gathered pictures of a size, some at a time."""
-        import torch
-
         gathered = self._by_size.pop(size)
         parts = ([getattr(group, name) for group in gathered] for name in ("images", "masks", "backgrounds"))
         images, masks, backgrounds = (torch.cat(part) if len(part) > 1 else part[0] for part in parts)
@@ -220,10 +215,10 @@ class Flow:
             part = slice(start, start + step)
             self._show(origins[part], _channels_first(images[part]), _channels_first(backgrounds[part]), masks[part])
 
-    def _show(self, origins: Sequence[tuple[int, int]], images: Tensor, backgrounds: Tensor, masks: Tensor) -> None:
+    def _show(
+        self, origins: Sequence[tuple[int, int]], images: torch.Tensor, backgrounds: torch.Tensor, masks: torch.Tensor
+    ) -> None:
         """Render pictures under the conditions that they are wanted under, and queue them for the networks."""
-        import torch
-
         samples = [self._chunks[number][1].samples[place] for number, place in origins]
         slots = np.stack([self._chunks[number][1].slots[place] for number, place in origins])
         firsts = STRIDE * np.array([number for number, _ in origins], np.int64)[:, None, None]
@@ -239,7 +234,7 @@ class Flow:
             )  # fmt: skip
             truths = on_device([self._truth_of.get(sample.label, 0) for sample in samples], images.device)
             truths = truths.repeat(len(conditions))
-            views: dict[Any, Tensor] = {}
+            views: dict[Any, torch.Tensor] = {}
             for column, subject in enumerate(self._subjects):
                 mine = rows[:, wanted, column].T.reshape(-1)  # condition by condition
                 if (mine < 0).all():
@@ -252,7 +247,7 @@ class Flow:
                         see(rendered[condition], view[0], crops_centre=view[1], out=part)
                 self._queue(subject, views[view], truths, mine)
 
-    def _queue(self, subject: Subject, seen: Tensor, truths: Tensor, rows: NDArray[np.int64]) -> None:
+    def _queue(self, subject: Subject, seen: torch.Tensor, truths: torch.Tensor, rows: NDArray[np.int64]) -> None:
         if (rows < 0).any():
             kept = np.flatnonzero(rows >= 0)
             where = on_device(kept.tolist(), seen.device)
@@ -264,8 +259,6 @@ class Flow:
 
     def _answer(self, subject: Subject) -> None:
         """Ask a network about one batch, filled up with black pictures where there are not enough."""
-        import torch
-
         network = subject.network
         batch = network.blank(network.batch)
         truths = torch.zeros(network.batch, dtype=torch.int64, device=self._device)
@@ -289,13 +282,13 @@ class Flow:
             return
         self._fetch(packed, numbers)
 
-    def _answer_each(self, subject: Subject, batch: Tensor, truths: Tensor, rows: NDArray[np.int64]) -> None:
+    def _answer_each(
+        self, subject: Subject, batch: torch.Tensor, truths: torch.Tensor, rows: NDArray[np.int64]
+    ) -> None:
         """Ask about smaller and smaller parts of a batch that failed: ``jobs.rows`` says what becomes a row."""
-        import torch
-
         network = subject.network
 
-        def ask(places: Sequence[int]) -> list[Tensor]:
+        def ask(places: Sequence[int]) -> list[torch.Tensor]:
             some = on_device(list(places), batch.device)
             with torch.no_grad():  # not compiled: that would be for one size of batches
                 return list(answers.pack(network.module(batch[some]), subject.groups, truths[some]))
@@ -308,9 +301,7 @@ class Flow:
                 self._chunks[number][1].fail_rows(places, "error", str(packed))
                 self._finish(number)
 
-    def _fetch(self, packed: Tensor, rows: NDArray[np.int64]) -> None:
-        import torch
-
+    def _fetch(self, packed: torch.Tensor, rows: NDArray[np.int64]) -> None:
         if not self._cuda:
             self._answers.append((None, packed.cpu(), rows))
             return
@@ -329,8 +320,6 @@ class Flow:
 @cache
 def _upload_stream(device: str) -> Any:
     """Return one stream for all pieces of work: torch keeps the memory of a stream for that stream alone."""
-    import torch
-
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -343,5 +332,5 @@ def _count(gathered: Sequence[_Gathered]) -> int:
     return sum(len(group.places) for group in gathered)
 
 
-def _channels_first(images: Tensor) -> Tensor:
+def _channels_first(images: torch.Tensor) -> torch.Tensor:
     return images.permute(0, 3, 1, 2).contiguous()

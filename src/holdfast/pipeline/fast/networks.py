@@ -14,17 +14,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import first_line, out_of_memory
+from holdfast.core.lazy import torch
 from holdfast.engine import core_count, end_with_parent
 from holdfast.models.torch_classifier import Geometry, TorchClassifier
 from holdfast.pipeline.fast.views import KNOWN, blank
 from holdfast.scenarios.tensors.batches import with_own_code
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 LOG = logging.getLogger(__name__)
 
@@ -49,16 +46,14 @@ class Network:
         """Return what a picture is resized by: equal for networks that see the same."""
         return self.geometry, self.crops_centre
 
-    def blank(self, count: int) -> Tensor:
+    def blank(self, count: int) -> torch.Tensor:
         """Return a black batch to be filled: N3HW uint8, the channels of a pixel side by side."""
         return blank(count, self.geometry, self.device).zero_()
 
-    def probabilities(self, batch: Tensor) -> Tensor:
+    def probabilities(self, batch: torch.Tensor) -> torch.Tensor:
         """Return the probabilities for a batch as ``blank`` makes it: (n, outputs) float32."""
-        import torch
-
         with torch.no_grad():
-            answer: Tensor = self.call(batch)
+            answer: torch.Tensor = self.call(batch)
         return answer
 
 
@@ -69,8 +64,6 @@ def batch_size(device: str, asked: int) -> int:
 
 def build(classifier: TorchClassifier, asked: int) -> Network:
     """Return the network of a classifier, tried on two pictures; raise whatever it raises."""
-    import torch
-
     preprocessing, device = classifier.preprocessing, classifier.device
     geometry = preprocessing.geometry
     if geometry is None or geometry.interpolation not in KNOWN:
@@ -86,22 +79,20 @@ def build(classifier: TorchClassifier, asked: int) -> Network:
 
 
 def _seeing(network: Any, mean: Sequence[float], std: Sequence[float], number: torch.dtype) -> torch.nn.Module:
-    import torch
-
     class Seeing(torch.nn.Module):
         """Turns bytes NCHW into probabilities."""
 
         def __init__(self) -> None:
             super().__init__()
             self.network = network.to(number, memory_format=torch.channels_last)
-            self.mean: Tensor
-            self.std: Tensor
+            self.mean: torch.Tensor
+            self.std: torch.Tensor
             self.register_buffer("mean", 255 * torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1))
             self.register_buffer("std", 255 * torch.tensor(std, dtype=torch.float32).view(-1, 1, 1))
 
-        def forward(self, images: Tensor) -> Tensor:
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
             seen = ((images.float() - self.mean) / self.std).to(number)
-            logits: Tensor = self.network(seen)
+            logits: torch.Tensor = self.network(seen)
             return logits.float().softmax(1)
 
     # Otherwise all networks of a run would share the compiled code.
@@ -111,8 +102,6 @@ def _seeing(network: Any, mean: Sequence[float], std: Sequence[float], number: t
 
 def fit(network: Network) -> None:
     """Halve the batch until it fits into memory."""
-    import torch
-
     while network.batch > 1:
         try:
             network.probabilities(network.blank(network.batch))
@@ -127,8 +116,6 @@ def fit(network: Network) -> None:
 
 def compile_network(network: Network) -> str:
     """Compile for batches of this size, and keep what is faster; return why it is not compiled, or nothing."""
-    import torch
-
     network.call = torch.compile(network.module, dynamic=False)
     try:
         network.probabilities(network.blank(network.batch))  # which compiles
@@ -147,8 +134,6 @@ def compile_network(network: Network) -> str:
 
 def _seconds(network: Network, call: Any) -> float:
     """Return the seconds that one batch takes, with the device to itself."""
-    import torch
-
     batch, took = network.blank(network.batch), []
     with torch.no_grad():
         for _ in range(3):
@@ -196,8 +181,6 @@ class Warming:
 def _warm(name: str, device: str, classes: tuple[str, ...], asked: int, threads: int) -> None:
     end_with_parent()
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)  # read when torch is imported, which it is not yet
-    import torch
-
     from holdfast.models import load_classifier
 
     try:

@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import PIL
 import PIL.Image
 from numpy.typing import NDArray
 
+from holdfast.core.lazy import torch
 from holdfast.models.torch_classifier import MAX_ASPECT, Geometry, picture
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 FIXED = 2.0**22
 """Pillow's weights are multiples of one divided by this."""
@@ -30,21 +27,16 @@ ALIGNED = 8
 """Matrices begin and end at multiples of this many pixels: tensor cores read those fastest."""
 
 
-def see(images: Tensor, geometry: Geometry, *, crops_centre: bool, out: Tensor | None = None) -> Tensor:
+def see(
+    images: torch.Tensor, geometry: Geometry, *, crops_centre: bool, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return pictures as a model with this geometry gets them, before mean and deviation.
 
-    Args:
-        images: NCHW uint8, on any device.
-        geometry: resizing and crop.
-        crops_centre: whether extreme shapes are cut to their middle first (``torch_classifier.picture``).
-        out: where to write the pictures; None: new memory.
-
-    Returns:
-        NCHW uint8 of ``geometry.crop``: what Pillow makes; on a GPU some values are off by one, rarely by two. The
-        channels of a pixel lie side by side.
+    ``images``: NCHW uint8, on any device. ``geometry``: resizing and crop. ``crops_centre``: whether extreme shapes are
+    cut to their middle first (``torch_classifier.picture``).
+    Returns NCHW uint8 of ``geometry.crop``: what Pillow makes; on a GPU some values are off by one, rarely by two.
+    The channels of a pixel lie side by side.
     """
-    import torch
-
     if out is None:
         out = blank(images.shape[0], geometry, images.device)
     if images.device.type == "cpu":
@@ -52,10 +44,8 @@ def see(images: Tensor, geometry: Geometry, *, crops_centre: bool, out: Tensor |
     return by_matrices(images, geometry, crops_centre, out, torch.float16)
 
 
-def by_pillow(images: Tensor, geometry: Geometry, crops_centre: bool, out: Tensor) -> Tensor:
+def by_pillow(images: torch.Tensor, geometry: Geometry, crops_centre: bool, out: torch.Tensor) -> torch.Tensor:
     """Do what ``see`` does with Pillow, for pictures in this machine's memory."""
-    import torch
-
     resample = PIL.Image.Resampling[geometry.interpolation.upper()]
     for image, place in zip(images, out, strict=True):
         whole = picture(image.permute(1, 2, 0).numpy(), crops_centre=crops_centre)
@@ -67,10 +57,10 @@ def by_pillow(images: Tensor, geometry: Geometry, crops_centre: bool, out: Tenso
     return out
 
 
-def by_matrices(images: Tensor, geometry: Geometry, crops_centre: bool, out: Tensor, number: torch.dtype) -> Tensor:
+def by_matrices(
+    images: torch.Tensor, geometry: Geometry, crops_centre: bool, out: torch.Tensor, number: torch.dtype
+) -> torch.Tensor:
     """Do what ``see`` does with products: float16 is fast, float64 repeats Pillow's sums bit for bit."""
-    import torch
-
     (top, rows), (left, columns), half, height_first = _matrices(
         images.shape[2], images.shape[3], geometry, crops_centre, images.device, number
     )
@@ -91,10 +81,8 @@ def by_matrices(images: Tensor, geometry: Geometry, crops_centre: bool, out: Ten
     return out.copy_(small.view(images.shape[0], 3, *geometry.crop))  # which rounds down
 
 
-def blank(count: int, geometry: Geometry, device: Any) -> Tensor:
+def blank(count: int, geometry: Geometry, device: Any) -> torch.Tensor:
     """Return uninitialised memory for pictures: N3HW uint8, the channels of a pixel side by side."""
-    import torch
-
     shape = (count, 3, *geometry.crop)
     return torch.empty(shape, dtype=torch.uint8, device=device, memory_format=torch.channels_last)
 
@@ -102,10 +90,8 @@ def blank(count: int, geometry: Geometry, device: Any) -> Tensor:
 @lru_cache(maxsize=32)  # pictures are gathered by size; matrices for many large sizes would fill a GPU
 def _matrices(
     height: int, width: int, geometry: Geometry, crops_centre: bool, device: torch.device, number: torch.dtype
-) -> tuple[tuple[int, Tensor], tuple[int, Tensor], Tensor, bool]:
+) -> tuple[tuple[int, torch.Tensor], tuple[int, torch.Tensor], torch.Tensor, bool]:
     """Return the first needed row and the matrix for rows, the same for columns (transposed), halves, and the order."""
-    import torch
-
     vertical, horizontal, height_first = axes(height, width, geometry, crops_centre=crops_centre)
     first_row, rows = _needed(vertical)
     first_column, columns = _needed(horizontal)

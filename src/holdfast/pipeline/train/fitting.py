@@ -252,7 +252,11 @@ class Fit:
             file.unlink(missing_ok=True)
             self._kept.remove(file)
         if measured and best_epoch(self.rows) == len(self.rows):
-            _write_weights(self._best(self.rows), robust.without_companion(epoch.model))
+            from safetensors.torch import save
+
+            write_atomic(
+                self._best(self.rows), save(checkpoint.separate(robust.without_companion(epoch.model).state_dict()))
+            )
             self._kept.add(self._best(self.rows))
         self._tell(epoch.number, row)
         return measured
@@ -426,12 +430,6 @@ def on_device(images: torch.Tensor, labels: torch.Tensor, device: str) -> InMemo
     if images.nbytes <= ON_DEVICE * free:
         return InMemory(images.to(device), labels.to(device))
     return InMemory(images, labels)
-
-
-def _write_weights(path: Path, module: torch.nn.Module) -> None:
-    from safetensors.torch import save
-
-    write_atomic(path, save(checkpoint.separate(module.state_dict())))
 
 
 def _tensorboard(folder: Path, first: int) -> Any:

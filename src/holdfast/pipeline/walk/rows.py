@@ -211,7 +211,10 @@ class WalkRecorder:
                     row |= {"oracle": oracle, "oracle_accepted": walk.walked.validated}
                     row["oracle_score"] = walk.walked.score
                 if condition == PERTURBED and sample.sample_id in self._pictured:
-                    self._picture(walk, row_id)
+                    assert walk.walked is not None and walk.original is not None
+                    write_atomic(self._run / original_picture(walk.sample.sample_id), encode_image(walk.original))
+                    if walk.walked.validated:
+                        write_atomic(self._run / end_picture(row_id), encode_image(walk.walked.image))
                 if condition in (PERTURBED, RANDOM_WALK):
                     row |= self._details(model, walk, row_id, apart.get(sample.sample_id))
                 yield row
@@ -290,13 +293,6 @@ class WalkRecorder:
         frames = [self._frame(frame, walk_id) for frame in walked.frames]
         latents = [{"row_id": walk_id} | self._latent(walked)] if self._spec.keep_latents and keeps else []
         return {"walks": [row], "frames": frames, "latents": latents}
-
-    def _picture(self, walk: FinishedWalk, walk_id: str) -> None:
-        """Write the original and the end of a walk for the report."""
-        assert walk.walked is not None and walk.original is not None
-        write_atomic(self._run / original_picture(walk.sample.sample_id), encode_image(walk.original))
-        if walk.walked.validated:
-            write_atomic(self._run / end_picture(walk_id), encode_image(walk.walked.image))
 
     def _frame(self, frame: Frame, walk_id: str) -> Row:
         """Write the picture of one step; return its row."""

@@ -80,7 +80,7 @@ class Failing(Carried):
 def test_a_piece_that_failed_leaves_nothing_to_the_next(processes: int, spec: EvaluateSpec, tmp_path: Path) -> None:
     here, _ = evaluate(spec, tmp_path / "here")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.pipeline.fast.device_pass._processes", lambda *_: processes)
+        patch.setattr("holdfast.pipeline.fast.device_pass.decoding_processes", lambda *_: processes)
         there, summary = evaluate(spec, tmp_path / "there", executor=Failing())
     assert summary.rows == there.rows().num_rows
     assert_same(rows_of(here), rows_of(there))
@@ -117,7 +117,7 @@ def test_decoding_and_writing_in_processes_of_the_worker(spec: EvaluateSpec, tmp
     """As on a GPU: the memory that pictures lie in, and the processes, serve one piece after the other."""
     here, _ = evaluate(spec, tmp_path / "here")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.pipeline.fast.device_pass._processes", lambda *_: 1)
+        patch.setattr("holdfast.pipeline.fast.device_pass.decoding_processes", lambda *_: 1)
         patch.setattr("holdfast.pipeline.fast.decoding.SPARE", 0)  # two pieces of memory for five of work
         patch.setattr("holdfast.pipeline.fast.device_pass._unit_size", lambda _: 1)
         there, _ = evaluate(spec, tmp_path / "there", executor=Carried())

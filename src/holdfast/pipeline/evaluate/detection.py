@@ -16,7 +16,7 @@ from holdfast.core.schema import PREDICTIONS
 from holdfast.core.tasks import DETECT
 from holdfast.core.types import ORIGINAL, Collection, Problem
 from holdfast.engine import Executor
-from holdfast.pipeline.classifiers import EvaluateSpec
+from holdfast.pipeline.classifiers import EvaluateSpec, parameter_count
 from holdfast.pipeline.evaluate.detector_worker import Detection, TestedDetector, details_of, load_detectors
 from holdfast.pipeline.evaluate.fast_detection import FastDetection
 from holdfast.pipeline.evaluate.matching import best_threshold, is_right, judged
@@ -25,10 +25,8 @@ from holdfast.pipeline.evaluate.worker import Loaded
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.execute import Row, execute
-from holdfast.pipeline.jobs.progress import Progress
-from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.samples import Prepared, begin_run, prepare
-from holdfast.pipeline.speed import parameter_count
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.scenarios.tensors import supports
 from holdfast.store import Run

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import SampleError
+from holdfast.core.lazy import torch
 from holdfast.core.objects import Detections
 from holdfast.pipeline.evaluate.detector_worker import TRUTH, Detection
 from holdfast.pipeline.evaluate.shown_objects import shown_objects
@@ -59,8 +60,6 @@ class FastDetection(Detection):
             yield from self._pending.popleft().result()
 
     def _in_thread(self, resources: Loaded, position: int, batch: Sequence[WaitingRow]) -> list[Row]:
-        import torch
-
         stream: Any = torch.cuda.Stream(self._device) if self._cuda else None  # type: ignore[no-untyped-call]
         if stream is not None:
             stream.wait_stream(torch.cuda.default_stream(torch.device(self._device)))
@@ -68,8 +67,6 @@ class FastDetection(Detection):
             return list(super()._answered(resources, position, batch))
 
     def _detected(self, model: Any, images: list[Any]) -> list[Detections]:
-        import torch
-
         answers: list[Detections] = []
         for _, alike in groupby(images, key=lambda picture: picture.shape):
             answers += model.detect_tensors(torch.stack(list(alike)))
@@ -137,8 +134,6 @@ class FastDetection(Detection):
         conditions: Sequence[Condition],
     ) -> Iterator[ReadyRendering]:
         """Render photos of one size, some at a time, and yield each under every condition that has a picture."""
-        import torch
-
         size = int(group.images.shape[1]), int(group.images.shape[2])
         for start in range(0, len(group.places), at_once(*size)):
             part = slice(start, start + at_once(*size))

@@ -69,32 +69,20 @@ class Watch:
 
 
 class Pass:
-    """Networks on a device, processes that decode and a process that makes rows, for any number of jobs.
-
-    Args:
-        spec: the settings of the run.
-        prepared: the run's data; only its classes, its name and its donors are used.
-        portion: the conditions and models that the pass makes.
-        tested: all models of the run.
-        chosen: position → network, for the models of the portion.
-        folder: the run directory.
-        compiles: whether networks and, on a GPU, the arithmetic of scenarios are compiled.
-        warming: processes that compile networks in advance.
-        writes: whether part files are written as rows are made; else ``through`` yields tables.
-    """
+    """Networks on a device, processes that decode and a process that makes rows, for any number of jobs."""
 
     def __init__(
         self,
         spec: EvaluateSpec,
-        prepared: Prepared,
-        portion: Portion,
-        tested: Sequence[Tested],
-        chosen: Mapping[int, Network],
+        prepared: Prepared,  # the run's data; only its classes, its name and its donors are used
+        portion: Portion,  # the conditions and models that the pass makes
+        tested: Sequence[Tested],  # all models of the run
+        chosen: Mapping[int, Network],  # position → network, for the models of the portion
         folder: Path,
         *,
-        compiles: bool,
-        warming: Warming | None = None,
-        writes: bool = True,
+        compiles: bool,  # whether networks and, on a GPU, the arithmetic of scenarios are compiled
+        warming: Warming | None = None,  # processes that compile networks in advance
+        writes: bool = True,  # whether part files are written as rows are made; else ``through`` yields tables
     ) -> None:
         self.spec, self.portion = spec, portion
         self._tested, self._networks, self._compiles, self._warming = tested, chosen, compiles, warming
@@ -121,19 +109,12 @@ class Pass:
 
     def through(
         self,
-        prepared: Prepared,
-        jobs: Callable[[int], Iterator[list[EvaluationJob]]],
-        samples: Sequence[Sample],
-        owed: int,
+        prepared: Prepared,  # the hashes of the jobs' images and masks, and the donors
+        jobs: Callable[[int], Iterator[list[EvaluationJob]]],  # yields the jobs, so many at a time
+        samples: Sequence[Sample],  # of the jobs; the sizes of some of them are looked at
+        owed: int,  # about how many rows there will be
     ) -> Iterator[Summary | pa.Table]:
-        """Make the rows of jobs; yield counts of what was written, or tables, and at the end notes and times.
-
-        Args:
-            prepared: the hashes of the jobs' images and masks, and the donors.
-            jobs: yields the jobs, so many at a time.
-            samples: of the jobs; the sizes of some of them are looked at.
-            owed: about how many rows there will be.
-        """
+        """Make the rows of jobs; yield counts of what was written, or tables, and at the end notes and times."""
         watch = Watch()
         sizes = _sizes(samples) if not self._unit_size else []
         self._unit_size = self._unit_size or _unit_size(sizes)

@@ -23,8 +23,7 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name, parse_name
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
-from holdfast.pipeline.evaluate.adaptation import adaptation_images
-from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
+from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, adaptation_images
 from holdfast.pipeline.evaluation_rows import EvaluationIds, EvaluationJob, row_key
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress

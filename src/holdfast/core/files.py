@@ -60,12 +60,10 @@ def completed(path: str | Path) -> None:
 
 @contextmanager
 def whole_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
-    """Yield a new name beside ``path``: it becomes ``path`` when the block ends well and is deleted otherwise.
-
-    Makes the folders above it.
-    ``path``: the file to write. ``sync``: force the data to the disk before the file gets its name, so that a power cut
-    leaves no empty file. It costs more than encoding an image: tables are synced, images are not.
-    """
+    """Yield a new name beside ``path``: it becomes ``path`` when the block ends well and is deleted otherwise."""
+    # Makes the folders above it. ``path``: the file to write. ``sync``: force the data to the disk before the file gets
+    # its name, so that a power cut leaves no empty file. It costs more than encoding an image: tables are synced,
+    # images are not.
     _check_local(path)
     temporary = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex}")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,10 +121,8 @@ def _write(path: str, data: bytes) -> None:
 
 
 def clear_unfinished(folder: Path, *, ending: str = "") -> list[str]:
-    """Delete the files and folders that killed processes left unfinished below a folder.
-
-    Returns The paths of the finished files whose names have this ending; none without one.
-    """
+    """Delete the files and folders that killed processes left unfinished below a folder."""
+    # Return the paths of the finished files whose names have this ending; none without one.
     finished = []
     for parent, folders, files in os.walk(folder):  # not pathlib: there may be millions of files
         for name in [name for name in folders if name.startswith(UNFINISHED)]:

@@ -35,10 +35,8 @@ _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, err
 
 
 def address(path: str | os.PathLike[str] | Any) -> str:
-    """Return ``scheme://bucket/folder`` without needless slashes if a path means a store, else "".
-
-    pathlib makes one slash of the two, so one is enough.
-    """
+    """Return ``scheme://bucket/folder`` without needless slashes if a path means a store, else ""."""
+    # pathlib makes one slash of the two, so one is enough.
     match = _ADDRESS.fullmatch(str(path))
     if match is None:
         return ""
@@ -110,10 +108,8 @@ def last_name(path: Path) -> str:
 
 
 def store(url: str) -> tuple[Any, str]:
-    """Return the file system of an address, and the address's path in it.
-
-    Not by fsspec's own parsing of addresses: ``::`` in the name of a file would lead it to another store.
-    """
+    """Return the file system of an address, and the address's path in it."""
+    # Not by fsspec's own parsing of addresses: ``::`` in the name of a file would lead it to another store.
     import fsspec
 
     scheme, _, _ = url.partition("://")
@@ -165,11 +161,9 @@ def walk(folder: str | Path) -> Iterator[str]:
 
 
 def listing(url: str) -> dict[str, dict[str, Any]]:
-    """Return relative name → what the store says of an object (``size`` and more), for all objects below an address.
-
-    Names that would lead elsewhere as paths are left out. Empty where there is nothing; a UserError where there is no
-    such bucket.
-    """
+    """Return relative name → what the store says of an object (``size`` and more), for all objects below an address."""
+    # Names that would lead elsewhere as paths are left out. Empty where there is nothing; a UserError where there is no
+    # such bucket.
     with reaching(url):
         system, inside = store(url)
         root = inside.rstrip("/") + "/"

@@ -77,11 +77,10 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 class RemoteServer:
-    """A server that answers POST requests; threads may ask at once.
+    """A server that answers POST requests; threads may ask at once."""
 
-    ``url``: of the endpoint. ``key``: sent as a bearer token to this server only; '' for none. ``patience``: timeout,
-    retries and rate. ``hint``: what a user should do once the server runs again.
-    """
+    # ``url``: of the endpoint. ``key``: sent as a bearer token to this server only; '' for none. ``patience``: timeout,
+    # retries and rate. ``hint``: what a user should do once the server runs again.
 
     def __init__(self, url: str, key: str, patience: Patience, *, hint: str = "run the same command again") -> None:
         self.url = url
@@ -205,10 +204,8 @@ def server_key(variable: str = KEY_VARIABLE) -> str:
 
 
 def server_address(name: Name, *, kind: str, endpoint: str = "") -> tuple[str, str]:
-    """Return the URL and the model's name of ``KIND+http://HOST:PORT[/v1]#MODEL``.
-
-    A password in the address is refused and not repeated. ``endpoint`` is appended to the path unless it is there.
-    """
+    """Return the URL and the model's name of ``KIND+http://HOST:PORT[/v1]#MODEL``."""
+    # A password in the address is refused and not repeated. ``endpoint`` is appended to the path unless it is there.
     scheme = name.scheme.removeprefix(f"{kind}+")
     place, _, model = name.name.partition("#")
     form = f"{name.scheme}://HOST:PORT/v1#MODEL"
@@ -281,11 +278,9 @@ SECONDS = 3.0
 
 
 def mind_the_hub() -> None:
-    """Switch the hub's library to offline mode if nothing answers at the hub's address.
-
-    Left to itself it tries every file five times, with longer and longer pauses, which is a minute of silence for
-    somebody behind a firewall. A proxy or the user's own ``HF_HUB_OFFLINE`` is left alone.
-    """
+    """Switch the hub's library to offline mode if nothing answers at the hub's address."""
+    # Left to itself it tries every file five times, with longer and longer pauses, which is a minute of silence for
+    # somebody behind a firewall. A proxy or the user's own ``HF_HUB_OFFLINE`` is left alone.
     from huggingface_hub import constants
 
     if "HF_HUB_OFFLINE" in os.environ or urllib.request.getproxies():

@@ -232,10 +232,8 @@ the tables, which are the same whenever a run is made again."""
 
 
 def row_id(key: Mapping[str, Any], *, image: str, mask: str, model: str) -> str:
-    """Return the id of a row, which is known before the row is computed: 32 hex digits.
-
-    Hashes the key and what was measured (fingerprints of image, mask and model); never the run, the engine, the
-    batch size, paths or the other models, so that adding a model invalidates nothing.
-    """
+    """Return the id of a row, which is known before the row is computed: 32 hex digits."""
+    # Hashes the key and what was measured (fingerprints of image, mask and model); never the run, the engine, the batch
+    # size, paths or the other models, so that adding a model invalidates nothing.
     named = {name: key[name] for name in KEY.names}
     return fingerprint({"key": named, "image": image, "mask": mask, "model": model, "schema": SCHEMA_VERSION})[:32]

@@ -111,11 +111,10 @@ def parse_rule(text: str, questions: Sequence[VoteQuestion]) -> VoteRule:
 
 
 def decide(yes: int, votes: int, *, at_least: int, of: int) -> Decision:
-    """Return the verdict on an image from the number of its votes and of the yes among them.
-
-    Accepted from ``at_least`` yes on, of ``of`` people; rejected when those who have not voted could not bring it there
-    any more; undecided until then. Where more people voted than were wanted, the same share of them has to say yes.
-    """
+    """Return the verdict on an image from the number of its votes and of the yes among them."""
+    # Accepted from ``at_least`` yes on, of ``of`` people; rejected when those who have not voted could not bring it
+    # there any more; undecided until then. Where more people voted than were wanted, the same share of them has to say
+    # yes.
     needed = at_least if votes <= of else -(-at_least * votes // of)
     if yes >= needed:
         return "accepted"

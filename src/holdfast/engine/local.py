@@ -33,10 +33,8 @@ def take_share(share: float) -> None:
 
 
 def share_of(amount: float) -> int:
-    """Return this worker's share of a count of its machine, at least 1.
-
-    The small part more is for what fractions lose: 49 · (1 / 49) is less than 1.
-    """
+    """Return this worker's share of a count of its machine, at least 1."""
+    # The small part more is for what fractions lose: 49 · (1 / 49) is less than 1.
     return max(1, int(amount * _share + 1e-6))
 
 
@@ -46,11 +44,9 @@ def core_count() -> int:
 
 
 def keep_memory() -> None:
-    """Make glibc keep freed image buffers instead of returning them to the kernel.
-
-    By default every array above 128 KB is mapped and unmapped, so each new image pays a page fault for every 4 KB:
-    on 500 × 375 images that is a third of the time of rendering them. Elsewhere than on glibc this does nothing.
-    """
+    """Make glibc keep freed image buffers instead of returning them to the kernel."""
+    # By default every array above 128 KB is mapped and unmapped, so each new image pays a page fault for every 4 KB: on
+    # 500 × 375 images that is a third of the time of rendering them. Elsewhere than on glibc this does nothing.
     if platform.libc_ver()[0] != "glibc":
         return
     mallopt = ctypes.CDLL(None).mallopt
@@ -62,11 +58,9 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # as in malloc.h
 
 
 def few_threads(count: int = 1) -> AbstractContextManager[object]:
-    """Multiply matrices in this many threads from now on, or until the end of a ``with`` block.
-
-    Ours are small, and threads without work wait for it at full speed. Libraries that are loaded already no longer look
-    at OPENBLAS_NUM_THREADS and its like: they are told.
-    """
+    """Multiply matrices in this many threads from now on, or until the end of a ``with`` block."""
+    # Ours are small, and threads without work wait for it at full speed. Libraries that are loaded already no longer
+    # look at OPENBLAS_NUM_THREADS and its like: they are told.
     limit: AbstractContextManager[object] = _libraries().limit(limits=count, user_api="blas")
     return limit
 
@@ -90,11 +84,9 @@ def limit_process(threads: int) -> None:
 
 
 def end_with_parent() -> None:
-    """End this child process when its parent ends, however that happens.
-
-    A parent that was killed closes no queue: its processes would wait for ever, compute for nobody, or write into the
-    next run's folder. One that has died before this is called is noticed as well.
-    """
+    """End this child process when its parent ends, however that happens."""
+    # A parent that was killed closes no queue: its processes would wait for ever, compute for nobody, or write into the
+    # next run's folder. One that has died before this is called is noticed as well.
     threading.Thread(target=_wait_for_parent, daemon=True).start()
 
 

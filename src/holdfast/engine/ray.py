@@ -44,11 +44,10 @@ _AHEAD = 4  # shards a worker that are made and not answered: two at the worker,
 
 
 class RayExecutor:
-    """Workers of a Ray cluster: as many as asked for, or as many as Ray finds room for between two numbers.
+    """Workers of a Ray cluster: as many as asked for, or as many as Ray finds room for between two numbers."""
 
-    Lost workers and nodes are replaced and their shards done again. Shards are made as workers need them, answers come
-    back as they are ready: memory does not grow with their number.
-    """
+    # Lost workers and nodes are replaced and their shards done again. Shards are made as workers need them, answers
+    # come back as they are ready: memory does not grow with their number.
 
     def __init__(
         self,
@@ -226,10 +225,8 @@ def _beside_this() -> dict[str, Any]:
 
 @contextmanager
 def _feeding(shards: Iterator[object], ahead: int) -> Iterator[tuple[Any, Callable[[int], bool]]]:
-    """Start a thread that makes shards as they are needed, at most ``ahead`` of the answers.
-
-    Yields the feeder, and what to tell of every answer: it says whether there was one before.
-    """
+    """Start a thread that makes shards as they are needed, at most ``ahead`` of the answers."""
+    # Yields the feeder, and what to tell of every answer: it says whether there was one before.
     feeder = ray.remote(num_cpus=0)(Feeder).options(**_beside_this()).remote()
     room, stopped = threading.Semaphore(ahead), threading.Event()
     trouble: list[BaseException] = []
@@ -273,11 +270,9 @@ def _feeding(shards: Iterator[object], ahead: int) -> Iterator[tuple[Any, Callab
 
 @contextmanager
 def _token(folder: Path | None) -> Iterator[str]:
-    """Write a file by which workers know that their folder is this one, and still theirs.
-
-    Who writes to the folder next clears it away. Workers of a command that was killed, on a machine that has not heard
-    of it, must write no more from then on: rows would be there twice.
-    """
+    """Write a file by which workers know that their folder is this one, and still theirs."""
+    # Who writes to the folder next clears it away. Workers of a command that was killed, on a machine that has not
+    # heard of it, must write no more from then on: rows would be there twice.
     if folder is None:
         yield ""
         return

@@ -98,10 +98,9 @@ class Surroundings:
 
 
 class RayActor:
-    """The work inside an actor, from its first shard on.
+    """The work inside an actor, from its first shard on."""
 
-    Errors are answers, too: Ray would wrap them in its own, and their text would be a page long.
-    """
+    # Errors are answers, too: Ray would wrap them in its own, and their text would be a page long.
 
     def __init__(self, work: Any, feeder: Any, surroundings: Surroundings) -> None:
         self._sent, self._feeder, self._surroundings = work, feeder, surroundings

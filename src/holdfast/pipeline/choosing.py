@@ -45,11 +45,9 @@ COLUMNS = ("model", "milliseconds")
 
 
 def sources(runs: Iterable[Run]) -> dict[str, str]:
-    """Return name of a model in the table → the name that loads it.
-
-    Of networks that were trained in a run, the first fold's trained on originals stands for all; where the run has
-    none any more the name is empty: the architecture's own weights may be of another size and see larger pictures.
-    """
+    """Return name of a model in the table → the name that loads it."""
+    # Of networks that were trained in a run, the first fold's trained on originals stands for all; where the run has
+    # none any more the name is empty: the architecture's own weights may be of another size and see larger pictures.
     texts_of_models: dict[str, str] = {}
     for run in runs:
         spec = run.spec()
@@ -72,11 +70,9 @@ def measure(
     timed: bool = True,  # whether speed is measured, too
     progress: Progress = silent,
 ) -> dict[str, ModelCost]:
-    """Measure size and speed of models; one that cannot be loaded or run has a reason instead.
-
-    A repeat is a batch of RGB pictures of 256 × 256 noise through ``predict``: preprocessing, network and
-    probabilities. A first pass warms up and does not count.
-    """
+    """Measure size and speed of models; one that cannot be loaded or run has a reason instead."""
+    # A repeat is a batch of RGB pictures of 256 × 256 noise through ``predict``: preprocessing, network and
+    # probabilities. A first pass warms up and does not count.
     costs: dict[str, ModelCost] = {}
     for done, (name, text) in enumerate(names.items()):
         progress("speed", done, len(names))
@@ -201,10 +197,8 @@ class Chosen:
 
 
 def members_of(counts: Counts) -> dict[str, list[str]]:
-    """Return name of a scenario, alias, family or group → its conditions in the table that keep the object.
-
-    The original belongs to none: it has a weight of its own.
-    """
+    """Return name of a scenario, alias, family or group → its conditions in the table that keep the object."""
+    # The original belongs to none: it has a weight of its own.
     members: dict[str, list[str]] = {}
     families: dict[str, list[str]] = {}
     for condition in chosen(counts, None):

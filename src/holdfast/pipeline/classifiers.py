@@ -24,11 +24,10 @@ from holdfast.scenarios.tensors import supports
 
 @dataclass(frozen=True)
 class Tested:
-    """A model, and which of its outputs belong to which class of the dataset.
+    """A model, and which of its outputs belong to which class of the dataset."""
 
-    ``fast`` is its fingerprint in rows that ``--fast`` makes; it is empty where the model cannot be used so. Those
-    answers may differ in the last digits, and must never be taken for exact ones.
-    """
+    # ``fast`` is its fingerprint in rows that ``--fast`` makes; it is empty where the model cannot be used so. Those
+    # answers may differ in the last digits, and must never be taken for exact ones.
 
     classifier: Classifier
     labels: LabelMap
@@ -112,10 +111,8 @@ def know_models(
     conditions: Sequence[Condition],
     inspect: Callable[[Tested], Tested] | None = None,
 ) -> list[Tested]:
-    """Return what a plan needs of the models. One is loaded at a time, and not on a GPU: workers load their own.
-
-    ``inspect`` sees each model while it is loaded, and may return another description of it.
-    """
+    """Return what a plan needs of the models. One is loaded at a time, and not on a GPU: workers load their own."""
+    # ``inspect`` sees each model while it is loaded, and may return another description of it.
     known = []
     for name in spec.models:
         (model,) = load_models(replace(spec, models=(name,), device="cpu"), collection)

@@ -69,13 +69,12 @@ class _Packed:
 
 
 class DonorPool:
-    """Images to borrow backgrounds from, decoded when asked for and kept while memory allows.
+    """Images to borrow backgrounds from, decoded when asked for and kept while memory allows."""
 
-    A borrowed image is drawn with the caller's generator, so the choice depends on the key and on the pool, never
-    on the order of work. One that cannot be read is passed over for the next draw. An image that both lends its
-    background and is worked on is decoded once for both, as long as it is kept. Where the images are of no known
-    class (``--backgrounds``), ``kin`` lends those of the same class.
-    """
+    # A borrowed image is drawn with the caller's generator, so the choice depends on the key and on the pool, never on
+    # the order of work. One that cannot be read is passed over for the next draw. An image that both lends its
+    # background and is worked on is decoded once for both, as long as it is kept. Where the images are of no known
+    # class (``--backgrounds``), ``kin`` lends those of the same class.
 
     def __init__(
         self, samples: Sequence[Sample], *, max_pixels: int = DEFAULT_MAX_PIXELS, kin: DonorPool | None = None

@@ -40,11 +40,9 @@ quoted = encode_basestring
 
 
 def template(value: Any, open_places: Sequence[str]) -> str:
-    """Return the canonical JSON of a value as a %-template.
-
-    ``value``: holds the string ``place(name)`` wherever a string is still open. ``open_places``: the names, in the
-    order in which canonical JSON has them.
-    """
+    """Return the canonical JSON of a value as a %-template."""
+    # ``value``: holds the string ``place(name)`` wherever a string is still open. ``open_places``: the names, in the
+    # order in which canonical JSON has them.
     pieces = re.split(r'"\\u0000(\w+)\\u0000"', canonical_json(value))
     assert tuple(pieces[1::2]) == tuple(open_places), "canonical JSON is sorted"
     return "%s".join(piece.replace("%", "%%") for piece in pieces[::2])
@@ -56,11 +54,9 @@ def place(name: str) -> str:
 
 
 def row_template(key: Mapping[str, Any]) -> str:
-    """Return the text whose hash is ``core.schema.row_id``, with the places ``OPEN``.
-
-    Filling and hashing it takes a tenth of the time of ``row_id``.
-    The key's own ``sample_id``, ``source_id`` and ``model`` are not used.
-    """
+    """Return the text whose hash is ``core.schema.row_id``, with the places ``OPEN``."""
+    # Filling and hashing it takes a tenth of the time of ``row_id``. The key's own ``sample_id``, ``source_id`` and
+    # ``model`` are not used.
     named = {name: place(name) if name in OPEN else key[name] for name in KEY.names}
     whole = {"key": named, "image": place("image"), "mask": place("mask"), "model": place("fingerprint")}
     return template(whole | {"schema": SCHEMA_VERSION}, OPEN)

@@ -57,10 +57,7 @@ def write_split(
     seed: int = 0,
     summary: Summary | None = None,
 ) -> dict[str, int]:
-    """Split by source image, class by class, and write the manifest; returns how many samples each part has.
-
-    What the reader could not use is added to ``summary``.
-    """
+    """Split by source image, class by class, and write the manifest; returns how many samples each part has."""
     collection = load_collection(data, masks=masks)
     samples = stratified_split(collection.samples, test_fraction=test_fraction, seed=seed)
     if summary is not None:

@@ -62,12 +62,10 @@ def _hash(sample: Sample) -> NDArray[Any] | None:
 
 
 def perceptual_hash(image: Image) -> Hashes:
-    """Return the 256-bit hash of an image, as four words (4,).
-
-    The signs of the 16 × 16 lowest frequencies (DCT) of its luminance at 64 × 64. Brightness and contrast do not
-    enter (the mean's bit is 0); resizing and re-encoding move high frequencies only.
-    ``image``: HWC, RGB or RGBA (the colour under alpha 0 counts as it is), or HW grey; 0..255.
-    """
+    """Return the 256-bit hash of an image, as four words (4,)."""
+    # The signs of the 16 × 16 lowest frequencies (DCT) of its luminance at 64 × 64. Brightness and contrast do not
+    # enter (the mean's bit is 0); resizing and re-encoding move high frequencies only. ``image``: HWC, RGB or RGBA (the
+    # colour under alpha 0 counts as it is), or HW grey; 0..255.
     grey = image if image.ndim == 2 else cv2.cvtColor(np.ascontiguousarray(image[..., :3]), cv2.COLOR_RGB2GRAY)
     small = cv2.resize(grey, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).astype(np.float32)
     frequencies = cv2.dct(small - small.mean())[:_KEPT, :_KEPT]
@@ -91,12 +89,10 @@ def mirrored(hashes: Hashes) -> Hashes:
 def near_duplicates(
     first: Hashes, second: Hashes, *, max_distance: int = DEFAULT_MAX_DISTANCE, flips: bool = False
 ) -> list[tuple[int, int, int]]:
-    """Return pairs (i, j, distance) of ``first[i]`` and ``second[j]`` at most ``max_distance`` bits apart.
-
-    With ``flips`` the distance is the smaller of those to the image and to its mirror image.
-    ``first``: (n, 4) hashes. ``second``: (m, 4) hashes. To look for duplicates within one collection, pass it twice and
-    keep i < j. ``max_distance``: In bits. ``flips``: Whether a mirrored copy counts.
-    """
+    """Return pairs (i, j, distance) of ``first[i]`` and ``second[j]`` at most ``max_distance`` bits apart."""
+    # With ``flips`` the distance is the smaller of those to the image and to its mirror image. ``first``: (n, 4)
+    # hashes. ``second``: (m, 4) hashes. To look for duplicates within one collection, pass it twice and keep i < j.
+    # ``max_distance``: In bits. ``flips``: Whether a mirrored copy counts.
     pairs: list[tuple[int, int, int]] = []
     if not len(first) or not len(second):
         return pairs

@@ -150,10 +150,9 @@ _NO_HASH = bytes(32)
 
 
 class Hashes(Mapping[str, str]):
-    """Maps names to SHA-256 in hex, held in 32 bytes each; other strings are held as they are.
+    """Maps names to SHA-256 in hex, held in 32 bytes each; other strings are held as they are."""
 
-    ``places``: name → number, which several mappings may share. A name without a hash maps to an empty string.
-    """
+    # ``places``: name → number, which several mappings may share. A name without a hash maps to an empty string.
 
     def __init__(self, places: Mapping[str, int]) -> None:
         self._places, self._digests = places, bytearray(32 * len(places))
@@ -267,12 +266,10 @@ def stored_conditions(samples: Sequence[Sample]) -> set[str]:
 
 
 def applicable(sample: Sample, conditions: Sequence[Condition], stored: Container[str]) -> list[Condition]:
-    """Return the conditions to make from a sample.
-
-    An image that is a rendering already (a scenario folder, a generated image) is taken as it is where its condition
-    or the original is wanted; ``fog@3`` means that severity of a stored fog, ``fog`` all of them. Conditions that the
-    collection holds as images (``stored``) are not made a second time from its originals.
-    """
+    """Return the conditions to make from a sample."""
+    # An image that is a rendering already (a scenario folder, a generated image) is taken as it is where its condition
+    # or the original is wanted; ``fog@3`` means that severity of a stored fog, ``fog`` all of them. Conditions that the
+    # collection holds as images (``stored``) are not made a second time from its originals.
     if sample.condition == ORIGINAL:
         return [condition for condition in conditions if condition.scenario not in stored]
     variant = sample.attributes.get("variant")  # None where the folder does not say: any variant will do

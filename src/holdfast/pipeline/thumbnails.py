@@ -25,11 +25,9 @@ THUMBNAIL = 160
 
 
 def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -> dict[tuple[str, str], bytes]:
-    """Return JPEGs of what shows these sources, by (sample_id, condition name as in stats.reduce).
-
-    Empty where the data is no longer there; a photo that changed since the run is left out, because its picture would
-    not be what the models saw.
-    """
+    """Return JPEGs of what shows these sources, by (sample_id, condition name as in stats.reduce)."""
+    # Empty where the data is no longer there; a photo that changed since the run is left out, because its picture would
+    # not be what the models saw.
     if "data" not in run.spec():  # a table that was not made by evaluate
         return {}
     spec = spec_of(run)

@@ -38,10 +38,8 @@ def add_checksum(path: Path) -> None:
 
 
 def damage_of(path: Path) -> str:
-    """Return what is wrong with a Parquet file, or "" if it is whole.
-
-    A process looks at a file once, and again when the file has changed.
-    """
+    """Return what is wrong with a Parquet file, or "" if it is whole."""
+    # A process looks at a file once, and again when the file has changed.
     status = path.stat()
     return _damage_of(str(path), status.st_size, status.st_mtime_ns, status.st_ino)
 
@@ -61,10 +59,8 @@ def _damage_of(path: str, size: int, _modified: int, _inode: int) -> str:
 
 
 def foreign_column(path: Path, schema: pa.Schema, key: tuple[str, ...]) -> str:
-    """Return what shows that a Parquet file holds another table than the one of this schema, or "" if nothing does.
-
-    Columns may be missing, since older versions wrote fewer; those of the key may not.
-    """
+    """Return what shows that a Parquet file holds another table than the one of this schema, or "" if nothing does."""
+    # Columns may be missing, since older versions wrote fewer; those of the key may not.
     status = path.stat()
     return _foreign_column(str(path), schema, key, status.st_size, status.st_mtime_ns, status.st_ino)
 

@@ -36,11 +36,9 @@ _PLAIN, _NUMBERS, _TEXT, _LISTS, _STRUCT = {1: 0, 2: 0, 3: 1, 7: 8}, (4, 5, 6), 
 def read_foreign(
     data: bytes, schema: pa.Schema, name: str, *, json_columns: tuple[str, ...] = (), older: bool = False
 ) -> pa.Table:
-    """Return the table with exactly these columns and types; a UserError says in one sentence what is wrong.
-
-    ``data``: the file. ``schema``: what it has to be. ``name``: of the file, for sentences. ``json_columns``: texts
-    that have to be JSON, without NaN and not too deep. ``older``: columns may be missing; they are null then.
-    """
+    """Return the table with exactly these columns and types; a UserError says in one sentence what is wrong."""
+    # ``data``: the file. ``schema``: what it has to be. ``name``: of the file, for sentences. ``json_columns``: texts
+    # that have to be JSON, without NaN and not too deep. ``older``: columns may be missing; they are null then.
     table = read_coded(
         data, schema, name, lambda facts, _: _check_schema(facts.schema.to_arrow_schema(), schema, name, older=older)
     )
@@ -57,13 +55,11 @@ def read_foreign(
 
 
 def read_coded(data: bytes, schema: pa.Schema, name: str, check: Callable[[pq.FileMetaData, int], object]) -> pa.Table:
-    """Return the table as the file has it; a UserError says why it cannot be read.
-
-    Texts stay dictionaries, so that one long text in a million rows is not a million long texts.
-    ``data``: the file. ``schema``: which columns hold texts. ``name``: of the file, for sentences. ``check``: told what
-    the file says of itself and how many bytes its pages unpack to, before any is unpacked; raises where the columns are
-    not those of the schema.
-    """
+    """Return the table as the file has it; a UserError says why it cannot be read."""
+    # Texts stay dictionaries, so that one long text in a million rows is not a million long texts. ``data``: the file.
+    # ``schema``: which columns hold texts. ``name``: of the file, for sentences. ``check``: told what the file says of
+    # itself and how many bytes its pages unpack to, before any is unpacked; raises where the columns are not those of
+    # the schema.
     try:
         unpacked = check_size(data, name)
         metadata = pq.ParquetFile(pa.BufferReader(data), **_LIMITS).metadata
@@ -89,10 +85,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def check_size(data: bytes, name: str) -> int:
-    """Return how many bytes the pages of all columns unpack to; a UserError if they are too many.
-
-    The directory of columns is read here, too: Arrow's own ends the process over some that are broken.
-    """
+    """Return how many bytes the pages of all columns unpack to; a UserError if they are too many."""
+    # The directory of columns is read here, too: Arrow's own ends the process over some that are broken.
     unpacked = values = pages = packed = 0
     for start, end in _columns(data, name):
         packed += end - start

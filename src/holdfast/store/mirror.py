@@ -34,12 +34,11 @@ _BULKY = re.compile(r".*\.(png|jpe?g|webp|tar)|data-\d+\.parquet", re.IGNORECASE
 
 
 class Mirror:
-    """A local folder and its address. Workers get a copy of this object and use the same folder on their own disks.
+    """A local folder and its address. Workers get a copy of this object and use the same folder on their own disks."""
 
-    ``url``: the address, as ``address`` gives it. ``folder``: the folder. ``session``: names the run; what another
-    session left in a worker's folder is not sent. ``whole``: images are fetched and kept, too; else they are only known
-    by name.
-    """
+    # ``url``: the address, as ``address`` gives it. ``folder``: the folder. ``session``: names the run; what another
+    # session left in a worker's folder is not sent. ``whole``: images are fetched and kept, too; else they are only
+    # known by name.
 
     def __init__(self, url: str, folder: Path, *, session: str = "", whole: bool = True) -> None:
         self.url, self.folder, self.session, self.whole = url, folder, session, whole
@@ -118,11 +117,9 @@ class Mirror:
                 self._noted.append(name)
 
     def deliver(self, *, thorough: bool = False) -> None:
-        """Send the files that this process finished; ``thorough``: look at all files and delete what is gone here.
-
-        Where images are kept, this finds also what was written in other ways than by ``core.files``. Where they are
-        not, nobody sends what another process wrote: a table could come to the store before the images it speaks of.
-        """
+        """Send the files that this process finished; ``thorough``: look at all files and delete what is gone here."""
+        # Where images are kept, this finds also what was written in other ways than by ``core.files``. Where they are
+        # not, nobody sends what another process wrote: a table could come to the store before the images it speaks of.
         with self._lock:
             count = len(self._noted)  # another thread may add to them
             noted = list(dict.fromkeys(self._noted[:count]))
@@ -134,10 +131,8 @@ class Mirror:
                 self._delete({name for name in self._known if not (self.folder / name).exists()})
 
     def _scan(self) -> None:
-        """Send every file that the store does not have yet, in the order they were written.
-
-        Files that appear meanwhile are left to the next time: the images of a table that is seen now may not be.
-        """
+        """Send every file that the store does not have yet, in the order they were written."""
+        # Files that appear meanwhile are left to the next time: the images of a table that is seen now may not be.
         begun, started = time.monotonic(), time.time_ns()
         here = dict(_files(self.folder))
         changed = [(stat.st_mtime_ns, name) for name, stat in here.items() if _is_new(stat)]

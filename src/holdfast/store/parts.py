@@ -92,11 +92,9 @@ _LOCK = ".lock"
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Hold the right to write below a folder, which one process at a time has.
-
-    Makes the folder, deletes unfinished files and sets damaged tables aside. The kernel drops the lock with the
-    process, even after kill -9. A folder that was made here and is still empty after an error is removed again.
-    """
+    """Hold the right to write below a folder, which one process at a time has."""
+    # Makes the folder, deletes unfinished files and sets damaged tables aside. The kernel drops the lock with the
+    # process, even after kill -9. A folder that was made here and is still empty after an error is removed again.
     if url := address(folder):
         raise UserError(f"this command writes to a folder of the disk, not to {url}; copy it there afterwards")
     with no_empty_folders(folder, own=_LOCK), _locked(folder):
@@ -191,13 +189,11 @@ class Parts:
         return paths
 
     def write(self, rows: pa.Table, *, of: Collection[str] = ()) -> Path:
-        """Add rows as one part file, in the place of one that was written for the same rows.
-
-        A worker may be killed after it has written its part and before it has said so. Whoever does the work again
-        then writes the same file: the name follows from the rows, so none is there twice.
-        ``rows``: of the table's schema. ``of``: what was asked for, where which rows come of it may differ from one
-        time to the next: the name then follows from this.
-        """
+        """Add rows as one part file, in the place of one that was written for the same rows."""
+        # A worker may be killed after it has written its part and before it has said so. Whoever does the work again
+        # then writes the same file: the name follows from the rows, so none is there twice. ``rows``: of the table's
+        # schema. ``of``: what was asked for, where which rows come of it may differ from one time to the next: the name
+        # then follows from this.
         rows = rows.cast(self.schema)
         names: list[Any] = sorted(of) or sorted(zip(*(rows[name].to_pylist() for name in self.key), strict=True))
         path = self.folder / f"part-{fingerprint(names)[:32]}.parquet"

@@ -33,14 +33,12 @@ _SENDING = 60.0  # seconds between two looks at what long work has left so far, 
 
 @contextmanager
 def workplace(out: str | Path, executor: Any = None, *, whole: bool = True) -> Iterator[tuple[Path, Any]]:
-    """Yield the folder and the executor to work with, for an ``--out`` that may be in a store.
-
-    A local folder and its executor are handed back as they are. For an address the folder is one of this machine's
-    disk (below $HOLDFAST_CACHE, else the system's temporary folder), filled with what the store has; workers send what
-    they write when a shard is done, this process does once a minute and at the end. Whoever is killed can go on,
-    anywhere. One process at a time may write to an address.
-    ``whole``: whether the verb reads images that it wrote. Without, they do not stay on the disk.
-    """
+    """Yield the folder and the executor to work with, for an ``--out`` that may be in a store."""
+    # A local folder and its executor are handed back as they are. For an address the folder is one of this machine's
+    # disk (below $HOLDFAST_CACHE, else the system's temporary folder), filled with what the store has; workers send
+    # what they write when a shard is done, this process does once a minute and at the end. Whoever is killed can go on,
+    # anywhere. One process at a time may write to an address. ``whole``: whether the verb reads images that it wrote.
+    # Without, they do not stay on the disk.
     url = address(out)
     if not url:
         yield Path(out), executor
@@ -60,10 +58,8 @@ def workplace(out: str | Path, executor: Any = None, *, whole: bool = True) -> I
 
 @contextmanager
 def delivered(out: str | Path) -> Iterator[Path]:
-    """Yield a folder to write something new into, such as a report; its files are in ``out`` after the block.
-
-    A place in this machine's copy of a run means that place in the store.
-    """
+    """Yield a folder to write something new into, such as a report; its files are in ``out`` after the block."""
+    # A place in this machine's copy of a run means that place in the store.
     url = _meant(out)
     if not url:
         yield Path(out)
@@ -87,10 +83,7 @@ def _meant(out: str | Path) -> str:
 
 
 def fetched(path: str | Path, *, whole: bool = True) -> Path:
-    """Return the local folder of a run to read: the path itself, or an up-to-date copy of an address.
-
-    ``path``: a path, or an address. ``whole``: images, too; else they are there by name only.
-    """
+    """Return the local folder of a run to read: the path itself, or an up-to-date copy of an address."""
     url = address(path)
     if not url:
         return Path(path).expanduser()

@@ -124,11 +124,9 @@ def grey(images: torch.Tensor) -> torch.Tensor:
 
 
 def stylised(images: torch.Tensor) -> torch.Tensor:
-    """Give each image the texture and the colours of another one of the batch; outlines stay.
-
-    The amplitudes of the spectrum, which carry texture and colour, move from a third of the way to all of it to the
-    other's; the phases, which carry where things are, stay. Mean and spread of every channel are the other's.
-    """
+    """Give each image the texture and the colours of another one of the batch; outlines stay."""
+    # The amplitudes of the spectrum, which carry texture and colour, move from a third of the way to all of it to the
+    # other's; the phases, which carry where things are, stay. Mean and spread of every channel are the other's.
     partner = torch.roll(images, 1, 0)
     own, other = torch.fft.rfft2(images.float()), torch.fft.rfft2(partner.float())
     share = torch.rand((len(images), 1, 1, 1), device=images.device) * 2 / 3 + 1 / 3
@@ -189,12 +187,10 @@ def _warp_grid(images: torch.Tensor, strength: torch.Tensor) -> torch.Tensor:
 def through_perturbed_network(
     images: torch.Tensor, *, strongest: float = 0.5, copies: int = 4, layers: int = 3
 ) -> torch.Tensor:
-    """Pass images through a network that copies them, with disturbed weights.
-
-    Every kernel begins as a copy of its channel and gets Gaussian noise, every hidden channel a random gain that is
-    sometimes nothing or negative, and the units between the layers bend more or less, all up to ``strongest``. Some
-    images share one network.
-    """
+    """Pass images through a network that copies them, with disturbed weights."""
+    # Every kernel begins as a copy of its channel and gets Gaussian noise, every hidden channel a random gain that is
+    # sometimes nothing or negative, and the units between the layers bend more or less, all up to ``strongest``. Some
+    # images share one network.
     import torch.nn.functional as functional
 
     count, _, height, width = images.shape

@@ -203,11 +203,9 @@ def write_model(
     note: str = DRAWN_WORLD,
     classes: Sequence[str] = (),
 ) -> None:
-    """Write ``model.safetensors``, ``config.json`` with our facts under ``holdfast``, and the card, README.md.
-
-    The card comes last: where it is, the model is complete. ``classes`` go into the weights' metadata, where ``torch:``
-    finds them.
-    """
+    """Write ``model.safetensors``, ``config.json`` with our facts under ``holdfast``, and the card, README.md."""
+    # The card comes last: where it is, the model is complete. ``classes`` go into the weights' metadata, where
+    # ``torch:`` finds them.
     from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -166,11 +166,10 @@ class ClassifierRecipe:
 
 @dataclass(frozen=True)
 class Size:
-    """Number of scenes and epochs, and time per model (``seconds``).
+    """Number of scenes and epochs, and time per model (``seconds``)."""
 
-    What does not fit into ``seconds`` is cut short with the learning rate brought down in time; None takes as long as
-    it takes, so that what is learned does not depend on the machine's speed.
-    """
+    # What does not fit into ``seconds`` is cut short with the learning rate brought down in time; None takes as long as
+    # it takes, so that what is learned does not depend on the machine's speed.
 
     train: int = 60_000
     test: int = 4_800

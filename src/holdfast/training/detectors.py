@@ -160,12 +160,7 @@ def generalised(boxes: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
 def train(
     rho: float, amount: DetectorAmount, work: Path, device: str, *, seed: int = 0, say: Callable[[str], None] = print
 ) -> tuple[torch.nn.Module, float]:
-    """Return a trained network and the seconds that it took.
-
-    ``rho``: how strongly class and background go together in the training scenes. ``amount``: how much is trained.
-    ``work``: folder that keeps the scenes. ``device``: cpu, cuda, cuda:1. ``seed``: of the weights and of the order;
-    the scenes of one rho are the same for every seed. ``say``: is told the loss of every epoch.
-    """
+    """Return a trained network and the seconds that it took."""
     pictures, truths = scenes("train", rho, amount.train, work)
     images, objects = torch.from_numpy(pictures).to(device), torch.from_numpy(truths).to(device)
     torch.manual_seed(seed)

@@ -68,11 +68,9 @@ def _cut(batch: Any, part: slice) -> Any:
 
 
 def averaging(averaged: AveragedModel, model: torch.nn.Module, keep: float) -> Callable[[], None]:
-    """Return a function that moves the averaged weights and buffers towards the model; they keep a share ``keep``.
-
-    The first call takes the model as it is. ``AveragedModel.update_parameters`` does the same and makes the host wait
-    for the device each time.
-    """
+    """Return a function that moves the averaged weights and buffers towards the model; they keep a share ``keep``."""
+    # The first call takes the model as it is. ``AveragedModel.update_parameters`` does the same and makes the host wait
+    # for the device each time.
 
     def members(module: torch.nn.Module, *, floats: bool) -> list[torch.Tensor]:
         every = itertools.chain(module.parameters(), module.buffers())
@@ -137,10 +135,9 @@ class TrainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One finished epoch, for the callback. ``model`` is the averaged one where there is one, in evaluation mode.
+    """One finished epoch, for the callback. ``model`` is the averaged one where there is one, in evaluation mode."""
 
-    ``history`` holds the rows of the epochs before it, those of earlier calls as well.
-    """
+    # ``history`` holds the rows of the epochs before it, those of earlier calls as well.
 
     number: int
     metrics: Mapping[str, float]
@@ -181,11 +178,9 @@ def fit(
     # whether training ends early, asked before every epoch with the history so far
     stop: Callable[[Sequence[Mapping[str, float]]], bool] | None = None,
 ) -> Fitted:
-    """Train a module in place.
-
-    Where memory runs out, batches (tensors, or tuples, lists and dictionaries of them) are cut into pieces whose
-    gradients add up: the same step, but for batch norms, which then see fewer images at once.
-    """
+    """Train a module in place."""
+    # Where memory runs out, batches (tensors, or tuples, lists and dictionaries of them) are cut into pieces whose
+    # gradients add up: the same step, but for batch norms, which then see fewer images at once.
     run = _Run(model, optimiser, options, schedule)
     run.resume()
     with run.writer:
@@ -334,10 +329,8 @@ class _Run:
             totals[name] = totals.get(name, 0.0) + value
 
     def gradients(self, batch: Any, loss: Loss) -> dict[str, Any] | None:
-        """Compute the gradients of a batch, piece by piece, and return its mean losses; None when memory ran out.
-
-        The caller tries again only after this frame has let go of what it held.
-        """
+        """Compute the gradients of a batch, piece by piece, and return its mean losses; None when memory ran out."""
+        # The caller tries again only after this frame has let go of what it held.
         self.optimiser.zero_grad(set_to_none=True)
         means: dict[str, Any] = {}
         try:

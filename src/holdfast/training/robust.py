@@ -149,10 +149,8 @@ def adversarial_examples(
     steps: int = ADVERSARIAL_STEPS,
     normalise: Callable[[torch.Tensor], torch.Tensor] = normalised,
 ) -> torch.Tensor:
-    """Return adversarial examples, NCHW in 0..1: projected gradient descent in ℓ∞ from a random start.
-
-    The network answers as it would in use; its running means and its gradients are left alone.
-    """
+    """Return adversarial examples, NCHW in 0..1: projected gradient descent in ℓ∞ from a random start."""
+    # The network answers as it would in use; its running means and its gradients are left alone.
     change = (torch.rand_like(batch) * 2 - 1) * radius
     training = module.training
     module.eval()

@@ -59,15 +59,13 @@ class Reading:
 def read_answer(
     answer: str, options: Sequence[str], synonyms: Synonyms, *, classes: Sequence[str] = (), letters: bool = False
 ) -> Reading:
-    """Return which option an answer names.
-
-    Strict: the whole answer is one option, as far as case, hyphens, underscores, spaces, quotation marks and a full
-    stop do not matter; or, where the options had letters, its letter, alone or before the option. Lenient: exactly one
-    option, or a synonym of one, occurs in the answer as whole words; articles and regular plurals do not matter, a
-    longer name, of an option or of another of the ``classes``, hides a shorter one inside it ("green lizard" is no
-    "lizard"), and what is negated ("not a fox", "doesn't look like a fox") is not named.
-    An answer that names nothing and speaks like a refusal is one; a ``Refusal`` always is.
-    """
+    """Return which option an answer names."""
+    # Strict: the whole answer is one option, as far as case, hyphens, underscores, spaces, quotation marks and a full
+    # stop do not matter; or, where the options had letters, its letter, alone or before the option. Lenient: exactly
+    # one option, or a synonym of one, occurs in the answer as whole words; articles and regular plurals do not matter,
+    # a longer name, of an option or of another of the ``classes``, hides a shorter one inside it ("green lizard" is no
+    # "lizard"), and what is negated ("not a fox", "doesn't look like a fox") is not named. An answer that names nothing
+    # and speaks like a refusal is one; a ``Refusal`` always is.
     if isinstance(answer, Refusal):
         return Reading(None, None, refusal=True)
     strict = _strict(answer, options, letters=letters)

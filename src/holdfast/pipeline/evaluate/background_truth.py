@@ -33,11 +33,9 @@ SCHEME = "diorama-rerendered"
 
 
 def load(name: Name, *, masks: Path | None = None) -> Collection:
-    """Draw ``diorama-rerendered:test?n=240&context=0.95&seed=0``: the options of ``diorama:``, every scene twice.
-
-    Evaluate it with the same seed, or ``random_background`` pastes another donor's background than was painted.
-    ``masks`` replaces the exact masks of the scenes as drawn; scenes that were painted anew need none.
-    """
+    """Draw ``diorama-rerendered:test?n=240&context=0.95&seed=0``: the options of ``diorama:``, every scene twice."""
+    # Evaluate it with the same seed, or ``random_background`` pastes another donor's background than was painted.
+    # ``masks`` replaces the exact masks of the scenes as drawn; scenes that were painted anew need none.
     both = rerendered(source.load(name), seed=int(name.options.get("seed", 0)))
     if masks is None:
         return both
@@ -46,12 +44,10 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def rerendered(collection: Collection, *, seed: int) -> Collection:
-    """Return the drawn scenes and, for each, the same scene painted on the background of its donor.
-
-    The donor is the one that ``random_background`` takes under this seed. Kind and seed of the background are the
-    donor's; object, light, clutter and noise stay, the shadow falls on the new ground and edges blend with it. The
-    second picture has the condition ``rerendered_background`` and the first one's source.
-    """
+    """Return the drawn scenes and, for each, the same scene painted on the background of its donor."""
+    # The donor is the one that ``random_background`` takes under this seed. Kind and seed of the background are the
+    # donor's; object, light, clutter and noise stay, the shadow falls on the new ground and edges blend with it. The
+    # second picture has the condition ``rerendered_background`` and the first one's source.
     pool = make_pool(collection.samples, None, max_pixels=DEFAULT_MAX_PIXELS)
     by_id = {sample.sample_id: sample for sample in collection.samples}
     painted = []
@@ -101,15 +97,13 @@ def compare_pasted_with_true(
 
 
 def pasted_and_true(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """Return how far the pasted background effect is from the true one, a row per model.
-
-    Columns: ``n`` scenes with all four pictures; accuracies (macro) ``clean`` (original), ``pasted``
-    (random_background), ``true`` (rerendered_background); ``pasted_effect`` = clean − pasted; ``true_effect`` = clean −
-    true; ``bias`` = pasted_effect − true_effect with ``bias_low`` and ``bias_high`` (95 %, paired by scene, two-way
-    with the donors). The verdict's estimate, in which the pasting cancels: ``same_class`` (same_class_background),
-    ``corrected_effect`` = same_class − pasted, ``corrected_bias`` = corrected_effect − true_effect with ``…_low`` and
-    ``…_high``.
-    """
+    """Return how far the pasted background effect is from the true one, a row per model."""
+    # Columns: ``n`` scenes with all four pictures; accuracies (macro) ``clean`` (original), ``pasted``
+    # (random_background), ``true`` (rerendered_background); ``pasted_effect`` = clean − pasted; ``true_effect`` = clean
+    # − true; ``bias`` = pasted_effect − true_effect with ``bias_low`` and ``bias_high`` (95 %, paired by scene, two-way
+    # with the donors). The verdict's estimate, in which the pasting cancels: ``same_class`` (same_class_background),
+    # ``corrected_effect`` = same_class − pasted, ``corrected_bias`` = corrected_effect − true_effect with ``…_low`` and
+    # ``…_high``.
     rows = []
     for model, cells in counts.cells.groupby("model", observed=True):
         whole = cells.groupby("source_id")["condition"].transform("nunique") == 4

@@ -19,8 +19,7 @@ from holdfast.engine import Executor
 from holdfast.pipeline.classifiers import EvaluateSpec, parameter_count
 from holdfast.pipeline.evaluate.detector_worker import Detection, TestedDetector, details_of, load_detectors
 from holdfast.pipeline.evaluate.fast_detection import FastDetection
-from holdfast.pipeline.evaluate.matching import best_threshold, is_right, judged
-from holdfast.pipeline.evaluate.shown_objects import with_foreground
+from holdfast.pipeline.evaluate.matching import best_threshold, is_right, judged, with_foreground
 from holdfast.pipeline.evaluate.worker import Loaded
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter

@@ -20,8 +20,7 @@ from holdfast.models import is_detector, load_detector
 from holdfast.models.detectors.batched import BatchedDetector
 from holdfast.pipeline.classifiers import EvaluateSpec, check_names
 from holdfast.pipeline.donors import load_sample
-from holdfast.pipeline.evaluate.matching import is_right, judged
-from holdfast.pipeline.evaluate.shown_objects import has_objects, shown_objects
+from holdfast.pipeline.evaluate.matching import has_objects, is_right, judged, shown_objects
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, ReadyRendering, WaitingRow
 from holdfast.pipeline.evaluation_rows import EvaluationJob, row_key
 from holdfast.pipeline.generate.backgrounds import Painter

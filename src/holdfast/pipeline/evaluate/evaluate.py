@@ -13,10 +13,9 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, know_models, load_models
-from holdfast.pipeline.evaluate.adaptation import AdaptationImages, adaptation_images
 from holdfast.pipeline.evaluate.detection import detect_objects
 from holdfast.pipeline.evaluate.detector_worker import asks_detectors
-from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
+from holdfast.pipeline.evaluate.worker import AdaptationImages, Evaluation, Loaded, adaptation_images
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.fast import OnePass
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
@@ -49,13 +48,10 @@ class RunSetup:
 def evaluate(
     spec: EvaluateSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None
 ) -> tuple[Run, Summary]:
-    """Run every model on every sample under every condition, and write the rows that are not stored yet.
-
-    Where the models are detectors and the data has boxes, objects are looked for; otherwise pictures are named.
-
-    ``executor`` says where; without it, on ``spec.workers`` processes of this machine. What ``spec.fast`` does in one
-    pass is done in this process, or by workers on other machines.
-    """
+    """Run every model on every sample under every condition, and write the rows that are not stored yet."""
+    # Where the models are detectors and the data has boxes, objects are looked for; otherwise pictures are named.
+    # ``executor`` says where; without it, on ``spec.workers`` processes of this machine. What ``spec.fast`` does in one
+    # pass is done in this process, or by workers on other machines.
     executor = executor or LocalExecutor(spec.workers)
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
     if not spec.models:

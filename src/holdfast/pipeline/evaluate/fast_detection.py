@@ -16,7 +16,7 @@ from holdfast.core.errors import SampleError
 from holdfast.core.lazy import torch
 from holdfast.core.objects import Detections
 from holdfast.pipeline.evaluate.detector_worker import TRUTH, Detection
-from holdfast.pipeline.evaluate.shown_objects import shown_objects
+from holdfast.pipeline.evaluate.matching import shown_objects
 from holdfast.pipeline.evaluate.worker import RELEASED, Loaded, ReadyRendering, WaitingRow
 from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationJob, stored_details
 from holdfast.pipeline.fast import decoding

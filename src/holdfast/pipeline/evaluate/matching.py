@@ -6,13 +6,23 @@ All functions work on rows of the tables in ``core.objects``, so that a stored a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.objects import FOUND_IOU, box_overlaps
+from holdfast.core.conditions import WITHOUT_OBJECT
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.objects import FOUND_IOU, MOST_OBJECTS, ObjectsSource, TrueObject, box_overlaps, size_class
+from holdfast.core.protocols import GuidedAnnotator
+from holdfast.core.types import Collection, ImageSource, Mask, Sample
+from holdfast.data.masks import ArrayMask
+from holdfast.pipeline.samples import Rendering
+from holdfast.scenarios.base.compositing import bounding_box
 
 Row = dict[str, Any]
 
@@ -42,12 +52,10 @@ def is_counted(row: Row) -> bool:
 
 
 def match(objects: Sequence[Row], predictions: Sequence[Row]) -> Matches:
-    """Match predictions, the best first: each takes the free object of its class that it overlaps most.
-
-    The matches of the predictions above any score are the same as if there were no others. A second box on an object
-    stands for nothing. On crowds, and on objects whose annotation is marked as unusable, boxes of their class are
-    neither right nor wrong.
-    """
+    """Match predictions, the best first: each takes the free object of its class that it overlaps most."""
+    # The matches of the predictions above any score are the same as if there were no others. A second box on an object
+    # stands for nothing. On crowds, and on objects whose annotation is marked as unusable, boxes of their class are
+    # neither right nor wrong.
     overlaps = box_overlaps(boxes_of(predictions), boxes_of(objects), crowd=[bool(row["crowd"]) for row in objects])
     counted = np.array([is_counted(row) for row in objects], np.bool_)
     absorbing = np.array([row["crowd"] or row["status"] == "invalid" for row in objects], np.bool_)
@@ -69,11 +77,9 @@ def match(objects: Sequence[Row], predictions: Sequence[Row]) -> Matches:
 def judged(
     objects: Sequence[Row], predictions: Sequence[Row], threshold: float | None
 ) -> tuple[list[Row], dict[str, Any]]:
-    """Return the objects with their outcome, and the columns of the picture's row in ``IMAGES``.
-
-    ``objects``: rows of OBJECTS without an outcome. ``predictions``: rows of DETECTIONS, the best first. ``threshold``:
-    None where it is not decided yet: outcomes are then null.
-    """
+    """Return the objects with their outcome, and the columns of the picture's row in ``IMAGES``."""
+    # ``objects``: rows of OBJECTS without an outcome. ``predictions``: rows of DETECTIONS, the best first.
+    # ``threshold``: None where it is not decided yet: outcomes are then null.
     counted = [row for row in objects if is_counted(row)]
     columns: dict[str, Any] = {"n_objects": len(counted), "threshold": threshold}
     if threshold is None:
@@ -113,11 +119,9 @@ def is_right(objects: Iterable[Row], columns: Row) -> bool | None:
 
 
 def best_threshold(pictures: Iterable[tuple[Sequence[Row], Sequence[Row]]]) -> tuple[float, float]:
-    """Return the score with the best F1 over pictures (objects, predictions), and that F1.
-
-    Half-way to the next lower score, so that rounding decides nothing; among equals the highest. Without any found
-    object, ``UNDECIDED`` and 0.
-    """
+    """Return the score with the best F1 over pictures (objects, predictions), and that F1."""
+    # Half-way to the next lower score, so that rounding decides nothing; among equals the highest. Without any found
+    # object, ``UNDECIDED`` and 0.
     scores: list[float] = []
     right: list[bool] = []
     total = 0
@@ -137,3 +141,148 @@ def best_threshold(pictures: Iterable[tuple[Sequence[Row], Sequence[Row]]]) -> t
     place = int(np.flatnonzero(last)[np.argmax(f1[last])])
     lower = float(sorted_scores[place + 1]) if place + 1 < len(sorted_scores) else 0.0
     return round((float(sorted_scores[place]) + lower) / 2, 6), float(f1[place])
+
+
+_ALIKE = 0.85  # IoU of a moved mask with the scaled and shifted one, from which on boxes follow it
+
+
+@dataclass(frozen=True, slots=True)
+class UnionMask:
+    """The pixels of all usable objects of a picture: the foreground of every scenario."""
+
+    objects: ObjectsSource
+
+    def fingerprint(self) -> str:
+        """Return a hash of the objects."""
+        return fingerprint(["union", self.objects.fingerprint()])
+
+    def load(self, height: int, width: int) -> Mask:
+        """Return HW bool."""
+        union = np.zeros((height, width), np.bool_)
+        for each in self.objects.load(height, width):
+            if not each.problem:
+                union |= each.pixels(height, width)
+        return union
+
+
+@dataclass(frozen=True)
+class GuidedObjects:
+    """Objects whose missing masks a mask maker makes from their boxes; those are marked."""
+
+    objects: ObjectsSource
+    image: ImageSource
+    annotator: GuidedAnnotator
+
+    def fingerprint(self) -> str:
+        """Return a hash of the objects and the mask maker; the image has its own in every row id."""
+        return fingerprint([self.objects.fingerprint(), self.annotator.fingerprint])
+
+    def load(self, height: int, width: int) -> tuple[TrueObject, ...]:
+        """Return the objects, each with a mask."""
+        plain = self.objects.load(height, width)
+        if all(each.problem or each.mask is not None for each in plain):
+            return plain
+        return _masked(self, height, width)
+
+    def __hash__(self) -> int:
+        return hash((self.objects.fingerprint(), self.annotator.fingerprint))
+
+
+@lru_cache(maxsize=32)
+def _masked(source: GuidedObjects, height: int, width: int) -> tuple[TrueObject, ...]:
+    """Return the objects with masks; the last pictures are remembered, since every condition asks for them."""
+    embedding: Any = None
+    masked = []
+    for each in source.objects.load(height, width):
+        if each.problem or each.mask is not None:
+            masked.append(each)
+            continue
+        if embedding is None:
+            embedding = source.annotator.embed(source.image.load())
+        masked.append(
+            replace(each, mask=ArrayMask(_made(source.annotator, embedding, each, height, width)), mask_made=True)
+        )
+    return tuple(masked)
+
+
+def _made(annotator: GuidedAnnotator, embedding: Any, each: TrueObject, height: int, width: int) -> Mask:
+    """Return the mask that a mask maker finds in a box, cut at the box; the whole box where it finds nothing."""
+    whole = replace(each, mask=None).pixels(height, width)
+    x1, y1, x2, y2 = each.box
+    try:
+        mask = annotator.guided(embedding, box=(x1, y1, x2 - 1, y2 - 1)).mask & whole
+    except UserError:  # a box of a few pixels
+        return whole
+    return mask if mask.any() else whole
+
+
+def with_foreground(collection: Collection, annotator: GuidedAnnotator | None) -> Collection:
+    """Return the collection as detectors see it: images without objects too, all objects as foreground."""
+    # Without ``annotator``, boxes without masks stand for themselves.
+    samples = []
+    for sample in (*collection.samples, *collection.empty):
+        source = sample.objects
+        if source is None:
+            samples.append(sample)
+            continue
+        if annotator is not None and not getattr(source, "exact", False):
+            source = GuidedObjects(source, sample.image, annotator)
+        mask = UnionMask(source) if sample.label else None
+        samples.append(replace(sample, objects=source, mask=mask))
+    empty = {sample.sample_id for sample in collection.empty}
+    problems = tuple(problem for problem in collection.problems if problem.sample_id not in empty)
+    return replace(collection, samples=tuple(samples), empty=(), problems=problems)
+
+
+def shown_objects(sample: Sample, rendering: Rendering, size: tuple[int, int], source: Mask | None) -> list[Row]:
+    """Return what is true of each object of a rendered picture: columns of ``OBJECTS`` without key and outcome."""
+    # ``sample``: with its objects. ``rendering``: under one condition; its picture may be gone already, its details
+    # not. ``size``: height and width of the sample's image. ``source``: the foreground in the sample's image, where the
+    # rendering moved it.
+    assert sample.objects is not None
+    objects = sample.objects.load(*size)
+    if len(objects) > MOST_OBJECTS:
+        raise SampleError(f"the image has {len(objects)} objects, more than {MOST_OBJECTS}")
+    rendered = rendering.rendered
+    details = dict(rendered.details) if rendered is not None else {}
+    gone = set(map(str, details.get("removed", ())))
+    if rendering.condition.scenario in WITHOUT_OBJECT:
+        gone = {each.object_id for each in objects}
+    scale, shift = (1.0, 1.0), (0.0, 0.0)
+    if rendered is not None and source is not None and rendered.mask is not None and not gone:
+        scale, shift = _movement(source, rendered.mask)
+    rows = []
+    for each in objects:
+        (x1, y1, x2, y2), area = each.box, each.area
+        box = x1 * scale[0] + shift[0], y1 * scale[1] + shift[1], x2 * scale[0] + shift[0], y2 * scale[1] + shift[1]
+        area = (area or (x2 - x1) * (y2 - y1)) * scale[0] * scale[1]
+        status = "invalid" if each.problem else "removed" if each.object_id in gone else "ok"
+        rows.append(
+            {
+                "object_id": each.object_id, "label": each.label,
+                **dict(zip(("x1", "y1", "x2", "y2"), box, strict=True)),
+                "area": area, "crowd": each.crowd, "size": size_class(area), "mask_made": each.mask_made,
+                "target": str(details.get("target", "")) == each.object_id, "status": status,
+                "error": each.problem or None,
+            }
+        )  # fmt: skip
+    return rows
+
+
+def _movement(before: Mask, after: Mask) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return scale and shift of the foreground; SampleError where it was not only resized and shifted."""
+    if not before.any() or not after.any():
+        return (1.0, 1.0), (0.0, 0.0)
+    old, new = bounding_box(before), bounding_box(after)
+    scale = (new[2] - new[0]) / (old[2] - old[0]), (new[3] - new[1]) / (old[3] - old[1])
+    shift = new[0] - old[0] * scale[0], new[1] - old[1] * scale[1]
+    matrix = np.array([[scale[0], 0, shift[0] + (scale[0] - 1) / 2], [0, scale[1], shift[1] + (scale[1] - 1) / 2]])
+    moved = cv2.warpAffine(before.view(np.uint8), matrix, after.shape[::-1], flags=cv2.INTER_NEAREST) > 0
+    if (moved & after).sum() < _ALIKE * (moved | after).sum():
+        raise SampleError("the condition moves objects in a way that their boxes cannot follow")
+    return scale, shift
+
+
+def has_objects(samples: Sequence[Sample]) -> bool:
+    """Return whether some sample has boxes."""
+    return any(sample.objects is not None for sample in samples)

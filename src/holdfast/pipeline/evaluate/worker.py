@@ -14,20 +14,93 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.core.conditions import condition_name
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import array_sha256, seed_from
+from holdfast.core.fingerprint import array_sha256, fingerprint, seed_from
 from holdfast.core.protocols import StagedClassifier
-from holdfast.core.types import Image, Rendered
+from holdfast.core.types import ORIGINAL, Image, Rendered, Sample
 from holdfast.engine import core_count
 from holdfast.models import attacks
 from holdfast.models.adaptation import AdaptedClassifier
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
-from holdfast.pipeline.evaluate.adaptation import AdaptationImages
 from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationJob, row_key, stored_details
 from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
-from holdfast.pipeline.samples import Prepared, Rendering, over_matte, render_conditions
+from holdfast.pipeline.samples import Prepared, Rendering, over_matte, render_conditions, stored_variant
 from holdfast.pipeline.thumbnails import keep_thumbnail
+from holdfast.scenarios import Condition
+
+_SPARE = 2  # times as many images as are wanted, for those that a condition cannot be made from
+
+
+@dataclass(frozen=True)
+class AdaptationImages:
+    """Images of a dataset that networks are fitted to, in a seeded order."""
+
+    samples: tuple[Sample, ...]  # the originals, and those of each condition that the dataset holds as images
+    fingerprint: str  # of their names and contents and of everything they are rendered with
+
+    def identified(self, model: Tested) -> Tested:
+        """Return a model whose fingerprint names these images, where it is fitted to them."""
+        if not getattr(model.classifier, "adapt_images", 0):
+            return model
+        return replace(model, fingerprint=fingerprint([model.fingerprint, self.fingerprint]))
+
+    def fit(
+        self,
+        model: AdaptedClassifier,
+        sample: Sample,
+        condition: Condition,
+        spec: EvaluateSpec,
+        prepared: Prepared,
+        painter: Painter | None,
+    ) -> None:
+        """Make a network ready for images like this sample under this condition; fit it where it never saw any."""
+        key = f"{_held(sample)} {condition.name} {condition.parameters_json}"
+        if not model.is_fitted(key):
+            images = self._images(_held(sample), condition, spec, prepared, painter)
+            inputs = [model.prepare(image) for image, _ in zip(images, range(model.adapt_images), strict=False)]
+            if len(inputs) < 2:
+                raise SampleError(f"adapt=batchnorm: fewer than 2 images can be shown under {condition.name}")
+            model.fit(key, inputs)
+        model.use(key)
+
+    def _images(
+        self, held: str, condition: Condition, spec: EvaluateSpec, prepared: Prepared, painter: Painter | None
+    ) -> Iterator[Image]:
+        for sample in self.samples:
+            if _held(sample) != held:
+                continue
+            (rendering,) = render_conditions(
+                sample, [condition], prepared.pool, seed=spec.seed, max_pixels=spec.max_pixels, painter=painter
+            )
+            if rendering.rendered is not None and not rendering.pending:
+                yield over_matte(rendering.rendered.image, spec.matte)
+
+
+def adaptation_images(spec: EvaluateSpec, prepared: Prepared, tested: Sequence[Tested]) -> AdaptationImages | None:
+    """Return the images that the models among these are fitted to; None where none of them asks for it."""
+    wanted = max((getattr(model.classifier, "adapt_images", 0) for model in tested), default=0)
+    if not wanted:
+        return None
+    groups: dict[str, list[Sample]] = {}
+    for sample in prepared.collection.samples:
+        groups.setdefault(_held(sample), []).append(sample)
+    chosen: list[Sample] = []
+    for group in groups.values():
+        group.sort(key=lambda sample: seed_from(spec.seed, "adapt", sample.sample_id))
+        chosen += group[: _SPARE * wanted]
+    contents: list[Any] = [
+        [sample.sample_id, prepared.images[sample.sample_id], prepared.masks[sample.sample_id]] for sample in chosen
+    ]
+    identity = fingerprint([contents, prepared.pool_fingerprint, spec.matte, spec.seed, spec.feather])
+    return AdaptationImages(tuple(chosen), identity)
+
+
+def _held(sample: Sample) -> str:
+    """Return the condition that a sample's own image shows."""
+    return ORIGINAL if sample.condition == ORIGINAL else condition_name(sample.condition, stored_variant(sample))
+
 
 SAME_ERRORS = 100
 """A model that fails on so many images in the same way, and has answered for none before, is not asked further."""
@@ -107,11 +180,9 @@ class Evaluation:
             yield from self._answered(resources, position, batch)
 
     def _ahead(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[ReadyRendering]:
-        """Yield renderings in order, a few samples ahead of the models and no more.
-
-        Models that compute on this machine's cores use all of them, and rendering beside them makes every thread wait
-        for the slowest. Then a few samples are rendered on all cores, and after that the models compute.
-        """
+        """Yield renderings in order, a few samples ahead of the models and no more."""
+        # Models that compute on this machine's cores use all of them, and rendering beside them makes every thread wait
+        # for the slowest. Then a few samples are rendered on all cores, and after that the models compute.
         threads, painter = resources.threads, resources.painter
         at_once = max(painter.at_once if painter is not None else 0, core_count())
         if painter is not None or resources.on_cores:

@@ -136,10 +136,8 @@ def classifier_subject(classifier: Any, labels: LabelMap) -> ExplainedModel:
 
 
 def segmenter_subject(segmenter: Any, labels: LabelMap) -> ExplainedModel:
-    """Return a segmenter to explain: its logits inside the true mask (``label``) or where the class is predicted.
-
-    Of a class with several outputs the one with the highest mean in the mask is explained.
-    """
+    """Return a segmenter to explain: its logits inside the true mask (``label``) or where the class is predicted."""
+    # Of a class with several outputs the one with the highest mean in the mask is explained.
 
     def ask(batch: torch.Tensor, names: Sequence[str], masks: Sequence[Mask], target: str) -> AskedScores:
         regions = torch.from_numpy(np.stack(masks)).float()
@@ -170,11 +168,10 @@ EMPTY = "the map is zero everywhere"
 
 @dataclass(frozen=True)
 class Item:
-    """A picture in a model's view: HWC uint8, where its foreground is, and whether its maps are kept as pictures.
+    """A picture in a model's view: HWC uint8, where its foreground is, and whether its maps are kept as pictures."""
 
-    ``cascaded`` says whether its maps are made again layer by layer where that is asked for; ``methods`` has the texts
-    of those that are owed, None: all.
-    """
+    # ``cascaded`` says whether its maps are made again layer by layer where that is asked for; ``methods`` has the
+    # texts of those that are owed, None: all.
 
     row_id: str
     label: str

@@ -38,11 +38,7 @@ class Groups:
 
 
 def pack(probabilities: torch.Tensor, groups: Groups, truth: torch.Tensor) -> torch.Tensor:
-    """Pack the outcome of each row into ``WIDTH`` numbers.
-
-    ``probabilities``: (n, outputs) float32. ``groups``: the label map. ``truth``: (n,) int64, the place of the true
-    class.
-    """
+    """Pack the outcome of each row into ``WIDTH`` numbers."""
     usable = (probabilities.amin(1) >= 0) & (probabilities.amax(1) <= 1.001)
     scores = torch.where(usable[:, None], probabilities, probabilities.new_zeros(()))
     of_classes = scores[:, groups.order]

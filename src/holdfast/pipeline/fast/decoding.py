@@ -230,11 +230,9 @@ class Pieces:
 
 
 def _nameless(size: int) -> IO[bytes]:
-    """Return a file in memory where there is room, else on the disk.
-
-    It has no name: the kernel removes it with the last process that has it open, even where all processes are killed
-    at once, as Ray does.
-    """
+    """Return a file in memory where there is room, else on the disk."""
+    # It has no name: the kernel removes it with the last process that has it open, even where all processes are killed
+    # at once, as Ray does.
     memory = Path("/dev/shm")  # noqa: S108  (no name is taken there)
     roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * size
     if roomy:
@@ -263,10 +261,9 @@ class _Placed:
 
 
 class Filling:
-    """The work of a process: it decodes a unit into a piece of memory; groups that do not fit are pickled.
+    """The work of a process: it decodes a unit into a piece of memory; groups that do not fit are pickled."""
 
-    It travels to the processes when they start; they keep the file open from then on.
-    """
+    # It travels to the processes when they start; they keep the file open from then on.
 
     def __init__(self, decoder: Decoder, file: int, size: int) -> None:
         self._decoder, self._file, self._size = decoder, file, size

@@ -99,10 +99,8 @@ class Flow:
         self._chunks[unit.number] = unit, chunk
 
     def receive(self, facts: Facts, groups: Sequence[Group], release: Callable[[], None]) -> None:
-        """Take decoded pictures, and give the device those of which there are enough.
-
-        ``release`` is called when the arrays of the groups are no longer needed.
-        """
+        """Take decoded pictures, and give the device those of which there are enough."""
+        # ``release`` is called when the arrays of the groups are no longer needed.
         unit, chunk = self._chunks[facts.number]
         for place, condition, status, reason in facts.failed:
             chunk.fail(place, condition, status, reason)

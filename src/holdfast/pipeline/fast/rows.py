@@ -109,11 +109,10 @@ class Finished:
 
 
 class TableMaker:
-    """Makes a table of finished chunks, and a part file of the table where it ``writes``.
+    """Makes a table of finished chunks, and a part file of the table where it ``writes``."""
 
-    On many machines it does not write: a piece of work must leave one file whose name follows from its rows, and
-    chunks are finished in another order each time. It holds neither samples nor networks, so it can travel.
-    """
+    # On many machines it does not write: a piece of work must leave one file whose name follows from its rows, and
+    # chunks are finished in another order each time. It holds neither samples nor networks, so it can travel.
 
     def __init__(
         self,
@@ -196,11 +195,9 @@ class TableMaker:
     def _common_columns(
         self, chunks: Sequence[Finished]
     ) -> Callable[[NDArray[np.int64], NDArray[np.int64]], dict[str, pa.Array]]:
-        """Return a function from places of samples and conditions to the columns that do not depend on the model.
-
-        Most rows share their key with others, except for the sample's names, and few facts are known: each is made
-        once, and looked up for every row.
-        """
+        """Return a function from places of samples and conditions to the columns that do not depend on the model."""
+        # Most rows share their key with others, except for the sample's names, and few facts are known: each is made
+        # once, and looked up for every row.
         samples = [sample for chunk in chunks for sample in chunk.samples]
         kinds: dict[tuple[Any, ...], int] = {}
         keys: list[dict[str, Any]] = []  # of each kind of samples, under each condition

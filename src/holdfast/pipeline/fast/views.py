@@ -30,13 +30,10 @@ ALIGNED = 8
 def see(
     images: torch.Tensor, geometry: Geometry, *, crops_centre: bool, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return pictures as a model with this geometry gets them, before mean and deviation.
-
-    ``images``: NCHW uint8, on any device. ``geometry``: resizing and crop. ``crops_centre``: whether extreme shapes are
-    cut to their middle first (``torch_classifier.picture``).
-    Returns NCHW uint8 of ``geometry.crop``: what Pillow makes; on a GPU some values are off by one, rarely by two.
-    The channels of a pixel lie side by side.
-    """
+    """Return pictures as a model with this geometry gets them, before mean and deviation."""
+    # ``images``: NCHW uint8, on any device. ``geometry``: resizing and crop. ``crops_centre``: whether extreme shapes
+    # are cut to their middle first (``torch_classifier.picture``). Returns NCHW uint8 of ``geometry.crop``: what Pillow
+    # makes; on a GPU some values are off by one, rarely by two. The channels of a pixel lie side by side.
     if out is None:
         out = blank(images.shape[0], geometry, images.device)
     if images.device.type == "cpu":
@@ -103,10 +100,8 @@ def _matrices(
 def axes(
     height: int, width: int, geometry: Geometry, *, crops_centre: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
-    """Return the weights (seen height × height) and (seen width × width), and whether Pillow begins with the height.
-
-    Pixels outside a picture count as 0.
-    """
+    """Return the weights (seen height × height) and (seen width × width), and whether Pillow begins with the height."""
+    # Pixels outside a picture count as 0.
     kept_height, kept_width = height, width
     if crops_centre and max(height, width) > MAX_ASPECT * min(height, width):
         kept = MAX_ASPECT * min(height, width)
@@ -140,10 +135,8 @@ def resized(height: int, width: int, geometry: Geometry) -> tuple[int, int]:
 
 
 def cropped(size: int, crop: int) -> tuple[int, int, int]:
-    """Return, along one side: where the kept part begins in the crop and in the picture, and its length.
-
-    A smaller picture is padded, as torchvision's CenterCrop does.
-    """
+    """Return, along one side: where the kept part begins in the crop and in the picture, and its length."""
+    # A smaller picture is padded, as torchvision's CenterCrop does.
     if crop > size:
         return (crop - size) // 2, 0, size
     return 0, round((size - crop) / 2.0), crop

@@ -145,11 +145,7 @@ def _known(asked: tuple[str, str, tuple[str, ...]]) -> KnownMaker:
 def make_images(
     maker: TextToImage, requests: Iterable[ImageRequest], *, seed: int = 0, batch_size: int = 16
 ) -> Iterator[MadeImage]:
-    """Yield an image per request, in batches; one that fails is yielded, and tried again with the next seed.
-
-    ``requests``: in the order of the result. ``seed``: that everything random follows from, with a request's prompt and
-    repeat. ``batch_size``: images at once.
-    """
+    """Yield an image per request, in batches; one that fails is yielded, and tried again with the next seed."""
     for batch in _batches(maker, requests, seed=seed, batch_size=batch_size):
         yield from batch
 
@@ -235,10 +231,8 @@ class GenerateWorker:
         return [maker.fingerprint]
 
     def run(self, maker: TextToImage, jobs: Sequence[Job[Any, Any]]) -> Iterator[Made]:
-        """Yield a table per batch: a row per request, and one more per request that was tried a second time.
-
-        Whole batches, so that after a kill the batches are the same as without it, and the images to the last bit.
-        """
+        """Yield a table per batch: a row per request, and one more per request that was tried a second time."""
+        # Whole batches, so that after a kill the batches are the same as without it, and the images to the last bit.
         on_the_way: deque[list[Future[dict[str, Any]]]] = deque()
         requests = [job.item for job in jobs]
         with ThreadPoolExecutor(core_count()) as threads:

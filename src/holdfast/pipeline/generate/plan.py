@@ -155,10 +155,8 @@ def _once(listed: Iterable[Listed], what: str, problems: list[tuple[str, str]]) 
 
 
 def _in_turn(prompts: Iterable[ImageRequest], spec: GenerateSpec) -> list[ImageRequest]:
-    """Yield every repeat of every prompt; categories and kinds take turns.
-
-    So a pool that is cut short, by ``limit`` or by a kill, is even over both; and a higher limit only adds to it.
-    """
+    """Yield every repeat of every prompt; categories and kinds take turns."""
+    # So a pool that is cut short, by ``limit`` or by a kill, is even over both; and a higher limit only adds to it.
     groups: dict[tuple[str, str], list[ImageRequest]] = {}
     for prompt in prompts:
         groups.setdefault((prompt.nuisance_kind, prompt.category), []).append(prompt)

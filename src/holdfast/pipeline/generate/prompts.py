@@ -85,11 +85,9 @@ def drawn_prompts() -> Prompts:
 
 
 def prompts_for(generator: str, file: str | None, classes: Sequence[str]) -> Prompts:
-    """Return the prompts of a file, or those that come with Holdfast.
-
-    ``generator``: its name; ``embedded:`` has prompts of its own world. ``file``: TOML, ``ximagenet12`` (a file of that
-    name is written ./ximagenet12), or None. ``classes``: the dataset's.
-    """
+    """Return the prompts of a file, or those that come with Holdfast."""
+    # ``generator``: its name; ``embedded:`` has prompts of its own world. ``file``: TOML, ``ximagenet12`` (a file of
+    # that name is written ./ximagenet12), or None. ``classes``: the dataset's.
     if file == XIMAGENET12:
         return _twelve(classes)
     if file is not None:
@@ -125,11 +123,9 @@ def read_prompts(file: Path, classes: Sequence[str]) -> Prompts:
 
 
 def prompts_of_table(table: Mapping[str, Any], where: str, classes: Sequence[str], *, strict: bool) -> Prompts:
-    """Return prompts from a table as TOML has it.
-
-    ``table``: ``default``, ``background``, ``classes``, ``backgrounds``. ``where``: for messages. ``classes``: the
-    dataset's. ``strict``: whether a class that the dataset does not have is a mistake.
-    """
+    """Return prompts from a table as TOML has it."""
+    # ``table``: ``default``, ``background``, ``classes``, ``backgrounds``. ``where``: for messages. ``classes``: the
+    # dataset's. ``strict``: whether a class that the dataset does not have is a mistake.
     for key in table:
         if key not in _ENTRIES:
             raise unknown(f"entry of {where}", key, _ENTRIES)
@@ -220,11 +216,7 @@ MEANING = {
 
 
 def strategies_of(file: str, chosen: Sequence[str], classes: Sequence[str], *, drawn: bool) -> dict[str, Prompts]:
-    """Return name → prompts, in order.
-
-    ``file``: TOML with a table per strategy, or '' for those that come with Holdfast. ``chosen``: names, or ``all``.
-    ``classes``: those of the dataset. ``drawn``: whether the scenes are drawn.
-    """
+    """Return name → prompts, in order."""
     if file or not drawn:
         path = Path(file) if file else PHOTOGRAPHS
         known = {}

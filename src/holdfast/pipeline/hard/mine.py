@@ -236,10 +236,8 @@ def paint_again(
     progress: Progress,
     executor: Executor | None = None,
 ) -> tuple[MeasuredPool | None, list[str]]:
-    """Paint hard prompts anew, classify and judge in ``folder/again``; return warnings where that cannot be.
-
-    What was painted before is kept, also for prompts that are no longer hard.
-    """
+    """Paint hard prompts anew, classify and judge in ``folder/again``; return warnings where that cannot be."""
+    # What was painted before is kept, also for prompts that are no longer hard.
     if not spec.again:
         return None, ["hard prompts were not painted anew (--again 0), so luck of the seed is not told from the prompt"]
     if hasattr(oracle, "knows"):

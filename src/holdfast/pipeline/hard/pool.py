@@ -250,10 +250,7 @@ def _facts(sample: Sample, verdict: Mapping[str, Any], seed: int) -> dict[str, A
 
 
 def model_facts(names: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
-    """Return family, training data and objective of each model as its name or card says; '' where unknown.
-
-    ``names``: as the table has them: the index of the result. ``texts``: as they were asked for.
-    """
+    """Return family, training data and objective of each model as its name or card says; '' where unknown."""
     rows = []
     for text in texts:
         (known,) = lineages(text)[:1]

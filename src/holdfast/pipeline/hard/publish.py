@@ -92,11 +92,9 @@ def publish(
     facts: dict[str, Any],
     out: Path,
 ) -> int:
-    """Write the dataset folder and ``mining/``; returns how many images it has.
-
-    The old manifest goes first and the new one comes last, so that a folder with a manifest is whole. Images of an
-    earlier selection are deleted, other files are not.
-    """
+    """Write the dataset folder and ``mining/``; returns how many images it has."""
+    # The old manifest goes first and the new one comes last, so that a folder with a manifest is whole. Images of an
+    # earlier selection are deleted, other files are not.
     chosen = selection.hard & (pool.images["valid"] | spec.keep_rejected)
     samples = {sample.sample_id: sample for sample in pool.collection.samples if chosen.get(sample.sample_id, False)}
     contents = {row["sample_id"]: row["image_fingerprint"] for row in pool.run.samples().to_pylist()}
@@ -212,11 +210,9 @@ def _row(sample: Sample, path: str, data: bytes, pool: MeasuredPool, selection: 
 def _top_two(
     oracle: Oracle, collection: Collection, keys: Mapping[str, ClassKeys], present: set[str], files: Sequence[bytes]
 ) -> list[tuple[str, str]]:
-    """Return the oracle's two likeliest classes: its best wrong one may serve as a distractor.
-
-    Among the classes of the hard set, as only these can be asked about; among all where it has but one. Empty for an
-    oracle that is no classifier.
-    """
+    """Return the oracle's two likeliest classes: its best wrong one may serve as a distractor."""
+    # Among the classes of the hard set, as only these can be asked about; among all where it has but one. Empty for an
+    # oracle that is no classifier.
     first = getattr(oracle, "members", (oracle,))[0]
     classifier = getattr(first, "classifier", None)
     if classifier is None:

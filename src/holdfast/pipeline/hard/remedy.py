@@ -106,11 +106,9 @@ def remedy(spec: RemedySpec, out: Path, *, progress: Progress = silent) -> Remed
 
 
 def easy_samples(images: pd.DataFrame, collection: Collection, *, limit: int, seed: int) -> list[Sample]:
-    """Return valid images that no surrogate fails, of prompts that no result is about.
-
-    ``images``: of the pool by sample_id: prompt_id, half, valid, surrogates_failed. ``limit``: at most so many, by
-    hash; 0 takes all. ``seed``: of the hash.
-    """
+    """Return valid images that no surrogate fails, of prompts that no result is about."""
+    # ``images``: of the pool by sample_id: prompt_id, half, valid, surrogates_failed. ``limit``: at most so many, by
+    # hash; 0 takes all. ``seed``: of the hash.
     easy = images[(images["half"] == CHOOSE) & images["valid"] & (images["surrogates_failed"] == 0)]
     leaked = set(easy["prompt_id"]) & set(images.loc[images["half"] == REPORT, "prompt_id"])
     if leaked:

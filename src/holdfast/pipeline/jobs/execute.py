@@ -105,10 +105,9 @@ class ProgressReport:
 
 
 class ShardWork(Generic[Resources]):
-    """Runs a worker on one shard after the other and writes a part file for each. It travels without resources.
+    """Runs a worker on one shard after the other and writes a part file for each. It travels without resources."""
 
-    ``report`` is None where another process does the work.
-    """
+    # ``report`` is None where another process does the work.
 
     def __init__(
         self,
@@ -226,10 +225,8 @@ def shard_size(count: int, executor: Executor, batch: int) -> int:
 
 
 def batched_shard_size(count: int, executor: Executor, batch: int, least: int = 1) -> int:
-    """Return the size of shards of whole batches: then results are the same to the last bit, wherever they are made.
-
-    In this process, one shard holds everything; elsewhere, a shard has ``least`` jobs or more.
-    """
+    """Return the size of shards of whole batches: then results are the same to the last bit, wherever they are made."""
+    # In this process, one shard holds everything; elsewhere, a shard has ``least`` jobs or more.
     if executor.shares_memory:
         return count
     return batch * max(shard_size(count, executor, batch) // batch, -(-least // batch))
@@ -247,10 +244,8 @@ def check_same(name: str, planned: object, loaded: object) -> None:
 def seeing(
     work: Callable[[Shard], Result], samples: Iterable[Sample], executor: Executor, donors: Iterable[Sample] = ()
 ) -> Callable[[Shard], Result]:
-    """Return work that a machine without the images refuses, instead of making a row with an error per image.
-
-    One image, one mask and one donor's image are looked for.
-    """
+    """Return work that a machine without the images refuses, instead of making a row with an error per image."""
+    # One image, one mask and one donor's image are looked for.
     if not executor.remote:
         return work
     samples = list(samples)

@@ -27,10 +27,9 @@ ERROR = "error"
 
 @dataclass(slots=True)
 class Job(Generic[Item, Part]):
-    """One item (a sample, as a rule) and the rows it owes: one row per part, such as a condition and a model.
+    """One item (a sample, as a rule) and the rows it owes: one row per part, such as a condition and a model."""
 
-    ``ids`` holds one row id per part; it is empty until a plan has filled it.
-    """
+    # ``ids`` holds one row id per part; it is empty until a plan has filled it.
 
     item: Item
     parts: Sequence[Part]
@@ -49,11 +48,10 @@ class Jobs(Protocol[Item, Part]):
 
 @dataclass(frozen=True)
 class Scope:
-    """The stored rows that a command answers for. Those that are not planned any more are superseded.
+    """The stored rows that a command answers for. Those that are not planned any more are superseded."""
 
-    The image, the mask, the label, the donors or the weights of such a row have changed since it was measured: kept
-    beside the new row, it would count twice.
-    """
+    # The image, the mask, the label, the donors or the weights of such a row have changed since it was measured: kept
+    # beside the new row, it would count twice.
 
     rows: ds.Expression  # a cheap filter: task, protocol, models
     columns: tuple[str, ...]  # what ``covers`` looks at
@@ -62,10 +60,9 @@ class Scope:
 
 @dataclass(frozen=True)
 class Plan(Generic[Item, Part]):
-    """What a command owes: ``owed`` rows of ``count`` jobs; ``already`` rows are stored.
+    """What a command owes: ``owed`` rows of ``count`` jobs; ``already`` rows are stored."""
 
-    ``details`` are tables whose rows belong to rows of ``table``, by the name under which a worker's rows carry them.
-    """
+    # ``details`` are tables whose rows belong to rows of ``table``, by the name under which a worker's rows carry them.
 
     table: Parts
     details: Mapping[str, Parts]
@@ -78,10 +75,8 @@ class Plan(Generic[Item, Part]):
     count: int
 
     def shards(self, size: int, *, with_ids: bool = True) -> Iterator[list[Job[Item, Part]]]:
-        """Yield the jobs that are owed, ``size`` at a time, made when they are asked for.
-
-        Without ``with_ids``, jobs have no ids: they would be most of what travels to a worker.
-        """
+        """Yield the jobs that are owed, ``size`` at a time, made when they are asked for."""
+        # Without ``with_ids``, jobs have no ids: they would be most of what travels to a worker.
         owed = (job for job in map(self._owed_by, self.jobs, repeat(with_ids)) if job.parts)
         while shard := list(islice(owed, size)):
             yield shard

@@ -55,11 +55,10 @@ def with_progress(items: Iterable[Item], progress: Progress, step: str, total: i
 
 @dataclass
 class Summary:
-    """Counts rows made now and rows stored before, and rows with trouble by message, with one example each.
+    """Counts rows made now and rows stored before, and rows with trouble by message, with one example each."""
 
-    ``rows`` counts every row that was made, ``errors`` those of them with status ``error``; for ``generate``, ``rows``
-    counts images and ``errors`` requests without one.
-    """
+    # ``rows`` counts every row that was made, ``errors`` those of them with status ``error``; for ``generate``,
+    # ``rows`` counts images and ``errors`` requests without one.
 
     rows: int = 0
     already: int = 0

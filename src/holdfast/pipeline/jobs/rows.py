@@ -57,11 +57,9 @@ def answered(answer: Row | SampleError) -> Row:
 
 
 def answer_each(ask: Callable[[Sequence[Item]], Sequence[Answer]], items: Sequence[Item]) -> list[Answer | SampleError]:
-    """Return the answer to each item, or the SampleError that its row reports.
-
-    Where a batch fails, its halves are asked, down to the items that fail. Errors that stop the command are raised.
-    ``ask``: answers several items at once.
-    """
+    """Return the answer to each item, or the SampleError that its row reports."""
+    # Where a batch fails, its halves are asked, down to the items that fail. Errors that stop the command are raised.
+    # ``ask``: answers several items at once.
     if not items:
         return []
     try:

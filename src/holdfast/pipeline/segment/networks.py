@@ -28,13 +28,11 @@ _HINT = "; a plain ViT goes with smp:DPT@tu-vit_base_patch16_224 or hf:upernet@v
 
 
 def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
-    """Read ``smp:FPN@resnet50``, ``torchvision:fcn_resnet50``, ``hf:upernet@vit``, ``embedded:unet``, or a folder's.
-
-    ``text``: the name. ``smp:ARCHITECTURE@ENCODER`` passes options to its constructor (``channels=8/8/16/16`` is a
-    list); encoders of timm are called ``tu-NAME``. ``pretrained=true`` begins with weights: ImageNet's for the encoder
-    of ``smp:``, the model's own for folders and ``embedded:``. ``size``: pixels of the square images. ``pretrained``:
-    whether all begin with weights.
-    """
+    """Read ``smp:FPN@resnet50``, ``torchvision:fcn_resnet50``, ``hf:upernet@vit``, ``embedded:unet``, or a folder's."""
+    # ``text``: the name. ``smp:ARCHITECTURE@ENCODER`` passes options to its constructor (``channels=8/8/16/16`` is a
+    # list); encoders of timm are called ``tu-NAME``. ``pretrained=true`` begins with weights: ImageNet's for the
+    # encoder of ``smp:``, the model's own for folders and ``embedded:``. ``size``: pixels of the square images.
+    # ``pretrained``: whether all begin with weights.
     name = parse_name(text)
     if name.scheme not in SCHEMES:
         schemes = ", ".join(f"{scheme}:" for scheme in SCHEMES)
@@ -147,10 +145,7 @@ def _weights(start: str) -> torch.nn.Module:
 
 
 def build(architecture: Architecture, classes: int, size: int, *, seed: int) -> torch.nn.Module:
-    """Return the network with one output for the background and one per class, random weights from the seed.
-
-    Raises UserError where it cannot be built or does not take images of this size.
-    """
+    """Return the network with one output for the background and one per class, random weights from the seed."""
     outputs = classes + 1
     module = timm.seeded(lambda: _module(architecture, outputs), seed)
     return tried_out(module, architecture, size, (1, outputs), _weights)

@@ -177,10 +177,7 @@ SEGMENTERS = TrainingKind(
 def segment(
     spec: SegmentSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None
 ) -> tuple[Run, Summary]:
-    """Train and test, or test only, and write the rows that are not there yet.
-
-    ``executor`` says where; without it, jobs are done on ``spec.workers`` processes, and models tested in this one.
-    """
+    """Train and test, or test only, and write the rows that are not there yet."""
     if bool(spec.models) == bool(spec.architectures):
         which = "not both" if spec.models else "one of them"
         raise UserError(
@@ -256,10 +253,7 @@ def _load(spec: SegmentSpec, collection: Collection) -> list[testing.TestedSegme
 
 @dataclass(frozen=True)
 class Shown:
-    """A sample that a model sees under a condition.
-
-    ``made``: what is made of the sample; the original where it is a rendering already.
-    """
+    """A sample that a model sees under a condition."""
 
     place: int  # of the model in the specification
     condition: Condition  # under which it is shown

@@ -43,11 +43,10 @@ def tolerance(height: int, width: int) -> int:
 
 
 def count(truth: Map, predicted: Map) -> dict[int, dict[str, int]]:
-    """Return the columns of ``core.schema.SEGMENTS`` for every class that is in either map.
-
-    A boundary pixel is one of the class with a pixel of another class above, below, left or right of it; the picture's
-    edge is no boundary. It is met where the other boundary has a pixel within ``tolerance``, in a straight line.
-    """
+    """Return the columns of ``core.schema.SEGMENTS`` for every class that is in either map."""
+    # A boundary pixel is one of the class with a pixel of another class above, below, left or right of it; the
+    # picture's edge is no boundary. It is met where the other boundary has a pixel within ``tolerance``, in a straight
+    # line.
     disk = _disk(tolerance(*truth.shape))
     counts = {}
     for place in np.union1d(np.unique(truth), np.unique(predicted)).tolist():
@@ -130,10 +129,8 @@ def check_classes(classes: Sequence[str]) -> None:
 
 
 def mapped(segmenter: Segmenter, classes: Sequence[str], keys: Mapping[str, ClassKeys]) -> TestedSegmenter:
-    """Return a segmenter whose outputs are found by the names of the classes, as a classifier's are.
-
-    Masks mark the object alone, so every output that is none of the classes counts as background.
-    """
+    """Return a segmenter whose outputs are found by the names of the classes, as a classifier's are."""
+    # Masks mark the object alone, so every output that is none of the classes counts as background.
     from holdfast.core.fingerprint import fingerprint
 
     mapping = map_labels(classes, keys, segmenter.labels)
@@ -166,12 +163,10 @@ def answers(tested: TestedSegmenter, images: Sequence[Image]) -> list[Map | Samp
 
 
 def counted(tested: TestedSegmenter, collection: Collection, run: Path) -> Answers:
-    """Return how a segmenter's answers become outcome columns, and under ``DETAILS`` its counts.
-
-    ``prediction`` is the class with the most pixels, background apart; ``correct`` says whether the labelled class
-    reaches an IoU of ``FOUND``. Answers among the dataset's classes only, and confidences, do not exist here. Pictures
-    of a few samples are kept in the run.
-    """
+    """Return how a segmenter's answers become outcome columns, and under ``DETAILS`` its counts."""
+    # ``prediction`` is the class with the most pixels, background apart; ``correct`` says whether the labelled class
+    # reaches an IoU of ``FOUND``. Answers among the dataset's classes only, and confidences, do not exist here.
+    # Pictures of a few samples are kept in the run.
     names = (BACKGROUND, *collection.classes)
     shown = set(chosen(collection))
 

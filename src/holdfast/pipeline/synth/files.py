@@ -72,10 +72,8 @@ def write_shard(out: Path, format: str, number: int, files: list[tuple[dict[str,
 
 
 def finish(out: Path, parts: Parts, format: str, progress: Progress = silent) -> None:
-    """Gather the parts into ``manifest.parquet``, ``manifest.csv`` and a COCO file a condition.
-
-    A large table is gone through some rows at a time, so that memory holds no more of it.
-    """
+    """Gather the parts into ``manifest.parquet``, ``manifest.csv`` and a COCO file a condition."""
+    # A large table is gone through some rows at a time, so that memory holds no more of it.
     done, total = 0, parts.count()
     progress("manifest", 0, total)
     public = pa.schema([field for field in MANIFEST if field.name not in _INTERNAL])
@@ -124,10 +122,8 @@ def _a_few_at_a_time(table: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def broken_rows(out: Path, format: str, parts: Parts, progress: Progress) -> list[str]:
-    """Hash every file against the manifest and forget the rows that do not hold, so that they are made again.
-
-    A shard in which anything is wrong goes as a whole: it cannot be mended in place.
-    """
+    """Hash every file against the manifest and forget the rows that do not hold, so that they are made again."""
+    # A shard in which anything is wrong goes as a whole: it cannot be mended in place.
     fine = pc.field("status") == "ok"
     total = sum(len(_read(path, ["status"], fine)) for path in parts.paths())
     progress("verify", 0, total)
@@ -170,13 +166,11 @@ def _beside(parts: Parts, unwanted: list[dict[str, Any]], condition: pc.Expressi
 
 
 def drop_superseded(out: Path, format: str, parts: Parts, ids: Iterable[Sequence[str]], names: Iterable[str]) -> None:
-    """Forget renderings that a planned one of the same name replaces: image, mask, seed or donors have changed.
-
-    Clears away shards that nothing records as well: a killed run may have left one.
-    ``format``: As in ``--format``. ``parts``: The manifest so far. ``ids``: The ids of all planned rows, a few at a
-    time; gone through where there are rows at all. ``names``: The ``sample_id`` of every planned rendering; gone
-    through where there are rows that are not planned.
-    """
+    """Forget renderings that a planned one of the same name replaces: image, mask, seed or donors have changed."""
+    # Clears away shards that nothing records as well: a killed run may have left one. ``format``: As in ``--format``.
+    # ``parts``: The manifest so far. ``ids``: The ids of all planned rows, a few at a time; gone through where there
+    # are rows at all. ``names``: The ``sample_id`` of every planned rendering; gone through where there are rows that
+    # are not planned.
     strange = _not_planned(parts, ids)
     stale = [row for name in names for row in strange.pop(name, ())] if strange else []
     if format not in SHARD_FORMATS:
@@ -255,11 +249,9 @@ _CONDITION = ["scenario", "variant"]
 
 
 def in_order(parts: Parts, room: Path) -> Iterator[Tables]:
-    """Yield all rows by condition and id: at once, or one condition at a time where there are many.
-
-    Those of many are first copied to a file a condition, since each part has rows of all; ``room`` is the folder for
-    these files, which are gone afterwards.
-    """
+    """Yield all rows by condition and id: at once, or one condition at a time where there are many."""
+    # Those of many are first copied to a file a condition, since each part has rows of all; ``room`` is the folder for
+    # these files, which are gone afterwards.
     if parts.count() <= AT_ONCE:
         # One after the other: many small files take twice the memory when several threads read them.
         stored = [pq.read_table(path, schema=parts.schema, use_threads=False) for path in parts.paths()]
@@ -295,13 +287,11 @@ def _by_condition(parts: Parts, folder: Path) -> list[tuple[Path, list[tuple[str
 
 
 def _merged(path: Path, firsts: Sequence[tuple[str, int]], columns: list[str]) -> Iterator[pa.Table]:
-    """Yield the rows of a file by id.
-
-    A part has images that follow one another, so what lies before the first id of the next batch is complete, and few
-    batches are held at a time; of a dataset that is not sorted by its ids, all of them.
-    ``path``: of ``_by_condition``. ``firsts``: the first id of each batch and its place in the file, in order.
-    ``columns``: which of the table.
-    """
+    """Yield the rows of a file by id."""
+    # A part has images that follow one another, so what lies before the first id of the next batch is complete, and few
+    # batches are held at a time; of a dataset that is not sorted by its ids, all of them. ``path``: of
+    # ``_by_condition``. ``firsts``: the first id of each batch and its place in the file, in order. ``columns``: which
+    # of the table.
     with pa.memory_map(str(path)) as file:
         schema = pa.ipc.open_file(file).schema
         options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in columns])

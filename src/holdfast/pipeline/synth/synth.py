@@ -18,8 +18,7 @@ from holdfast.core.types import Sample
 from holdfast.data.writers import encode_image, encode_mask, mask_rle, write_atomic
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
-from holdfast.pipeline.generate.backgrounds import Painter, load_painter
-from holdfast.pipeline.generate.review import REVIEW, check_review, settle
+from holdfast.pipeline.generate.backgrounds import REVIEW, Painter, check_review, load_painter, settle
 from holdfast.pipeline.jobs.execute import ProgressReport, seeing
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent, with_progress
@@ -57,10 +56,9 @@ def rendering_ids(
     format: str,
     quality: int,
 ) -> Iterator[str]:
-    """Yield row ids, which change with image, mask, donors, prompt, generator, condition and encoding.
-
-    The text that is hashed is canonical JSON; conditions of a sample share most of it, so it is put together of pieces.
-    """
+    """Yield row ids, which change with image, mask, donors, prompt, generator, condition and encoding."""
+    # The text that is hashed is canonical JSON; conditions of a sample share most of it, so it is put together of
+    # pieces.
     own = canonical_json([sample.sample_id, sample.source_id, sample.label, sample.split, sample.fold, sample.licence])
     image = encode_basestring(prepared.images[sample.sample_id])
     mask = encode_basestring(prepared.masks[sample.sample_id])
@@ -106,10 +104,7 @@ def make_spec(**values: Any) -> SynthSpec:
 
 
 def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None) -> Summary:
-    """Write every rendering that is not there yet, then the manifest and the COCO files.
-
-    ``executor`` says where; without it, on ``spec.workers`` processes of this machine.
-    """
+    """Write every rendering that is not there yet, then the manifest and the COCO files."""
     executor = executor or LocalExecutor(spec.workers)
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
     attack = next((condition.scenario for condition in conditions if condition.definition.attack), None)

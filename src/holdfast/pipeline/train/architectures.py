@@ -151,10 +151,7 @@ def _weights(start: str) -> TorchClassifier:
 
 
 def build(architecture: Architecture, classes: int, size: int, *, seed: int) -> torch.nn.Module:
-    """Return the network with so many outputs, its random weights drawn from the seed alone.
-
-    Raises UserError where it cannot be built or does not take images of this size.
-    """
+    """Return the network with so many outputs, its random weights drawn from the seed alone."""
     if architecture.library == "python":
         target = find_attribute(parse_name(f"python:{architecture.architecture}"))[0]
         module = python.build(architecture.architecture, target, architecture.arguments, classes, seed=seed)
@@ -171,11 +168,7 @@ def tried_out(
     shape: tuple[int, ...],
     weights: Callable[[str], torch.nn.Module],
 ) -> torch.nn.Module:
-    """Return a network in training mode, with the weights that it starts from, if any.
-
-    Raises UserError where it does not take images of this size, or answers otherwise than with ``shape`` (and any
-    further axes).
-    """
+    """Return a network in training mode, with the weights that it starts from, if any."""
     try:
         with torch.inference_mode():
             answer = module.eval()(torch.zeros(1, 3, size, size))

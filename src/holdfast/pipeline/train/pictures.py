@@ -65,10 +65,7 @@ Asked = tuple["Renderer", Sequence[Showing]]
 
 
 class Team:
-    """Who makes pictures: processes that stay for those to come, or threads, where there are few cores or pictures.
-
-    Threads share one interpreter, processes have to be started: each has its own cache of donors, too.
-    """
+    """Who makes pictures: processes that stay for those to come, or threads, where there are few cores or pictures."""
 
     def __init__(self, processes: int = 1) -> None:
         self.processes = processes

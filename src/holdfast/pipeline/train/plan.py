@@ -69,10 +69,8 @@ ALL_BUT = "all but "
 
 
 def mixed(samples: Sequence[Sample], conditions: Sequence[Condition], seed: int) -> list[Showing]:
-    """Return every photo once, under one of the conditions that is drawn for it.
-
-    So a mixture has as many pictures as a single condition: what it gains is variety, not number.
-    """
+    """Return every photo once, under one of the conditions that is drawn for it."""
+    # So a mixture has as many pictures as a single condition: what it gains is variety, not number.
     by_photo: dict[str, list[Showing]] = {}
     for condition in conditions:
         for sample, rendered_as in showing(samples, condition):
@@ -104,10 +102,8 @@ def check(spec: TrainSpec) -> None:
 
 
 def with_folds(collection: Collection, spec: TrainSpec) -> Collection:
-    """Return the collection with each photo's fold, stratified by class; one split has folds 0 (test) and −1.
-
-    Classes without a sample are left out: nothing can be learned of them.
-    """
+    """Return the collection with each photo's fold, stratified by class; one split has folds 0 (test) and −1."""
+    # Classes without a sample are left out: nothing can be learned of them.
     samples = collection.samples
     present = {sample.label for sample in samples}
     classes = tuple(name for name in collection.classes if name in present)
@@ -136,10 +132,7 @@ def scenarios_text(spec: TrainSpec) -> str:
 
 
 def conditions_of(spec: TrainSpec, collection: Collection) -> dict[str, Condition]:
-    """Return name in the table → condition, the original first where it takes part.
-
-    Raises UserError for conditions that cannot be rendered here, and where masks are needed and none is there.
-    """
+    """Return name in the table → condition, the original first where it takes part."""
     conditions = parse_conditions(scenarios_text(spec), feather=spec.feather)
     stored = stored_conditions(collection.samples)
     for condition in conditions:

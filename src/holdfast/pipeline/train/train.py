@@ -293,10 +293,7 @@ def train(
     kind: TrainingKind = CLASSIFIERS,
     executor: Executor | None = None,
 ) -> tuple[Run, Summary]:
-    """Train what is not trained yet, test what is not tested yet, and write models, curves and rows.
-
-    ``executor`` says where the jobs are done; without it, on ``spec.workers`` processes of this machine.
-    """
+    """Train what is not trained yet, test what is not tested yet, and write models, curves and rows."""
     check(spec)
     recipe = spec.settled()
     run, summary = Run(out), Summary()

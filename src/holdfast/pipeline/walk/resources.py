@@ -33,11 +33,9 @@ _BATCH = 64
 
 
 def seen(classifier: Classifier, images: Sequence[Image]) -> NDArray[np.float32]:
-    """Return probabilities, (n, labels), of RGB images of one size as a walk sees them.
-
-    A walk hands the whole image to the model at its input size. ``predict`` may resize and crop first, as is usual for
-    photos; an image made against one view and tested in the other looks far more harmless than it is.
-    """
+    """Return probabilities, (n, labels), of RGB images of one size as a walk sees them."""
+    # A walk hands the whole image to the model at its input size. ``predict`` may resize and crop first, as is usual
+    # for photos; an image made against one view and tested in the other looks far more harmless than it is.
     if not isinstance(classifier, DifferentiableClassifier):
         return classifier.predict(images)
     with torch.inference_mode():
@@ -49,10 +47,8 @@ def seen(classifier: Classifier, images: Sequence[Image]) -> NDArray[np.float32]
 
 
 def needs_gradients(options: WalkOptions) -> bool:
-    """Return whether a step differentiates the loss.
-
-    A random direction needs no gradient where the form of the step, ``sign`` or ``normalised``, fixes its length.
-    """
+    """Return whether a step differentiates the loss."""
+    # A random direction needs no gradient where the form of the step, ``sign`` or ``normalised``, fixes its length.
     return not options.black_box and (options.direction == "loss" or options.gradient in ("raw", "adam"))
 
 
@@ -70,11 +66,10 @@ def check_gradients(classifier: Classifier, options: WalkOptions) -> None:
 
 
 class UnderTest:
-    """A classifier whose outputs compete class by class: a class scores as its best output does.
+    """A classifier whose outputs compete class by class: a class scores as its best output does."""
 
-    ``space`` says which outputs compete in the loss: those of the dataset's classes (``dataset``) or ``all``.
-    ``answers`` names them: the dataset's classes, then, with ``all``, the outputs that belong to no class.
-    """
+    # ``space`` says which outputs compete in the loss: those of the dataset's classes (``dataset``) or ``all``.
+    # ``answers`` names them: the dataset's classes, then, with ``all``, the outputs that belong to no class.
 
     def __init__(self, classifier: Classifier, label_map: LabelMap, space: str = "dataset") -> None:
         if space not in SPACES:

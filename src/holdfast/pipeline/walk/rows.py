@@ -40,12 +40,10 @@ def colour_shift(first_image: Image, other: Image) -> float:
 
 
 def feature_distance(oracle: Oracle, size: int) -> FeatureDistance | None:
-    """Return a function for distances in an oracle's features, 0..2; None where it has no network.
-
-    LPIPS without its fitted weights: at the last convolution of each resolution (of a transformer, its last norm over
-    tokens, too) one less the cosine of the two feature vectors, averaged over places and then over layers. Of an
-    ensemble the first member looks.
-    """
+    """Return a function for distances in an oracle's features, 0..2; None where it has no network."""
+    # LPIPS without its fitted weights: at the last convolution of each resolution (of a transformer, its last norm over
+    # tokens, too) one less the cosine of the two feature vectors, averaged over places and then over layers. Of an
+    # ensemble the first member looks.
     members = getattr(oracle, "members", None)
     classifier = getattr(members[0] if members else oracle, "classifier", None)
     module = getattr(classifier, "_module", None)

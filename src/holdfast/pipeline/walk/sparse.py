@@ -53,14 +53,12 @@ class SparseMask:
 def fit_sparse(
     run: Run, *, labels: str = "paper", strength: float = STRENGTH, model: str | None = None, seed: int = 0
 ) -> SparseMask:
-    """Fit the mask to the latents that ``perturb --keep-latents`` left in a run.
-
-    Class 0 are the encoder's outputs of the originals, class 1 the (quantised) latents at the ends of the validated
-    walks; with ``labels="matched"`` both are quantised, so that quantisation alone cannot tell them apart. Features
-    are standardised. Both ends of an image's walk are on the same side of the 80/20 split.
-    ``labels``: ``paper`` or ``matched``. ``strength``: of the L1 penalty, 1/C of scikit-learn's LogisticRegression.
-    ``model``: only walks against this model, where the run has several. ``seed``: of the split and of saga's order.
-    """
+    """Fit the mask to the latents that ``perturb --keep-latents`` left in a run."""
+    # Class 0 are the encoder's outputs of the originals, class 1 the (quantised) latents at the ends of the validated
+    # walks; with ``labels="matched"`` both are quantised, so that quantisation alone cannot tell them apart. Features
+    # are standardised. Both ends of an image's walk are on the same side of the 80/20 split. ``labels``: ``paper`` or
+    # ``matched``. ``strength``: of the L1 penalty, 1/C of scikit-learn's LogisticRegression. ``model``: only walks
+    # against this model, where the run has several. ``seed``: of the split and of saga's order.
     if labels not in LABELS:
         raise unknown("way to label latents", labels, LABELS)
     if not strength > 0:
@@ -188,11 +186,9 @@ def read_mask(path: Path) -> SparseMask:
 
 
 def overlap(mask: SparseMask, other: SparseMask) -> dict[str, float]:
-    """Return how far two masks keep the same dimensions.
-
-    ``jaccard`` is kept by both ÷ kept by either; ``by_chance`` what two random masks of the same sizes would have on
-    average, to which it is to be compared.
-    """
+    """Return how far two masks keep the same dimensions."""
+    # ``jaccard`` is kept by both ÷ kept by either; ``by_chance`` what two random masks of the same sizes would have on
+    # average, to which it is to be compared.
     if mask.mask.shape != other.mask.shape:
         raise UserError(f"the masks are of different latents, {mask.mask.shape} and {other.mask.shape}")
     first, second, all_of = int(mask.mask.sum()), int(other.mask.sum()), mask.mask.size

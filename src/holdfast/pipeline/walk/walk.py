@@ -43,10 +43,9 @@ class WalkInput:
 
 @dataclass(frozen=True)
 class Frame:
-    """One point of a walk; step 0 is the reconstruction.
+    """One point of a walk; step 0 is the reconstruction."""
 
-    ``probability`` of the label and ``prediction`` are the model's, before rounding; ``score`` is the oracle's.
-    """
+    # ``probability`` of the label and ``prediction`` are the model's, before rounding; ``score`` is the oracle's.
 
     step: int
     image: Image
@@ -124,10 +123,8 @@ def walk(
     frames: Collection[str] = (),  # the keys whose walks are recorded image by image
     latents: bool = False,  # whether results carry the latents at both ends
 ) -> Iterator[WalkResult]:
-    """Walk every image; results come in the order in which walks end.
-
-    Who has finished leaves the batch and the next walker takes the place, so that the batch stays full.
-    """
+    """Walk every image; results come in the order in which walks end."""
+    # Who has finished leaves the batch and the next walker takes the place, so that the batch stays full.
     return walk_with(Stepper(generator, model, oracle, options, mask), walkers, frames=frames, latents=latents)
 
 

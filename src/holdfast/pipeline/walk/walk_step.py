@@ -134,10 +134,7 @@ class Stepper:
 
     @contextmanager
     def exact(self) -> Iterator[None]:
-        """Set torch's switches for a step: no TF32 where float32 was asked for, fast kernels unless deterministic.
-
-        Running out of memory is answered in a sentence.
-        """
+        """Set torch's switches for a step: no TF32 where float32 was asked for, fast kernels unless deterministic."""
         fixed, coarse = self.options.deterministic, self.options.precision == "bfloat16"
         try:
             with torch.backends.cudnn.flags(enabled=True, benchmark=not fixed, deterministic=fixed, allow_tf32=coarse):
@@ -262,11 +259,10 @@ def group_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """Return ``torch.nn.functional.group_norm`` of channels-last images, fast in compiled steps.
-
-    Torch's compiler reduces the channels and pixels of a group in one sweep, which jumps through memory where channels
-    lie side by side. Here every channel is reduced by itself; mean and variance of a group follow from its channels'.
-    """
+    """Return ``torch.nn.functional.group_norm`` of channels-last images, fast in compiled steps."""
+    # Torch's compiler reduces the channels and pixels of a group in one sweep, which jumps through memory where
+    # channels lie side by side. Here every channel is reduced by itself; mean and variance of a group follow from its
+    # channels'.
     count, channels = batch.shape[:2]
     variance, mean = torch.var_mean(batch.float().flatten(2), dim=2, correction=0)
     means = mean.view(count, num_groups, -1)

@@ -1,6 +1,7 @@
 """How fast a GPU makes the static scenarios: all 13 conditions of batches that lie on the device.
 
     python benchmarks/gpu_scenarios.py                     # an H200; under a minute
+    python benchmarks/gpu_scenarios.py --corruptions       # the 95 of ImageNet-C instead
     python benchmarks/gpu_scenarios.py --quick --device cpu
 
 Prints scenario-images a second of 375 × 500 pictures, of the same with every result then resized to 224² as a model
@@ -75,10 +76,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--corruptions", action="store_true")
     options = parser.parse_args()
     if options.quick:
         options.batch, options.repeats = 4, 1
-    conditions = parse_conditions("static")
+    levels = ",".join(f"corruptions@{severity}" for severity in range(1, 6))
+    conditions = parse_conditions(levels if options.corruptions else "static")
     images, masks = pictures(options.batch, 375, 500, options.device)
     small, small_masks = pictures(options.batch, options.size, options.size, options.device)
     total = len(conditions) * options.batch

@@ -36,8 +36,12 @@ def gaussian_blur(image: Image, mask: Mask, *, scale: float, sigma: float, **_: 
 )
 def defocus_blur(image: Image, mask: Mask, *, scale: float, radius: float, softness: float, **_: Any) -> Image:
     """Blur each point to a disc."""
-    kernel = disc(radius, softness) if scale == 1 else _covered(radius * scale, softness * scale)
-    return picture_of(cv2.filter2D(values_of(image), -1, kernel))
+    return picture_of(cv2.filter2D(values_of(image), -1, defocus_kernel(radius, softness, scale)))
+
+
+def defocus_kernel(radius: float, softness: float, scale: float) -> NDArray[np.float32]:
+    """Return the disc to which a point blurs, for pictures of this scale."""
+    return disc(radius, softness) if scale == 1 else _covered(radius * scale, softness * scale)
 
 
 def disc(radius: float, softness: float) -> NDArray[np.float32]:

@@ -137,26 +137,31 @@ def gaussian(values: Values, sigma: float) -> Values:
 
 def streak(values: NDArray[Any], radius: float, sigma: float, angle: float) -> NDArray[Any]:
     """Return ImageMagick's motion blur: half a Gaussian of 2·radius + 1 pixels along an angle, edges repeated."""
+    kernel, anchor = streak_kernel(radius, sigma, angle)
+    return cast("NDArray[Any]", cv2.filter2D(values, -1, kernel, anchor=anchor, borderType=cv2.BORDER_REPLICATE))
+
+
+def streak_kernel(radius: float, sigma: float, angle: float) -> tuple[Values, tuple[int, int]]:
+    """Return the kernel of ``streak`` and its anchor (x, y)."""
     steps = np.arange(2 * int(np.ceil(radius)) + 1)
     weights = np.exp(-(steps**2) / (2 * max(sigma, 1e-3) ** 2))
     x = np.ceil(steps * np.cos(np.deg2rad(angle)) - 0.5).astype(int)
     y = np.ceil(steps * np.sin(np.deg2rad(angle)) - 0.5).astype(int)
     kernel = np.zeros((int(np.ptp(y)) + 1, int(np.ptp(x)) + 1), np.float32)
     np.add.at(kernel, (y - y.min(), x - x.min()), (weights / weights.sum()).astype(np.float32))
-    anchor = (int(-x.min()), int(-y.min()))
-    return cast("NDArray[Any]", cv2.filter2D(values, -1, kernel, anchor=anchor, borderType=cv2.BORDER_REPLICATE))
+    return kernel, (int(-x.min()), int(-y.min()))
 
 
 def zoomed(values: Values, factor: float) -> Values:
     """Return the middle enlarged ``factor`` times, at the same size; bilinear, aligned corners as in SciPy's zoom."""
     height, width = values.shape[:2]
-    rows, columns = _axis(height, factor), _axis(width, factor)
+    rows, columns = zoom_axis(height, factor), zoom_axis(width, factor)
     matrix = np.array([[columns[0], 0, columns[1]], [0, rows[0], rows[1]]], np.float64)
     flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
     return cast(Values, cv2.warpAffine(values, matrix, (width, height), flags=flags, borderMode=cv2.BORDER_REPLICATE))
 
 
-def _axis(length: int, factor: float) -> tuple[float, float]:
+def zoom_axis(length: int, factor: float) -> tuple[float, float]:
     """Return step and start, in pixels of the input, of the enlarged middle along one axis."""
     kept = int(np.ceil(length / factor))
     scaled = round(kept * factor)

@@ -110,11 +110,11 @@ def elastic_transform(
     **_: Any,
 ) -> Rendered:
     """Map three randomly moved corners affinely, then displace by smoothed noise (the 244 is theirs)."""
-    affine = _affine(image, shear * scale, rng)
+    affine = corner_map(*image.shape[:2], shear * scale, rng)
 
     def noise(height: int, width: int) -> NDArray[Any]:
         field = rng.uniform(-1, 1, (height, width))
-        return cast("NDArray[Any]", alpha * (_smoothing(height, sigma) @ field @ _smoothing(width, sigma).T))
+        return cast("NDArray[Any]", alpha * (smoothing(height, sigma) @ field @ smoothing(width, sigma).T))
 
     x, y = (layer(image, scale, noise) * np.float32(scale) for _axis in "xy")
     rows, columns = np.indices(image.shape[:2], np.float32)
@@ -129,9 +129,8 @@ def elastic_transform(
     return Rendered(picture_of(bent(values_of(image))), mask if mask is None else bent(mask.astype(np.float32)) >= 0.5)
 
 
-def _affine(image: Image, shear: float, rng: np.random.Generator) -> NDArray[np.float64]:
+def corner_map(height: int, width: int, shear: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return the affine map of three corners of a centred square, each moved by up to ``shear`` on both axes."""
-    height, width = image.shape[:2]
     middle, half = np.array([width, height], np.float32) // 2, max(1, min(height, width) // 3)
     corners = (middle + half * np.array([[1, 1], [1, -1], [-1, -1]], np.float32)).astype(np.float32)
     moved = (corners + rng.uniform(-shear, shear, corners.shape)).astype(np.float32)
@@ -139,7 +138,7 @@ def _affine(image: Image, shear: float, rng: np.random.Generator) -> NDArray[np.
 
 
 @functools.lru_cache(maxsize=32)
-def _smoothing(length: int, sigma: float) -> NDArray[np.float64]:
+def smoothing(length: int, sigma: float) -> NDArray[np.float64]:
     """Return the matrix of a Gaussian filter along an axis, mirrored at the ends, cut off at three deviations.
 
     Theirs is up to five times as wide as the picture, which as a matrix costs nothing.

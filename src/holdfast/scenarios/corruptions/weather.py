@@ -86,8 +86,13 @@ def frost(
     image: Image, mask: Mask, *, rng: np.random.Generator, scale: float, kept: float, ice: float, **_: Any
 ) -> Image:
     """Add a piece of one of five drawn frost textures (the release uses photographs)."""
+    piece = frost_piece(*image.shape[:2], scale, rng)
+    return picture_of(kept * values_of(image) + ice * values_of(piece))
+
+
+def frost_piece(height: int, width: int, scale: float, rng: np.random.Generator) -> Image:
+    """Return a random piece of a frost texture, of this size."""
     texture = frost_texture(int(rng.integers(TEXTURES)))
-    height, width = image.shape[:2]
     rows, columns = max(2, round(height / scale)), max(2, round(width / scale))
     lacking_rows, lacking_columns = (max(0, side + 1 - len(texture)) for side in (rows, columns))
     texture = np.pad(texture, ((0, lacking_rows), (0, lacking_columns), (0, 0)), mode="symmetric")
@@ -96,7 +101,7 @@ def frost(
     if piece.shape[:2] != (height, width):
         method = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
         piece = cv2.resize(piece, (width, height), interpolation=method)
-    return picture_of(kept * values_of(image) + ice * values_of(piece))
+    return cast(Image, piece)
 
 
 @corruption(

@@ -154,8 +154,8 @@ def resize_area(images: Tensor, height: int, width: int) -> Tensor:
     """Return ``cv2.resize`` with INTER_AREA to a smaller size: every pixel is the mean of what it covers."""
     import torch
 
-    rows = _area(images.shape[2], height, images.device)
-    columns = _area(images.shape[3], width, images.device)
+    rows = area_weights(images.shape[2], height, images.device)
+    columns = area_weights(images.shape[3], width, images.device)
     return (rows @ (images.float() @ columns.T)).round_().clamp_(0, 255).to(torch.uint8)
 
 
@@ -220,11 +220,12 @@ def _mirror(length: int, radius: int, device: torch.device) -> Tensor:
         if radius >= length:
             places = places % max(1, 2 * (length - 1))
         return length - 1 - (length - 1 - places).abs()
-    return _mirrored(length, radius, device)
+    return mirrored_places(length, radius, device)
 
 
 @lru_cache(maxsize=256)
-def _mirrored(length: int, radius: int, device: torch.device) -> Tensor:
+def mirrored_places(length: int, radius: int, device: torch.device) -> Tensor:
+    """Return where BORDER_REFLECT_101 finds the pixels -radius .. length + radius - 1, cached."""
     period = max(1, 2 * (length - 1))
     turned = np.arange(-radius, length + radius) % period
     return _places(tuple(np.minimum(turned, period - turned).tolist() if length > 1 else [0] * len(turned)), device)
@@ -246,7 +247,7 @@ def _linear(source: int, target: int, device: torch.device) -> tuple[Tensor, Ten
 
 
 @lru_cache(maxsize=64)
-def _area(source: int, target: int, device: torch.device) -> Tensor:
+def area_weights(source: int, target: int, device: torch.device) -> Tensor:
     """Return a matrix target × source: the share of each source pixel in each target pixel."""
     import torch
 

@@ -20,7 +20,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.scenarios.background import covering
 from holdfast.scenarios.base.condition import Condition
 from holdfast.scenarios.colour import draw_shift
-from holdfast.scenarios.tensors import arithmetic
+from holdfast.scenarios.tensors import arithmetic, corruptions
 from holdfast.scenarios.tensors.arithmetic import resize_area, resize_linear
 from holdfast.scenarios.tiles import plan_tiles
 
@@ -196,7 +196,7 @@ class _Batch:
 
 
 def supports(condition: Condition) -> bool:
-    """Return whether ``render_batch`` can make it: the static group with hard edges.
+    """Return whether ``render_batch`` can make it: the static group with hard edges, and the corruptions.
 
     Not here: feather, hues of the released colours, JPEG, moved and summed objects, donors of the same class
     (``pipeline.fast`` draws those of another).
@@ -227,7 +227,7 @@ def render_batch(
     """Return the pictures that ``scenarios.render`` makes, as a batch over the matte, on the images' device.
 
     The same bytes for the original, grey, the channels, cut-outs and backgrounds of the same size; within one of 255
-    for hue, brightness, blur and resized donors, but for a pixel in a thousand at most.
+    for hue, brightness, blur and resized donors, but for a pixel in a thousand at most (corruptions: see there).
     Returns condition → NCHW uint8, the original being ``images`` itself. Conditions that differ in a parameter may have
     the same name, so they themselves are the keys.
     """
@@ -312,6 +312,11 @@ def _random_background(batch: _Batch, _: Condition) -> Tensor:
     )
 
 
+def _corrupted(batch: _Batch, condition: Condition) -> Tensor:
+    draws = corruptions.DeviceDraws(condition, batch.sample_ids, batch.seed, batch.images.device)
+    return corruptions.corrupt(condition, batch.images, draws)
+
+
 _MAKERS: Mapping[str, Callable[[_Batch, Condition], Tensor]] = {
     ORIGINAL: lambda batch, _: batch.images,
     "blur_background": lambda batch, condition: batch.over(_blurred(batch, condition)),
@@ -324,4 +329,5 @@ _MAKERS: Mapping[str, Callable[[_Batch, Condition], Tensor]] = {
     "segmented": lambda batch, _: batch.black(),
     "transparent": _transparent,
     "random_background": _random_background,
+    **dict.fromkeys(corruptions.MAKERS, _corrupted),
 }

@@ -222,7 +222,14 @@ def test_the_batch_that_came_in_is_left_alone():
 
 @pytest.mark.parametrize(
     "text",
-    ["red@released", "segmented@released", "random_background@moved", "random_background@released", "shift_object", "grayscale"],
+    [
+        "red@released",
+        "segmented@released",
+        "random_background@moved",
+        "random_background@released",
+        "shift_object",
+        "grayscale",
+    ],
 )
 def test_what_only_opencv_makes_is_refused(text):
     (condition,) = parse_conditions(text, feather=4.0 if text == "grayscale" else 0.0)

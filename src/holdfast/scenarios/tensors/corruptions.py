@@ -82,15 +82,11 @@ class DeviceDraws:
 
     def poisson(self, rates: Tensor) -> Tensor:
         """Return counts with these means."""
-        import torch
-
         return torch.stack(
             [torch.poisson(rate, generator=drawing) for rate, drawing in zip(rates, self._generators, strict=True)]
         )
 
     def _filled(self, shape: Sequence[int], fill: Callable[[Tensor, Any], Tensor]) -> Tensor:
-        import torch
-
         fields = torch.empty((len(self._keys), *shape[2:], *shape[:2]), device=self._device)
         for field, drawing in zip(fields, self._generators, strict=True):
             fill(field, drawing)

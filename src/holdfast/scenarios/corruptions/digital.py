@@ -110,7 +110,8 @@ def elastic_transform(
     **_: Any,
 ) -> Rendered:
     """Map three randomly moved corners affinely, then displace by smoothed noise (the 244 is theirs)."""
-    affine = corner_map(*image.shape[:2], shear * scale, rng)
+    height, width = image.shape[:2]
+    affine = corner_map(height, width, shear * scale, rng)
 
     def noise(height: int, width: int) -> NDArray[Any]:
         field = rng.uniform(-1, 1, (height, width))

@@ -86,7 +86,8 @@ def frost(
     image: Image, mask: Mask, *, rng: np.random.Generator, scale: float, kept: float, ice: float, **_: Any
 ) -> Image:
     """Add a piece of one of five drawn frost textures (the release uses photographs)."""
-    piece = frost_piece(*image.shape[:2], scale, rng)
+    height, width = image.shape[:2]
+    piece = frost_piece(height, width, scale, rng)
     return picture_of(kept * values_of(image) + ice * values_of(piece))
 
 

@@ -167,7 +167,8 @@ def _jpeg_compression(images: Tensor, draws: Draws, scale: float, *, quality: in
     to_colours = torch.tensor(_YCC, device=images.device)
     planes = torch.einsum("ij,njhw->nihw", to_colours, wide)
     light, colours = (planes[:, :1]).round(), (planes[:, 1:] + 128).round()
-    halved = colours.unflatten(3, (-1, 2)).unflatten(2, (-1, 2)).sum((3, 5))
+    pairs = colours[..., ::2] + colours[..., 1::2]
+    halved = pairs[:, :, ::2] + pairs[:, :, 1::2]
     bias = torch.tensor([1.0, 2.0], device=images.device).repeat(
         halved.shape[3] // 2
     )  # libjpeg rounds up and down in turn
@@ -198,7 +199,8 @@ def _quantised(planes: Tensor, steps: NDArray[np.float32]) -> Tensor:
     waves = np.cos((2 * number + 1) * number[:, None] * np.pi / 16) / 2
     waves[0] = np.sqrt(1 / 8)
     wave = torch.from_numpy(waves).to(planes.device, torch.float32)
-    blocks = (planes - 128).unflatten(3, (-1, 8)).unflatten(2, (-1, 8))
+    count, colours, height, width = planes.shape
+    blocks = (planes - 128).reshape(count, colours, height // 8, 8, width // 8, 8)
     steps_of = torch.einsum("ui,ncaibj,vj->ncaubv", wave, blocks, wave).div_(step)
     rounded = steps_of.abs().add_(0.5001).floor_().copysign_(steps_of).mul_(step)
     back = torch.einsum("ui,ncaubv,vj->ncaibj", wave, rounded, wave)
@@ -228,14 +230,15 @@ def _glass_blur(images: Tensor, draws: Draws, scale: float, *, sigma: float, rea
     strewn = picture_of(gaussian(values_of(images), sigma * scale))
     reach = max(1, round(reach * scale))
     for _ in range(rounds):
-        places = _sources(*images.shape[2:], reach, draws, images.device)
+        places = _sources((int(images.shape[2]), int(images.shape[3])), reach, draws, images.device)
         strewn = strewn.flatten(2).gather(2, places[:, None].expand(-1, 3, -1)).view(images.shape)
     return picture_of(gaussian(values_of(strewn), sigma * scale))
 
 
-def _sources(height: int, width: int, reach: int, draws: Draws, device: torch.device) -> Tensor:
+def _sources(size: tuple[int, int], reach: int, draws: Draws, device: torch.device) -> Tensor:
     """Return for every pixel the place whose value it gets (``blurs.sources``), N × pixels."""
-    rows, columns = (slice(reach + 1, side - reach + 1) for side in (height, width))
+    height, width = size
+    rows, columns = (slice(reach + 1, side - reach + 1) for side in size)
     own = torch.arange(height * width, device=device)
     inner = own.view(height, width)[rows, columns]
     if inner.numel() == 0:

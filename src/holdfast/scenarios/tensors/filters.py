@@ -60,7 +60,8 @@ def filtered(values: Tensor, kernels: NDArray[np.float32], anchor: tuple[int, in
     shape = tuple(wide.shape[2:])
     weights = torch.from_numpy(kernels).to(values.device)[:, None]
     spectrum = torch.fft.rfft2(wide) * torch.fft.rfft2(weights, shape).conj()
-    return torch.fft.irfft2(spectrum, shape)[..., :height, :width]
+    result: Tensor = torch.fft.irfft2(spectrum, shape)
+    return result[..., :height, :width]
 
 
 def gaussian(values: Tensor, sigma: float) -> Tensor:

@@ -78,7 +78,7 @@ def _plasma(numbers: Tensor, side: int, decay: float) -> Tensor:
     amplitude, used = 1.0, 0
     while known.shape[1] < side:
         size = known.shape[1]
-        moves = numbers[:, used : used + 3 * size**2].unflatten(1, (3, size, size)) * amplitude
+        moves = numbers[:, used : used + 3 * size**2].reshape(-1, 3, size, size) * amplitude
         right, below = known.roll(-1, 2), known.roll(-1, 1)
         middle = (known + right + below + below.roll(-1, 2)) / 4 + moves[:, 0]
         across = (known + right + middle + middle.roll(1, 1)) / 4 + moves[:, 1]

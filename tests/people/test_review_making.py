@@ -148,6 +148,10 @@ def test_what_is_missing_is_said(database: Database, tmp_path: Path) -> None:
         made(database, tmp_path, pool=str(pool), sentinels=str(shapes(tmp_path / "few", range(40, 41))))
     with pytest.raises(UserError, match="should name questions that were asked"):
         made(database, tmp_path, pool=str(pool), sentinels=str(known), settings=Settings(rule="pretty"))
+    for stop, said in (("when-decided", "means of ratings need all votes"), ("soon", "never or when-decided")):
+        with pytest.raises(UserError, match=said):
+            made(database, tmp_path, pool=str(pool), sentinels=str(known), kind="naturalness",
+                 settings=Settings(rule="", stop=stop))  # fmt: skip
     with pytest.raises(UserError, match="needed at least"):  # the pool's own pictures are no controls
         made(database, tmp_path, pool=str(pool), sentinels=str(pool))
     (pool / "disc" / "0.png").write_bytes(b"no image")

@@ -85,6 +85,17 @@ def _insert(connection: Any, table: str, row: dict[str, Any]) -> None:
     connection.execute(text(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})"), values)
 
 
+def _known_columns(after: dict[str, list[Any]], before: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """All rows with the columns that their table had before."""
+    return {
+        name: sorted(
+            ({key: value for key, value in row.items() if key in before[name][0]} for row in rows if before[name]),
+            key=str,
+        )
+        for name, rows in after.items()
+    }
+
+
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda path: path.stem)
 def test_a_database_of_an_earlier_version_keeps_what_people_did(url: str, recorded: Path) -> None:
     before = old_database(url, recorded)
@@ -92,9 +103,7 @@ def test_a_database_of_an_earlier_version_keeps_what_people_did(url: str, record
     with database.reading() as connection:
         after = rows_of(connection)
         assert connection.scalar(text("SELECT version_num FROM alembic_version")) == migrate.newest()
-        for name, rows in before.items():
-            kept = [{key: value for key, value in row.items() if key in rows[0]} for row in after[name] if rows]
-            assert sorted(kept, key=str) == rows, name
+        assert _known_columns(after, before) == before
         person = identity.person_of_session(connection, "recorded-session", now=1_000_100.0)
         assert person is not None and person.name == "Ada"
         (campaign,) = list_campaigns(connection)
@@ -122,7 +131,7 @@ def test_a_later_version_changes_tables_and_keeps_their_rows(url: str, later: Pa
         after = rows_of(connection)
     database.close()
     assert {row.pop("initials") for row in after["people"]} == {row["name"][:1] for row in before["people"]}
-    assert after == before
+    assert _known_columns(after, before) == before
 
 
 def test_an_upgrade_that_fails_leaves_the_old_database(url: str, later: Path) -> None:
@@ -134,6 +143,6 @@ def test_an_upgrade_that_fails_leaves_the_old_database(url: str, later: Path) ->
     later.unlink()
     database = open_database(url)
     with database.reading() as connection:
-        assert rows_of(connection) == before
+        assert _known_columns(rows_of(connection), before) == before
         assert connection.scalar(text("SELECT version_num FROM alembic_version")) == head
     database.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -7,11 +8,11 @@ from small_campaign import RIGHT, WRONG, Small, add_people, make_small, new_key
 from sqlalchemy import Connection, func, select
 
 from holdfast.core.errors import UserError
-from holdfast.core.votes import VoteQuestion
+from holdfast.core.votes import VoteQuestion, decide
 from holdfast.people.assignment import AssignedTask, get_task, image_of_place, next_task
 from holdfast.people.campaigns import Sentinel, Settings, create_campaign, get_campaign, progress
 from holdfast.people.database import Database
-from holdfast.people.tables import votes
+from holdfast.people.tables import items, votes
 from holdfast.people.voting import Outcome, _agree, cast, finish
 
 
@@ -182,3 +183,42 @@ def test_answers_agree_by_their_order() -> None:
     question = VoteQuestion("q", "?", ("none", "few", "many"), tolerance=1)
     assert _agree({"q": "none"}, {"q": "few"}, [question])
     assert not _agree({"q": "none"}, {"q": "many"}, [question])
+
+
+@pytest.mark.parametrize(("of", "at_least"), [(10, 6), (5, 3), (4, 1)])
+def test_no_vote_is_asked_for_where_the_verdict_cannot_turn(database: Database, of: int, at_least: int) -> None:
+    """People come in waves and hold tasks side by side; what is accepted is what all of them together would accept."""
+    lots = Random(of)
+    with database.writing() as connection:
+        crowd = add_people(connection, of)
+        small = make_small(
+            connection, judged=30, pool=6, people_per_image=of, at_least=at_least, images_per_task=12,
+            stop="when-decided",
+        )  # fmt: skip
+        easy = {image: lots.choice([0.05, 0.5, 0.95]) for image in small.judged}
+        opinion = {(who, image): lots.random() < easy[image] for who in crowd for image in small.judged}
+        at_work = True
+        while at_work:
+            tasks = [(who, next_task(connection, small.id, who, now=0.0)) for who in lots.sample(crowd, len(crowd))]
+            at_work = False
+            for who, task in tasks:
+                if task is None:
+                    continue
+                at_work = True
+                for place in task.places:
+                    image = image_of_place(connection, place.token, who)
+                    answers = small.right(image) if image not in easy else RIGHT if opinion[who, image] else WRONG
+                    cast(connection, place_token=place.token, person_id=who, key=new_key(), answers=answers,
+                         seconds=1.0, now=0.0)  # fmt: skip
+                assert finish(connection, task_token=task.token, person_id=who, now=0.0).status == "finished"
+        rows = connection.execute(select(items).where(items.c.role == "judge")).all()
+        state = progress(connection, small.id, now=0.0)
+    assert (state["finished_images"], state["held"], state["wanted"]) == (30, 0, state["counted"])
+    for row in rows:
+        everyone = sum(opinion[who, row.image_id] for who in crowd)
+        now = decide(row.yes, row.counted, at_least=at_least, of=of)
+        assert now == decide(everyone, of, at_least=at_least, of=of) != "undecided"
+        # The last vote was needed: without it the verdict was open.
+        before = row.yes - 1 if now == "accepted" else row.yes
+        assert decide(before, row.counted - 1, at_least=at_least, of=of) == "undecided"
+    assert state["counted"] < 0.9 * 30 * of

@@ -71,6 +71,10 @@ def test_the_page_says_what_the_statistics_say(tmp_path: Path) -> None:
         shown = {row["value"]: float(row["estimate"]) for row in csv.DictReader(file)}
     table = acceptance(accept(votes))
     assert shown == table[table["by"] == "category"].set_index("value")["estimate"].to_dict()
+    early = "the same as with all votes"
+    assert early not in text
+    settings = {"people_per_image": 5, "stop": "when-decided"}
+    assert words(build_votes(write(votes, tmp_path / "early", settings=settings))).count(early) == 2
     with pytest.raises(UserError):
         build_votes(tmp_path)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Format: TypeAlias = Literal["coco", "darwin"]
     Only: TypeAlias = str
     Kind: TypeAlias = str | None
+    Stop: TypeAlias = str
 else:
     Format = choice("coco", "darwin", flag="--format", help="Format of --export.")
     Only = choice("accepted", "rejected", "all", flag="--only", help="Which images of a perturb run, by its oracle.")
@@ -29,6 +30,10 @@ else:
                   help="Ask whether a picture is recognisable and usable (quality), how natural it is from 1 to 5, "
                   "whether it shows the class (oracle), or whether it shows the class and none of the others (single); "
                   "by default quality, for a perturb run oracle.")  # fmt: skip
+
+    Stop = choice("never", "when-decided", flag="--stop",
+                  help="when-decided: show an image to nobody more once its verdict cannot turn any more; never: to "
+                  "all --people.")  # fmt: skip
 
 State = Annotated[Path, Option(help="Folder where votes and accounts are kept.")]
 DatabaseUrl = Annotated[
@@ -149,6 +154,7 @@ def review(
         str,
         Option(help='Which answers count: "recognisable|usable" (either), "recognisable&usable" …', show_default=False),
     ] = "",
+    stop: Stop = "never",
     minutes: Annotated[float, Option(help="Give an unfinished task to others after this many minutes.")] = 30.0,
     limit: Annotated[int, Option(min=0, help="Use at most this many images, evenly over classes; 0 uses all.")] = 0,
     name: Annotated[str, Option(help="Name of the campaign; an existing one is continued.", show_default=False)] = "",
@@ -182,7 +188,7 @@ def review(
     if not pool:
         raise UserError("name the images to judge: holdfast review POOL --sentinels DATA")
     settings = Settings(
-        people_per_image=people, images_per_task=per_task, minutes=minutes, rule=rule, seed=seed,
+        people_per_image=people, images_per_task=per_task, minutes=minutes, rule=rule, seed=seed, stop=stop,
         at_least=at_least or math.ceil(0.6 * people),
     )  # fmt: skip
     spec = CampaignSpec(

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, exists, func, insert, select, update
 
 from holdfast.core.errors import UserError
-from holdfast.people.campaigns import Campaign, Settings, get_campaign, take_back
+from holdfast.people.campaigns import Campaign, get_campaign, settled, take_back
 from holdfast.people.identity import is_token, new_token
 from holdfast.people.tables import campaigns, items, places, tasks, votes
 
@@ -85,14 +85,14 @@ def _barred(connection: Connection, campaign: Campaign, person_id: int) -> str:
     return ""
 
 
-def _full(settings: Settings) -> ColumnElement[bool]:
-    return items.c.counted + items.c.held >= settings.people_per_image
+def _full(campaign: Campaign) -> ColumnElement[bool]:
+    return settled(campaign.settings, items.c.held)
 
 
 def _reopened(connection: Connection, campaign: Campaign, person_id: int, now: float) -> Row[Any] | None:
     """Open an expired task of the person again, if all its images may still be held."""
     judged = (places.c.task_id == tasks.c.id, places.c.role == "judge", places.c.item_id == items.c.id)
-    taken = exists().where(*judged, _full(campaign.settings))
+    taken = exists().where(*judged, _full(campaign))
     query = select(tasks.c.id).where(
         tasks.c.campaign_id == campaign.id, tasks.c.person_id == person_id, tasks.c.status == "expired", ~taken
     )
@@ -116,7 +116,7 @@ def _wanted(campaign: Campaign, person_id: int) -> Select[Any]:
     return (
         select(items.c.id)
         .where(items.c.campaign_id == campaign.id, items.c.role == "judge")
-        .where(items.c.counted < campaign.settings.people_per_image, ~_full(campaign.settings), ~seen)
+        .where(~settled(campaign.settings), ~_full(campaign), ~seen)
         .order_by(items.c.counted, items.c.held, items.c.lot)
     )
 
@@ -226,7 +226,7 @@ def why_nothing(connection: Connection, campaign_id: int, person_id: int) -> str
     left = select(func.count(), func.coalesce(func.sum(items.c.held), 0)).where(
         items.c.campaign_id == campaign_id,
         items.c.role == "judge",
-        items.c.counted < campaign.settings.people_per_image,
+        ~settled(campaign.settings),
     )
     unfinished, held = connection.execute(left).one()
     if not unfinished:

@@ -20,6 +20,7 @@ from holdfast.people.identity import is_id, new_token, one_line
 from holdfast.people.tables import campaigns, images, items, people, places, tasks, votes
 
 STATUSES = ("open", "paused", "closed")
+STOPS = ("never", "when-decided")
 ROLES = ("positive", "negative", "training")
 
 
@@ -119,6 +120,7 @@ class Settings:
     rule: str = "recognisable|usable"
     at_least: int = 6  # of people_per_image, who answer as the rule wants
     seed: int = 0
+    stop: str = "never"  # or when-decided: no more votes on an image whose verdict cannot turn any more
     questions: Sequence[Mapping[str, Any]] = ()  # those of the campaign, where they are not its kind's
 
     def __post_init__(self) -> None:
@@ -128,6 +130,8 @@ class Settings:
                 raise UserError(f"{name} is a number from {least} to {most}, not {getattr(self, name)}")
         if self.at_least > self.people_per_image:
             raise UserError(f"at_least ({self.at_least}) is at most people_per_image ({self.people_per_image})")
+        if self.stop not in STOPS:
+            raise UserError(f"stop is {' or '.join(STOPS)}, not {self.stop!r}")
         if self.judged_per_task < max(1, self.repeats):
             raise UserError(
                 f"a task of {self.images_per_task} pictures has no room for its sentinels; images_per_task must be "
@@ -321,6 +325,18 @@ def set_status(connection: Connection, campaign_id: int, status: str, now: float
         take_back(connection, campaign_id, true())
 
 
+def settled(settings: Settings, held: Any = 0) -> ColumnElement[bool]:
+    """Return the condition that an image needs no more votes, where ``held`` more are on their way.
+
+    With ``when-decided`` no more votes are out than could decide by themselves, so none is given in vain.
+    """
+    enough = items.c.counted + held >= settings.people_per_image
+    if settings.stop == "never":
+        return enough
+    against = items.c.counted - items.c.yes + held > settings.people_per_image - settings.at_least
+    return enough | (items.c.yes + held >= settings.at_least) | against
+
+
 def take_back(connection: Connection, campaign_id: int, which: ColumnElement[bool]) -> int:
     """Expire the open tasks that meet a condition, so that their images are free for others; return how many.
 
@@ -341,21 +357,24 @@ def take_back(connection: Connection, campaign_id: int, which: ColumnElement[boo
 def progress(connection: Connection, campaign_id: int, *, now: float) -> dict[str, Any]:
     """Return how far a campaign is: images, votes and tasks in numbers, and the same per person.
 
-    A vote is one person's answers about one image; ``held`` counts those that open tasks still owe.
+    A vote is one person's answers about one image; ``held`` counts those that open tasks still owe, and
+    ``wanted`` those that there will be at most.
     """
-    wanted = get_campaign(connection, campaign_id).settings.people_per_image
+    settings = get_campaign(connection, campaign_id).settings
+    done = settled(settings)
     judged = select(
         func.count(),
         func.coalesce(func.sum(items.c.counted), 0),
         func.coalesce(func.sum(items.c.held), 0),
-        func.coalesce(func.sum(case((items.c.counted >= wanted, 1), else_=0)), 0),
+        func.coalesce(func.sum(case((done, 1), else_=0)), 0),
+        func.coalesce(func.sum(case((done, items.c.counted), else_=settings.people_per_image)), 0),
     ).where(items.c.campaign_id == campaign_id, items.c.role == "judge")
-    count, counted, held, finished = connection.execute(judged).one()
+    count, counted, held, finished, wanted = connection.execute(judged).one()
     everyone = _people(connection, campaign_id, now)
     totals = {f"{status}_tasks": sum(p[status] for p in everyone) for status in _TASK_STATUSES}
     return {
         "images": count,
-        "wanted": count * wanted,
+        "wanted": int(wanted),
         "counted": int(counted),
         "held": int(held),
         "finished_images": int(finished),

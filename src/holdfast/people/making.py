@@ -88,6 +88,8 @@ def make_campaign(
     asked = with_list(own or KINDS[kind], sorted({sample.label for sample in pool.collection.samples}))
     wanted_rule = spec.settings.rule or rule or default_rule(asked)
     stored = [asdict(question) for question in asked] if asked != KINDS[kind] else ()
+    if spec.settings.stop != "never" and any(question.is_rating for question in asked):
+        raise UserError("means of ratings need all votes: leave --stop out where the answers are numbers")
     settings = replace(spec.settings, rule=votes.parse_rule(wanted_rule, asked).text, questions=stored)
     known = _known_answers(spec, pool)
     wanted = _evenly(pool.collection.samples, spec.limit, settings.seed)

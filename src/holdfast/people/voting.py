@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, Row, bindparam, case, select, update
 
 from holdfast.core.errors import UserError
-from holdfast.core.votes import VoteQuestion
+from holdfast.core.votes import VoteQuestion, parse_rule
 from holdfast.people.assignment import shown
 from holdfast.people.campaigns import asked_questions, get_campaign, settings_of
 from holdfast.people.database import insert_new
 from holdfast.people.identity import is_token
+from holdfast.people.results import rule_of
 from holdfast.people.tables import campaigns, items, places, tasks, votes
 
 _UP = "the time of this task is up, or it was taken back; ask for a task again"
@@ -107,7 +108,11 @@ def finish(connection: Connection, *, task_token: str, person_id: int, now: floa
     closed = {"status": outcome.status, "reason": reason, "finished_at": now}
     connection.execute(update(tasks).where(tasks.c.id == task.id).values(closed))
     judged = [row.item_id for row in rows if row.role == "judge"]
-    moved = {"held": items.c.held - 1} | ({} if reason else {"counted": items.c.counted + 1})
+    moved: dict[str, Any] = {"held": items.c.held - 1}
+    if not reason:
+        rule = parse_rule(rule_of(campaign), campaign.questions)
+        says_yes = [row.item_id for row in rows if row.role == "judge" and rule.says_yes(row.answers)]
+        moved |= {"counted": items.c.counted + 1, "yes": items.c.yes + case((items.c.id.in_(says_yes), 1), else_=0)}
     connection.execute(update(items).where(items.c.id.in_(judged)).values(moved))
     return outcome
 

@@ -115,11 +115,24 @@ def _numbers(campaign: CampaignExport) -> list[tuple[str, str]]:
     )
 
 
+EARLY = (
+    "The campaign showed an image to nobody more once its verdict could not turn any more. What is accepted is the same "
+    "as with all votes; shares of yes and agreement are those of the votes that were given, which end with the deciding "
+    "one, and other rules may leave images undecided."
+)
+
+
+def _stopped(campaign: CampaignExport) -> bool:
+    return dict(campaign.facts.get("settings", {})).get("stop") == "when-decided"
+
+
 def _limits(campaign: CampaignExport) -> str:
     text = (
         "Intervals are at the 95 % level and treat prompts or photos, not images, as independent. Votes of a task with "
         "a failed control picture count nowhere but in what is said of its person."
     )
+    if _stopped(campaign):
+        text += " " + EARLY
     overall = campaign.tables["acceptance"].iloc[0]
     unseen = int(campaign.facts.get("images", 0)) - int(overall["images"])
     if overall["undecided"]:
@@ -300,6 +313,7 @@ def _agreement(campaign: CampaignExport) -> Section:
             said.append(words + (f" of the images they share, {beyond}" if not alpha["reason"] else ""))
     text = "; ".join(said)
     section.lead = [text[:1].upper() + text[1:] + "." if text else "No image was judged by two people yet."]
+    section.lead += [EARLY] if _stopped(campaign) else []
     frame = table.assign(measure=table["measure"].map(MEASURES))
     columns = [
         Column("measure", "Measure"),

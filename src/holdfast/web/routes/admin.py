@@ -95,6 +95,7 @@ class NewCampaign(Strict):
     at_least: Annotated[int, Field(ge=1, le=1000)] = 6
     images_per_task: Annotated[int, Field(ge=1, le=200)] = 20
     minutes: Annotated[float, Field(ge=0.1, le=10_080)] = 30.0
+    stop: Literal["never", "when-decided"] = "never"
     limit: Annotated[int, Field(ge=0, le=10_000_000, description="The most pictures to take; 0 takes all.")] = 0
 
 
@@ -257,7 +258,7 @@ def api_new_campaign(request: Request, new: NewCampaign, server: Server, admin: 
         raise RefusedRequest(409, f"there is a campaign {name!r} already; choose another name")
     settings = campaigns.Settings(
         people_per_image=new.people_per_image, at_least=new.at_least, images_per_task=new.images_per_task,
-        minutes=new.minutes, rule=campaigns.default_rule(campaigns.KINDS[new.kind]),
+        minutes=new.minutes, stop=new.stop, rule=campaigns.default_rule(campaigns.KINDS[new.kind]),
     )  # fmt: skip
     spec = making.CampaignSpec(
         references[new.source], sentinels=references[new.controls], kind=new.kind, name=name, limit=new.limit,

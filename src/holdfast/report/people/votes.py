@@ -116,9 +116,9 @@ def _numbers(campaign: CampaignExport) -> list[tuple[str, str]]:
 
 
 EARLY = (
-    "The campaign showed an image to nobody more once its verdict could not turn any more. What is accepted is the same "
-    "as with all votes; shares of yes and agreement are those of the votes that were given, which end with the deciding "
-    "one, and other rules may leave images undecided."
+    "The campaign showed an image to nobody more once its verdict could not turn any more. What is accepted is the "
+    "same as with all votes; shares of yes and agreement are those of the votes that were given, which end with the "
+    "deciding one, and other rules may leave images undecided."
 )
 
 

@@ -213,8 +213,7 @@ def _answer_early(
     progress("report", 0, 1)
     page = results.report(
         outcome=outcome, resamples=RESAMPLES, steps=_mask_steps(made_masks, folder),
-        note=f"{verdict['sentence']} {note} The intervals of the tables and charts are for a number of photos that was "
-        "fixed beforehand: after an early stop they are too narrow.",
+        note=note,
     )  # fmt: skip
     progress("report", 1, 1)
     lines = [

@@ -85,16 +85,26 @@ class Results:
     def verdicts(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
         """Return each model's verdict in words and numbers; options of ``stats.effects.verdict.what_it_holds``.
 
-        A run of detectors has those of ``stats.objects.verdict.what_detectors_hold``.
+        Those of a check that stopped early rest on intervals that hold whenever one stops. A run of detectors has
+        those of ``stats.objects.verdict.what_detectors_hold``.
         """
         from holdfast.report.plots import result_frame
+        from holdfast.stats.effects.sequential import sequential_verdicts
         from holdfast.stats.effects.verdict import what_it_holds
         from holdfast.stats.objects.verdict import what_detectors_hold
 
         if self.is_detection:
             return what_detectors_hold(self.boxes, **options)
-
+        if self.rounds:
+            return result_frame(sequential_verdicts(self.counts, self.rounds, outcome=outcome), "verdicts")
         return result_frame(what_it_holds(self.counts, outcome=outcome, **options), "verdicts")
+
+    @property
+    def rounds(self) -> dict[str, list[list[str]]]:
+        """Model → the photos of each round, of a check that stopped as soon as it was sure; else nothing."""
+        from holdfast.report.page.rows import recorded_rounds
+
+        return recorded_rounds([self.run])
 
     def failure_points(self, *, outcome: Outcome = "full", **options: Any) -> FailurePoints:
         """Return the severities at which models first fail; options of ``stats.effects.failure_point``."""
@@ -241,8 +251,9 @@ class Results:
         if self.is_detection:
             return detector_summary([self.run])
         return html_summary(
-            self.counts, score_conditions=static_conditions, background_conditions=background_conditions
-        )
+            self.counts, score_conditions=static_conditions, background_conditions=background_conditions,
+            rounds=self.rounds,
+        )  # fmt: skip
 
 
 def static_conditions(counts: Counts) -> list[str]:
@@ -337,7 +348,16 @@ def compare(
         if sequential:
             raise UserError("the sequential gate is for classifiers; compare detectors without it")
         return object_gate(first.boxes, second.boxes, margin=margin, **options)
-    return (sequential_gate if sequential else gate)(first.counts, second.counts, margin=margin, **options)
+    plans = [next(iter(run.rounds.values()), []) for run in (first, second)]
+    if not sequential:
+        if any(plans):
+            raise UserError(
+                "a run that stopped early is compared with --sequential: other intervals do not hold for it"
+            )
+        return gate(first.counts, second.counts, margin=margin, **options)
+    common = min(map(len, plans))
+    in_rounds = common > 0 and plans[0][:common] == plans[1][:common]
+    return sequential_gate(first.counts, second.counts, margin=margin, in_rounds=in_rounds, **options)
 
 
 def _attribute(runs: Sequence[Run], name: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import importlib.metadata
 import shutil
 import sys
@@ -265,6 +266,22 @@ def test_in_rounds_known_readers_are_decided_early(readers: str, tmp_path: Path)
     answer = check(f"{readers}:object_reader", str(photos), stop="when-decided")
     assert answer.verdict["verdict"] == "foreground" and len(answer.looks) < 7
     assert answer.looks[-1].photos < 180 and answer.looks[-1].answers == 3 * answer.looks[-1].photos
+    # Whoever opens the run later reads the same intervals: page, table and notebook.
+    row, seen_row = answer.results.verdicts().iloc[0], answer.verdict
+    assert all(row[f"background_effect{end}"] == seen_row[f"background_effect{end}"] for end in ("", "_low", "_high"))
+    words = answer.page.read_text(encoding="utf8")
+    assert (
+        seen_row["rests_on"] in html.unescape(words) and "all intervals of this page hold whenever one stops" in words
+    )
+    assert 'id="figure-narrowing"' in words and 'id="regression"' not in words
+    assert "Background effect" in answer.results._repr_html_()
+    # The gate of two such runs has the pasted conditions, too, as no background is lent twice.
+    leaning = next(Path("checks/squares").glob("*background_reader-rounds"))
+    gate = holdfast.compare(answer.results, leaning, sequential=True)
+    assert gate.verdict == "failed" and "random_background" in set(gate.conditions["condition"])
+    assert "Left out" not in gate.sentence
+    with pytest.raises(UserError, match="compared with --sequential"):
+        holdfast.compare(answer.results, leaning)
 
 
 def test_a_budget_ends_a_check_in_rounds_and_masks_are_made_for_its_photos_only(readers: str, tmp_path: Path) -> None:

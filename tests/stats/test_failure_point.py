@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from holdfast.core.schema import PREDICTIONS
+from holdfast.pipeline.evaluate.severity_search import next_severity
 from holdfast.stats.core.reduce import Counts, reduce
-from holdfast.stats.effects.failure_point import failure_points
+from holdfast.stats.effects.failure_point import breaking_photos, failure_points
 
 
 def counts(**right: np.ndarray) -> Counts:
@@ -75,16 +77,49 @@ def test_mean_is_covered() -> None:
     assert inside >= 86
 
 
+def test_a_photo_that_breaks_where_most_do() -> None:
+    table = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]])
+    both_models = counts(strong=np.ones((4, 6), int), weak=table)
+    (photo,) = breaking_photos(both_models, failure_points(both_models, resamples=20), ["fog"])
+    assert (photo.model, photo.source, photo.alike) == ("weak", "p1", 2)
+    assert photo.conditions == ("original", "fog@severity_2", "fog@severity_3")
+    assert breaking_photos(counts(strong=np.ones((4, 6), int)), failure_points(counts(strong=np.ones((4, 6), int))),
+                           ["fog"]) == []  # fmt: skip
+
+
 def test_two_severities_are_no_curve() -> None:
     curve = failure_points(counts(model=np.ones((4, 3), int)))
     assert curve.points.empty and curve.sentence == "No scenario has three severities or more."
 
 
-@pytest.mark.parametrize("missing", [0, 3])
-def test_photos_without_every_severity_are_left_out(missing: int) -> None:
+@pytest.mark.parametrize(("missing", "counted"), [(0, 4), (3, 5), (5, 4)])
+def test_photos_whose_failure_is_not_pinned_are_left_out(missing: int, counted: int) -> None:
     whole = counts(model=np.ones((5, 6), int))
     cells = whole.cells
     name = "original" if missing == 0 else f"fog@severity_{missing}"
     gone = (cells["source_id"].astype(str) == "p0") & (cells["condition"].astype(str) == name)
     point = failure_points(dataclasses.replace(whole, cells=cells[~gone]), resamples=20).points.iloc[0]
-    assert point["n"] == 4
+    assert (point["n"], point["whole"]) == (counted, 4)
+
+
+@pytest.mark.parametrize("count", [3, 5, 8])
+def test_bisection_gives_the_failure_points_of_the_grid_on_monotone_photos(count: int) -> None:
+    rng = np.random.default_rng(count)
+    ends = rng.integers(0, count + 1, 60)
+    grid = np.c_[np.ones(60, int), np.arange(count) < ends[:, None]]
+    whole = counts(model=grid)
+    asked: list[dict[int, bool]] = [{} for _ in ends]  # place → right, as bisection asks
+    for photo, answers in zip(grid[:, 1:].astype(bool).tolist(), asked, strict=True):
+        while (place := next_severity(answers, count)) is not None:
+            answers[place] = photo[place]
+    most = math.ceil(math.log2(count + 1))
+    assert max(map(len, asked)) <= most and sum(map(len, asked)) <= most * 60 < count * 60
+    kept = [
+        name == "original" or int(name[-1]) - 1 in asked[int(source[1:])]
+        for source, name in zip(whole.cells["source_id"].astype(str), whole.cells["condition"].astype(str), strict=True)
+    ]
+    searched = dataclasses.replace(whole, cells=whole.cells[kept])
+    by_grid, by_search = (failure_points(each, resamples=100) for each in (whole, searched))
+    columns = ["n", "median", "mean", "mean_low", "mean_high", "never"]
+    assert by_grid.points[columns].equals(by_search.points[columns]) and by_grid.curves.equals(by_search.curves)
+    assert by_search.points["whole"].iloc[0] < 60 and "taken to be monotone" in by_search.sentence

@@ -167,6 +167,23 @@ def test_gate_decides_on_what_is_clear_and_waits_otherwise() -> None:
     assert shared.verdict == "undecided" and "share backgrounds: random_background" in shared.sentence
 
 
+@pytest.mark.parametrize("ring", [3, 8])
+def test_gate_in_rounds_whose_photos_lend_to_each_other(ring: int) -> None:
+    """Old and new are right where the lights of object and background fit, new less often, by exactly the margin."""
+    rng = np.random.default_rng(13)
+    fits = [1 - (1 - width) ** 2 for width in (0.5, 0.4)]  # two uniform lights differ by less than the width
+    margin, runs, passed, failed = fits[0] - fits[1], 400, 0, 0
+    for _ in range(runs):
+        light = rng.random((480 // ring, ring))
+        gap = np.abs(light - np.roll(light, 1, axis=1)).reshape(-1)
+        values = (gap < 0.4).astype(float) - (gap < 0.5)
+        looks = [_tested(values[:end], margin, 0.05)[:2] for end in range(24, 481, 24)]
+        passed += any(p_pass <= 0.05 for p_pass, _ in looks)
+        failed += any(p_fail <= 0.05 for _, p_fail in looks)
+    most = int(binom.ppf(0.9999, runs, 0.05))
+    assert passed <= most and failed <= most
+
+
 def test_gate_of_a_model_at_the_margin_passes_in_at_most_5_percent_of_series_of_looks() -> None:
     rng = np.random.default_rng(5)
     runs, passed, failed = 300, 0, 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from holdfast.report.page.evidence import Analysis, Evidence, ScoreConditions
 from holdfast.report.page.gallery import RunPictures
 from holdfast.report.page.parts import Notice, Section
 from holdfast.report.page.provenance import trouble, what_was_run
-from holdfast.report.page.rows import ReportRows, join_runs
+from holdfast.report.page.rows import ReportRows, join_runs, recorded_rounds
 from holdfast.report.page.words import listing, page_facts, plural
 from holdfast.report.page.writer import about_runs, chart_library, templates, write_page
 from holdfast.report.questions import ASKED, Questions, question_section, read_questions
@@ -30,11 +30,11 @@ from holdfast.report.static.confidence import confidence
 from holdfast.report.static.corruptions import corruptions
 from holdfast.report.static.failure_points import failure_point_section
 from holdfast.report.static.families import families
-from holdfast.report.static.front import front, verdict_items
+from holdfast.report.static.front import early_words, front, verdict_items
 from holdfast.report.static.gallery import gallery, most_harmed, worst
 from holdfast.report.static.groups import groups
 from holdfast.report.static.regression import fit
-from holdfast.report.static.verdicts import score_frame, score_table, scores
+from holdfast.report.static.verdicts import early_numbers, score_frame, score_table, scores, verdict_table
 from holdfast.report.trained.detection import build_detection, is_detection
 from holdfast.report.trained.segmentation import segmentation
 from holdfast.report.trained.segmented_rows import SEGMENTED, Segmented, read_segments
@@ -48,6 +48,7 @@ from holdfast.report.walks.stopped import stopped
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
+from holdfast.stats.effects.sequential import RoundPlan
 from holdfast.stats.walks.walk_rows import DYNAMIC, RANDOM_WALK
 from holdfast.store import Run
 
@@ -160,6 +161,7 @@ def read_report(
     others = rows.dataset.count_rows(filter=~ASKED & ~SEGMENTED & ~DETECTED)
     alone = None if others else questions or segmented or detectors
     evidence = _evidence(counts, *settings.values(), score_conditions, background_conditions, analysis)
+    evidence, whole = (replace(each, rounds=recorded_rounds(runs)) for each in (evidence, whole))
     return ReadReport(runs, rows, static, counts, evidence, whole, questions, segmented, detectors, alone)
 
 
@@ -232,6 +234,9 @@ def _static_sections(
         notice = Notice("No model answered for any photo; the reasons are below.")
         return [Section("verdict", "Verdict", parts=[notice])]
     harmed = most_harmed(evidence)
+    if evidence.all_early:  # the other sections have intervals that an early stop makes too narrow
+        pictured = [gallery(evidence, rows, harmed, pictures), worst(evidence, rows, harmed)]
+        return [front(evidence, rows, pictures, steps), early_numbers(evidence), *pictured]
     return [
         front(evidence, rows, pictures, steps),
         scores(evidence),
@@ -240,7 +245,7 @@ def _static_sections(
         *families(evidence),
         *groups(evidence),
         *corruptions(evidence),
-        *failure_point_section(evidence),
+        *failure_point_section(evidence, rows, pictures),
         comparison(evidence),
         fit(evidence),
         confidence(evidence),
@@ -258,13 +263,15 @@ def html_summary(
     seed: int = 0,
     score_conditions: ScoreConditions | None = None,
     background_conditions: ScoreConditions | None = None,
+    rounds: Mapping[str, RoundPlan] | None = None,
 ) -> str:
-    """Return the verdicts and the table of scores as HTML for a notebook; options as in ``build``."""
+    """Return the verdicts and the table of scores as HTML for a notebook; options as in ``build`` and ``Evidence``."""
     evidence = _evidence(counts, outcome, average, resamples, seed, score_conditions, background_conditions)
+    evidence = replace(evidence, rounds=rounds or {})
     template = templates().get_template("summary.html.j2")
     if not evidence.models:
         return str(template.render(verdicts=[], table=None, facts=_facts(evidence)))
-    table = score_table(evidence, score_frame(evidence))
+    table = verdict_table(evidence) if evidence.all_early else score_table(evidence, score_frame(evidence))
     return str(template.render(verdicts=verdict_items(evidence), table=table, facts=_facts(evidence)))
 
 
@@ -303,6 +310,8 @@ def _limits(evidence: Evidence, *, walks: bool) -> str:
         f"Right means right {outcome}; in averages, {average}. Intervals are at the 95 % level and treat photos, not "
         "answers, as independent."
     )
+    if evidence.rounds:
+        text += " " + early_words(evidence)
     if walks:
         text += " Latent walks state their own label space, and every image counts the same in them."
     if len(counts.cells):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
-from holdfast.core.types import ORIGINAL, Collection
+from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, know_models, load_models
 from holdfast.pipeline.evaluate.detection import detect_objects
 from holdfast.pipeline.evaluate.detector_worker import asks_detectors
+from holdfast.pipeline.evaluate.severity_search import search, searched
 from holdfast.pipeline.evaluate.worker import AdaptationImages, Evaluation, Loaded, adaptation_images
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.fast import OnePass
@@ -56,6 +57,9 @@ def evaluate(
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
     if not spec.models:
         raise UserError("no model was named; --models a,b lists them (holdfast ls models)")
+    groups = searched(conditions) if spec.search else []
+    if groups and spec.fast:
+        raise UserError("--search asks what the last answers leave open, and --fast all at once: take one of them")
     run, summary = Run(out), Summary()
     with writing(out):  # first: nobody should wait for models to hear that nothing can be written
         _check_not_mixed(run, spec)
@@ -76,7 +80,9 @@ def evaluate(
             recorded |= {"painter": painter.record()} if painter else {}
             begin_run(run, recorded, prepared, summary, same=SAME_RUN)
             setup = RunSetup(spec, prepared, tested, run, summary, progress, fast, adaptation)
-            _make_rows(setup, conditions, painter, executor)
+            looked_for = {condition for levels in groups for condition in levels}
+            _make_rows(setup, [each for each in conditions if each not in looked_for], painter, executor)
+            _search(setup, groups, executor)
         finally:
             if fast is not None:
                 fast.close()
@@ -125,6 +131,26 @@ def _make_rows(setup: RunSetup, conditions: list[Condition], painter: Painter | 
         make_portions(setup, painting, step="paint", executor=LocalExecutor(1), painter=painter)
 
 
+def _search(setup: RunSetup, groups: Sequence[Sequence[Condition]], executor: Executor) -> None:
+    """Make the rows that pin the first failure of each photo; say how many answers that took."""
+    whole = setup.prepared.collection
+    models = [model.classifier.name for model in setup.tested]
+    originals = [sample for sample in whole.samples if sample.condition == ORIGINAL]
+
+    def make(samples: Sequence[Sample], conditions: Sequence[Condition], positions: Sequence[int]) -> None:
+        part = replace(setup.prepared, collection=replace(whole, samples=tuple(samples)))
+        make_portions(
+            replace(setup, prepared=part), conditions, step="search", executor=executor, positions=tuple(positions)
+        )
+
+    counts = [search(setup.run, originals, levels, models, make, setup.spec.seed) for levels in groups]
+    if counts:
+        asked, every = (sum(numbers) for numbers in zip(*counts, strict=True))
+        setup.summary.notes.append(
+            f"search: {asked:,} of the {every:,} answers that all severities take ({asked / every:.0%})"
+        )
+
+
 def make_portions(
     setup: RunSetup,
     conditions: Sequence[Condition],
@@ -133,11 +159,13 @@ def make_portions(
     executor: Executor,
     painter: Painter | None = None,
     renderings: bool = True,
+    positions: tuple[int, ...] | None = None,
 ) -> None:
-    """Make the rows of these conditions that are not stored yet."""
+    """Make the rows of these conditions that are not stored yet; ``positions``: of the models that are asked."""
     spec, prepared, tested, fast = setup.spec, setup.prepared, setup.tested, setup.fast
     ids = EvaluationIds(spec, prepared, tested, painter)
-    whole = Portion(tuple(conditions), tuple(range(len(tested))), tuple(conditions), renderings)
+    asked = tuple(range(len(tested))) if positions is None else positions
+    whole = Portion(tuple(conditions), asked, tuple(conditions), renderings)
     split = fast is not None and painter is None
     for portion in fast.split(whole, setup.summary) if fast is not None and split else [whole]:
         plan = plan_portion(

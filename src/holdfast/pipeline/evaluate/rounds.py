@@ -130,10 +130,12 @@ def evaluate_rounds(
     tables: list[pa.Table] = []
     with writing(out):
         tested = load_models(spec, collection)
-        for number, photos in enumerate(rounds.blocks, start=1):
+        asked: list[list[str]] = []
+        for photos in rounds.blocks:
+            asked.append([sample.source_id for sample in photos])
             block = replace(collection, samples=tuple(with_masks(photos)), problems=())
             prepared = _prepare_round(spec, block, progress)
-            recorded = recorded_spec(spec, collection, tested, run) | {"rounds": number}
+            recorded = recorded_spec(spec, collection, tested, run) | {"rounds": asked}
             begin_run(run, recorded, prepared, summary, same=SAME_RUN)
             tables.append(samples_table(prepared))
             run.write_samples(pa.concat_tables(tables).unify_dictionaries())

@@ -148,6 +148,10 @@ class EvaluateSpec(PaintSpec):
         None, help="Stop before the scenarios if clean accuracy is not this.", least=0, most=1
     )  # fmt: skip
     retry_errors: bool = retry_errors()
+    search: bool = option(
+        False, help="Of scenarios at three severities or more, ask only what it takes to find where each photo first "
+        "fails.",
+    )  # fmt: skip
     fast: bool = option(
         False, help="Decode each image once and run all conditions in batches on the device; answers differ in the "
         "last digits.",

@@ -21,6 +21,7 @@ from holdfast.stats.effects.confidence import background_auroc, calibration
 from holdfast.stats.effects.interaction import Interaction, interaction
 from holdfast.stats.effects.score import scores
 from holdfast.stats.effects.score_spread import Components
+from holdfast.stats.effects.sequential import RoundPlan, sequential_verdicts
 from holdfast.stats.effects.verdict import what_it_holds
 from holdfast.stats.models import between
 from holdfast.stats.models.between import Between
@@ -81,6 +82,8 @@ class Evidence:
     analysis: Analysis = AS_PUBLISHED
     every: Counts | None = None
     """Counts with models trained on other conditions, which only the score uses; None where there are none."""
+    rounds: Mapping[str, RoundPlan] = field(default_factory=dict)
+    """Model → the photos of each round, where it was asked in rounds: its verdict's intervals hold at any stop."""
 
     @property
     def resampling(self) -> dict[str, Any]:
@@ -182,7 +185,19 @@ class Evidence:
     @cached_property
     def holds(self) -> pd.DataFrame:
         """What each model holds on to."""
-        return with_display_names(what_it_holds(self.counts, **self.settings))
+        import pandas as pd
+
+        early = sequential_verdicts(self.counts, self.rounds, outcome=self.outcome)
+        if self.all_early:
+            return early
+        fixed = what_it_holds(self.counts, **self.settings)
+        kept = fixed[~fixed["model"].isin(list(self.rounds))] if self.rounds else fixed
+        return with_display_names(pd.concat([kept, early], ignore_index=True) if len(early) else kept)
+
+    @property
+    def all_early(self) -> bool:
+        """Whether every model was asked in rounds."""
+        return bool(self.rounds) and set(self.counts.models) <= set(self.rounds)
 
     @cached_property
     def scores(self) -> pd.DataFrame | str:

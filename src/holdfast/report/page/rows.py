@@ -57,6 +57,16 @@ def join_runs(runs: Sequence[Run]) -> ReportRows:
     return ReportRows(runs, whole)
 
 
+def recorded_rounds(runs: Sequence[Run]) -> dict[str, list[list[str]]]:
+    """Return model → the photos of each round, of runs that stopped as soon as they were sure."""
+    return {
+        str(model): spec["rounds"]
+        for run, spec in ((run, run.spec()) for run in runs)
+        if spec.get("rounds")
+        for model in run.rows(["model"])["model"].unique().to_pylist()
+    }
+
+
 def _check_keys(rows: ds.Dataset) -> None:
     import duckdb
 

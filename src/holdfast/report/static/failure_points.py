@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from holdfast.core.conditions import condition_words
 from holdfast.report.page import charts
-from holdfast.report.page.evidence import Evidence
-from holdfast.report.page.parts import Section
+from holdfast.report.page.evidence import Evidence, with_display_names
+from holdfast.report.page.gallery import RunPictures, tile
+from holdfast.report.page.parts import Gallery, Part, Photo, Section
+from holdfast.report.page.rows import ReportRows, answers
 from holdfast.report.page.tables import Column, Table, model_column, yes_no
-from holdfast.stats.effects.failure_point import failure_points
+from holdfast.report.page.words import class_words, plural
+from holdfast.report.static.gallery import model_answer
+from holdfast.stats.effects.failure_point import FailurePoints, breaking_photos, failure_points
 
 TITLE = "How much it can take"
+STRIPS = 4  # Scenarios that have a filmstrip, the most harmful first
 
 
-def failure_point_section(evidence: Evidence) -> list[Section]:
+def failure_point_section(
+    evidence: Evidence, rows: ReportRows | None = None, pictures: RunPictures | None = None
+) -> list[Section]:
     """Return the section, or nothing where no scenario has three severities."""
     points = failure_points(evidence.counts, outcome=evidence.outcome, **evidence.resampling)
     if points.points.empty:
@@ -48,12 +55,15 @@ def failure_point_section(evidence: Evidence) -> list[Section]:
                 model_column(evidence.short),
                 Column("median", "Median", "integer", "median_low", "median_high"),
                 Column("back", "Right again later", "integer"),
+                Column("whole", "of those asked at all severities", "integer"),
                 Column("never", "Never fail", "integer"),
                 Column("n", "Photos", "integer"),
             ],
             "One more than the strongest severity means that more than half of the photos survive all of them.",
         ),
     ]
+    if rows is not None and pictures is not None:
+        section.parts += _filmstrips(evidence, points, list(order)[:STRIPS], rows, pictures)
     if len(points.orders):
         section.parts.append(
             Table(
@@ -72,3 +82,31 @@ def failure_point_section(evidence: Evidence) -> list[Section]:
             )
         )
     return [section]
+
+
+def _filmstrips(
+    evidence: Evidence, points: FailurePoints, scenarios: list[str], rows: ReportRows, pictures: RunPictures
+) -> list[Part]:
+    """Return a photo of each scenario as it is, just before it breaks and just after; nothing without pictures."""
+    strips = breaking_photos(evidence.counts, points, scenarios, outcome=evidence.outcome)
+    images: dict[tuple[str, str], bytes] = {}
+    for run in rows.runs:
+        images = pictures(run, {strip.source for strip in strips}) | images
+    said = with_display_names(answers(rows, [strip.source for strip in strips], evidence.counts.conditions))
+    photos = []
+    for strip in strips:
+        tiles = []
+        own = said[(said["source_id"] == strip.source) & (said["model"] == strip.model)]
+        for caption, condition in zip(("as it is", "just before", "just after"), strip.conditions, strict=True):
+            shown = own[own["name"] == condition].sort_values("sample_id").to_dict("records")
+            if shown:
+                caption = f"{caption} ({condition.partition('@severity_')[2]})" if "@" in condition else caption
+                answer = model_answer(evidence, strip.model, shown[0], condition)
+                tiles.append(tile(caption, images.get((str(shown[0]["sample_id"]), condition), b""), [answer]))
+        if any(shown_tile.picture for shown_tile in tiles):
+            title = f"{condition_words(strip.scenario)}: {class_words(str(own['label'].iloc[0]))}"
+            summary = (
+                f"{evidence.name(strip.model)} breaks here on {plural(strip.alike, 'photo')}, this one among them."
+            )
+            photos.append(Photo("", title, summary, tiles))
+    return [Gallery(photos)] if photos else []

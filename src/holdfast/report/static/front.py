@@ -14,14 +14,16 @@ from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, with_display_names
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.gallery import RunPictures, tile
-from holdfast.report.page.parts import Gallery, Listing, ModelVerdict, Photo, Section, Steps, Verdicts
+from holdfast.report.page.parts import Gallery, Listing, ModelVerdict, Photo, Section, Steps, Text, Verdicts
 from holdfast.report.page.rows import ReportRows, answers
 from holdfast.report.page.words import class_words, condition_label, listing, plural, points
 from holdfast.report.static.gallery import model_answer
 from holdfast.stats.core.reduce import right_column
+from holdfast.stats.effects.sequential import sequential_looks
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
 from holdfast.stats.effects.verdict_words import SIGNS, photo_advice
 
+LOOKS = 8  # Rounds that the first chart of an early check shows
 CARDS = 4  # Models that get a card of their own; where there are more, those with one headline share a line
 
 LARGE_PICTURE = 320
@@ -44,11 +46,13 @@ def front(
     by_model = {row["model"]: row for row in evidence.holds.to_dict("records")}
     records = [(name, by_model[name]) for name in evidence.models if name in by_model]
     section.parts = [Verdicts(_items(evidence, records))]
+    if evidence.rounds and not evidence.all_early:
+        section.parts.append(Text([early_words(evidence)]))
     doubtful = {name for run in rows.runs for name in doubtful_masks(run.spec().get("masks"))}
     flip = pick_flip(evidence, doubtful)
     if flip is not None:
         section.parts += _three_pictures(evidence, rows, flip, pictures)
-    section.parts.append(answer_figure(evidence))
+    section.parts.append(narrowing_figure(evidence) if evidence.all_early else answer_figure(evidence))
     section.parts.append(Steps("What to do next", [*steps, *next_steps(evidence, rows)]))
     warnings = [f"{evidence.name(name)}: {text}" for name, row in records for text in row["warnings"]]
     if warnings:
@@ -189,6 +193,38 @@ def answer_figure(evidence: Evidence) -> Figure:
     )  # fmt: skip
 
 
+def early_words(evidence: Evidence) -> str:
+    """Return what a reader of a page on models that were asked in rounds must know of its intervals."""
+    if evidence.all_early:
+        return "Asked in rounds: all intervals of this page hold whenever one stops (95 % each, betting)."
+    names = listing([evidence.name(name) for name in evidence.rounds], 6)
+    return (
+        f"Two kinds of intervals: {names} stopped early, and the verdict's intervals hold whenever one stops. All "
+        f"others are for a number of photos that was fixed beforehand, and too narrow where they are about {names}."
+    )
+
+
+def narrowing_figure(evidence: Evidence) -> Figure:
+    """Return how the intervals of the verdict narrowed from round to round."""
+    import pandas as pd
+
+    rows, names = [], []
+    for model, rounds in evidence.rounds.items():
+        looks = sequential_looks(evidence.counts, model, rounds, outcome=evidence.outcome)
+        for place in sorted({*range(0, len(looks), -(-len(looks) // LOOKS)), len(looks) - 1}):
+            names.append(f"after {sum(map(len, rounds[: place + 1])):,} photos")
+            for kind, effect in (("background", looks[place].background), ("object", looks[place].object)):
+                what = f"{kind} effect" + (f", {evidence.name(model)}" if len(evidence.rounds) > 1 else "")
+                rows.append((what, names[-1], effect.value, effect.low, effect.high))
+    frame = pd.DataFrame(rows, columns=["model", "row", "estimate", "low", "high"])
+    return charts.dot_figure(
+        "narrowing", "The verdict, round by round, with intervals that hold whenever one stops",
+        "Background effect and object effect after each round.", frame, models=list(dict.fromkeys(frame["model"])),
+        rows=list(dict.fromkeys(names)), axis="points", zero=True,
+        note="Best are 0 for the background and 100 for the object.",
+    )  # fmt: skip
+
+
 _MEND = "holdfast mine POOL --out hard; holdfast remedy hard --model MODEL --out better"
 _ENDS = {"": "estimate", "_low": "low", "_high": "high"}
 
@@ -201,30 +237,32 @@ def next_steps(evidence: Evidence, rows: ReportRows) -> list[tuple[str, str]]:
     """Return what to do next, each with a command or nothing."""
     records = evidence.holds.to_dict("records")
     path = str(rows.runs[0].path) if rows.runs else "RUN"
-    steps = step_list(records, path)
+    steps = step_list(records, path, early=evidence.all_early)
     lost = _most_lost(evidence)
     if lost:
         steps.insert(len(steps) - 1, (lost, ""))
     return steps
 
 
-def step_list(records: Sequence[Mapping[Any, Any]], run: str) -> list[tuple[str, str]]:
+def step_list(records: Sequence[Mapping[Any, Any]], run: str, *, early: bool = False) -> list[tuple[str, str]]:
     """Return the steps that follow from verdicts alone, the terminal's and the page's.
 
-    ``records``: rows of ``what_it_holds``.
+    ``records``: rows of ``what_it_holds``. ``early``: whether they were asked in rounds.
     """
     steps: list[tuple[str, str]] = []
     asking = [row for row in records if "open" in (row["leans"], row["sees"])]
     if asking:
         whose = f"{asking[0]['model']}: " if len(records) > 1 else ""
-        steps.append((f"More photos. {whose}{photo_advice(asking[0])}", ""))
+        advice = "Add some and give the same command again: it goes on." if early else photo_advice(asking[0])
+        steps.append((f"More photos. {whose}{advice}", ""))
     leaning = [row for row in records if row["leans"] == "yes"]
     place = shlex.quote(run)
     if leaning:
         name = str(leaning[0]["model"]) if len(records) > 1 else "it"
         steps.append((f"See where {name} looks.", f"holdfast explain {place}"))
         steps.append((f"Train {name} on pictures whose backgrounds do not give the class away.", _MEND))
-    steps.append(("Before a new version goes out, compare it with this one.", f"holdfast compare {place} NEW_RUN"))
+    way = f"holdfast compare {place} NEW_RUN" + (" --sequential" if early else "")
+    steps.append(("Before a new version goes out, compare it with this one.", way))
     return steps
 
 

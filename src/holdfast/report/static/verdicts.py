@@ -35,11 +35,18 @@ def verdict_columns(short: Mapping[str, str]) -> list[Column]:
     ]
 
 
-def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
+def verdict_table(evidence: Evidence) -> Table:
+    """Return the table of what the verdicts rest on."""
+    frame = evidence.holds
     printed = frame.assign(warnings=["; ".join(texts) for texts in frame["warnings"]])
     kept = [column for column in verdict_columns(evidence.short) if column.key in printed]
     note = "Background effect: what changing only the background costs. Paste effect: what pasting alone costs."
-    return Table("verdicts", "What the verdicts rest on", printed, kept, note, folded=True)
+    return Table("verdicts", "What the verdicts rest on", printed, kept, note, folded=not evidence.all_early)
+
+
+def early_numbers(evidence: Evidence) -> Section:
+    """Return the numbers of a page on models that were asked in rounds, all with intervals that hold at any stop."""
+    return Section("scores", "What the verdict rests on", parts=[verdict_table(evidence)])
 
 
 _EFFECTS = {
@@ -101,7 +108,7 @@ def scores(evidence: Evidence) -> Section:
         f"{order if len(frame) > 1 else ''}{evidence.name(best['model'])}: {original}"
         f"{estimate(best['mean'], best['mean_low'], best['mean_high'])} over the conditions that keep the object."
     ]
-    section.parts = [score_table(evidence, frame), *effect_parts(evidence), _table(evidence, evidence.holds)]
+    section.parts = [score_table(evidence, frame), *effect_parts(evidence), verdict_table(evidence)]
     robust = evidence.scores
     if isinstance(robust, str):
         section.parts.append(Notice(f"The robustness score. {robust}"))

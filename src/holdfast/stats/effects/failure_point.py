@@ -1,7 +1,9 @@
 """How much a model can take: the severity at which it first fails on each photo, as survival curves.
 
 A photo that the model recognises as it is fails at the first severity with a wrong answer; one that it never misses
-survives the strongest. Photos are the unit; a photo without an answer at some severity is left out.
+survives the strongest. Photos are the unit. A photo that was not asked at every severity (``eval --search``) counts
+where its first failure is pinned between two neighbouring severities, its answers taken to be monotone; others are left
+out.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _SEVERITY = re.compile(r"(?P<scenario>.+)@severity_(?P<severity>\d+)")
 CURVES = ["model", "scenario", "severity", "n", "survived", "low", "high"]
 POINTS = [
     "model", "scenario", "n", "severities", "median", "median_low", "median_high", "mean", "mean_low", "mean_high",
-    "back", "never",
+    "back", "never", "whole",
 ]  # fmt: skip
 ORDERS = ["scenario", "first", "second", "n", "difference", "low", "high", "turns"]
 
@@ -38,8 +40,9 @@ class FailurePoints:
     ``curves``: a row per model, scenario and severity: the share of photos that ``survived`` it and all weaker ones,
     with ``low`` and ``high`` (95 %, over photos). ``points``: a row per model and scenario: ``median`` severity of the
     first failure (one more than the strongest where more than half survive it), ``mean`` number of severities survived,
-    each with an interval; photos that come ``back`` (right again after a failure: answers are not monotone) and that
-    ``never`` fail. ``orders``: a row per pair of models and scenario, on photos that both recognise: ``difference`` of
+    each with an interval; photos that come ``back`` (right again after a failure: answers are not monotone), that
+    ``never`` fail, and that were asked at every severity (``whole``), of which alone it is known whether they come
+    back. ``orders``: a row per pair of models and scenario, on photos that both recognise: ``difference`` of
     the mean number of severities survived (first − second); ``turns`` where the order of the two changes with severity,
     that is where each is better at some severity with intervals (over all severities and pairs together) without 0.
     """
@@ -65,7 +68,7 @@ def failure_points(
     }
     curves, points, orders = [], [], []
     pairs = sum(1 for key in survival for other in survival if key[1] == other[1] and key[0] < other[0])
-    for (model, name), (photos, lasted, back) in survival.items():
+    for (model, name), (photos, lasted, back, whole) in survival.items():
         levels = sorted(scenarios[name])
         drawn = resampled_sums(np.c_[lasted, np.ones(len(photos))], photos, resamples=resamples, seed=seed)
         shares = drawn[:, :-1] / drawn[:, -1:]
@@ -79,7 +82,7 @@ def failure_points(
         points.append((
             model, name, len(photos), len(levels), float(_median(curve[None], levels)[0]), float(medians[0]),
             float(medians[1]), float(curve.sum()), float(means[0]), float(means[1]), int(back.sum()),
-            int(lasted[:, -1].sum()),
+            int(lasted[:, -1].sum()), int(whole.sum()),
         ))  # fmt: skip
         orders += [
             (name, model, other, *_compared(survival[model, name], survival[other, name], pairs, resamples, seed))
@@ -93,8 +96,42 @@ def failure_points(
     return FailurePoints(by_curve, by_point, by_pair, _sentence(by_point, by_pair))
 
 
-_Survival = tuple[Floats, Floats, Floats]
-"""Photos that are right as they are; (photos, severities) 1 where all answers so far are right; who comes back."""
+@dataclass(frozen=True)
+class BreakingPhoto:
+    """A photo with its original, the last condition before a model breaks on it, and the first one after."""
+
+    scenario: str
+    model: str
+    source: str
+    conditions: tuple[str, str, str]
+    alike: int  # photos that break at the same severity
+
+
+def breaking_photos(
+    counts: Counts, points: FailurePoints, scenarios: list[str], *, outcome: Outcome = "full"
+) -> list[BreakingPhoto]:
+    """Return one photo per scenario, of the model that breaks first, at the severity where most of its photos break."""
+    known, photos = _severities(counts.conditions), []
+    for name in scenarios:
+        rows = points.points[points.points["scenario"] == name]
+        model = str(rows.loc[rows["mean"].idxmin(), "model"])
+        survival = _survived(counts, model, outcome, known[name])
+        assert survival is not None
+        lasted = survival[1].sum(axis=1).astype(int)
+        ends = np.bincount(lasted, minlength=len(known[name]) + 1)[:-1]
+        if not ends.any():
+            continue
+        place = int(ends.argmax())
+        sources = from_counts(counts, model, outcome=outcome).sources
+        source = sources[int(survival[0][lasted == place][0])]
+        steps = [ORIGINAL, *(known[name][level] for level in sorted(known[name]))]
+        photos.append(BreakingPhoto(name, model, source, (ORIGINAL, steps[place], steps[place + 1]), int(ends[place])))
+    return photos
+
+
+_Survival = tuple[Floats, Floats, Floats, Floats]
+"""Photos that are right as they are; (photos, severities) 1 where all answers so far are right; who comes back; who was
+asked at every severity."""
 
 
 def _severities(conditions: list[str]) -> dict[str, dict[int, str]]:
@@ -116,13 +153,18 @@ def _survived(counts: Counts, model: str, outcome: Outcome, levels: dict[int, st
         rows = sums(answers.source[where], answers.n[where], count)
         hits = sums(answers.source[where], answers.right[where], count)
         right[place] = np.divide(hits, rows, out=np.full(count, np.nan), where=rows > 0)
-    known = ~np.isnan(right).any(axis=0) & (right[0] == 1)
+    whole = ~np.isnan(right).any(axis=0)
+    # The strongest severity with a right answer, and the weakest without one; the original is 0.
+    place = np.arange(len(right))[:, None]
+    last, first = np.where(right == 1, place, -1).max(axis=0), np.where(right < 1, place, len(right)).min(axis=0)
+    known = (right[0] == 1) & (whole | (first - last == 1))
     if not known.any():
         return None
-    fine = (right[1:, known] == 1).T
-    lasted = np.logical_and.accumulate(fine, axis=1)
+    fine, asked = (right[1:, known] == 1).T, whole[known]
+    lasted = np.where(asked[:, None], np.logical_and.accumulate(fine, axis=1), first[known, None] > place[1:].T)
     back = (fine & ~lasted).any(axis=1)
-    return np.flatnonzero(known).astype(np.float64), lasted.astype(np.float64), back.astype(np.float64)
+    photos = np.flatnonzero(known)
+    return photos.astype(np.float64), lasted.astype(np.float64), back.astype(np.float64), asked.astype(np.float64)
 
 
 def _median(shares: Floats, levels: list[int]) -> Floats:
@@ -157,11 +199,15 @@ def _sentence(points: pd.DataFrame, orders: pd.DataFrame) -> str:
     if points.empty:
         return "No scenario has three severities or more."
     worst = points.loc[[(points["mean"] / points["severities"]).idxmin()]].iloc[0]
-    share = points["back"].sum() / points["n"].sum()
+    whole = int(points["whole"].sum())
+    searched = whole < points["n"].sum()
+    whom = f" of {whole:,} photos asked at every severity" if searched else " of photos"
+    back = f"{points['back'].sum() / whole:.0%}{whom} are right again after a failure." if whole else ""
+    back += " The others were searched, their answers taken to be monotone." if searched else ""
     turned = int(orders["turns"].sum())
     order = f" The order of models turns with severity in {turned} of {len(orders)} comparisons." if len(orders) else ""
     return (
         f"Soonest broken: {worst['model']} under {worst['scenario']}, which survives {worst['mean']:.1f} of "
         f"{int(worst['severities'])} severities on average ({worst['mean_low']:.1f} to {worst['mean_high']:.1f}). "
-        f"{share:.0%} of photos are right again after a failure.{order}"
+        f"{back}{order}"
     )

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.answers import Answers
+from holdfast.stats.core.answers import Answers, from_counts
 from holdfast.stats.core.bootstrap import Floats, sums
+from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.drops import NO_EFFECT, Effect
 from holdfast.stats.effects.verdict import (
     NEEDED,
@@ -26,7 +28,11 @@ from holdfast.stats.effects.verdict import (
     SAME,
     Excess,
     VerdictEvidence,
+    verdict_row,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ALPHA = 0.025  # Chance of each one-sided error over all looks together: the two sides of a 95 % interval
 
@@ -180,6 +186,35 @@ class SequentialEvidence:
             self.contradiction = True
             return RunningInterval(interval.n, interval.mean, least, 1.0)
         return interval
+
+
+RoundPlan = Sequence[Sequence[str]]
+"""The photos of each round that was asked."""
+
+
+def sequential_looks(counts: Counts, model: str, rounds: RoundPlan, *, outcome: Outcome) -> list[VerdictEvidence]:
+    """Return what was known of a model after each of its rounds."""
+    answers = from_counts(counts, model, outcome=outcome)
+    number = {source: place for place, photos in enumerate(rounds) for source in photos}
+    label = {
+        answers.sources[photo]: answers.labels[code] for photo, code in zip(answers.source, answers.label, strict=True)
+    }
+    sequence = SequentialEvidence(
+        counts.classes, {name: (number[name], label[name]) for name in label if name in number}
+    )
+    asked = np.array([number.get(source, len(rounds)) for source in answers.sources])[answers.source]
+    return [sequence.look(answers.part(asked <= place)) for place in range(len(rounds))]
+
+
+def sequential_verdicts(counts: Counts, rounds: Mapping[str, RoundPlan], *, outcome: Outcome = "full") -> pd.DataFrame:
+    """Return the rows of ``what_it_holds`` for models that were asked in rounds, by intervals that hold at any stop."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        verdict_row(model, "", sequential_looks(counts, model, rounds[model], outcome=outcome)[-1])
+        for model in counts.models
+        if model in rounds
+    )
 
 
 def _shares(answers: Answers, side: NDArray[np.bool_], hits: Floats) -> Floats:

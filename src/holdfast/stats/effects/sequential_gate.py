@@ -32,15 +32,18 @@ def sequential_gate(
     outcome: Outcome = "full",
     conditions: Sequence[str] | None = None,
     level: float = 0.95,
+    in_rounds: bool = False,
 ) -> Gate:
     """Test paired non-inferiority of new against old on the photos so far; more may be added and looked at again.
 
     A condition passes once the capital of a gambler who bets that new − old lies above −margin has reached 20 (at
     95 %), and fails once that of the opposite gambler has (Holm over the conditions). Photos must come in random order,
-    or in batches that hold every class equally often. Conditions that borrow backgrounds are left out: their photos
-    share donors, and new photos change who lends, so that the answers of an earlier look do not stay.
+    or in batches that hold every class equally often. Conditions that borrow backgrounds are left out, because their
+    photos share donors, and new photos change who lends; not so where both runs asked in the same rounds, in which no
+    background is lent twice.
 
-    Args: those of ``stats.models.gate.gate``.
+    Args: those of ``stats.models.gate.gate``, and ``in_rounds``: both runs are of ``check --stop when-decided``, with
+    the same rounds as far as both went.
     """
     import pandas as pd
 
@@ -58,7 +61,7 @@ def sequential_gate(
         pairs = _paired(
             _rows(before, ours, name, outcome), _rows(after, theirs, name, outcome), _errors(new, theirs, name)
         )
-        if pairs is not None and pairs.differences.donors:
+        if pairs is not None and pairs.differences.donors and not in_rounds:
             borrowing.append(name)
             continue
         row: dict[str, object] = dict.fromkeys(COLUMNS, float("nan")) | {"condition": name, "n": 0, "donors": 0}
@@ -99,7 +102,8 @@ def _overall(table: pd.DataFrame, borrowing: Sequence[str], margin: float, level
         text = f"Passed: no more than {allowed} lost under any condition."
     errs = f"It errs in at most {100 * (1 - level):.2g} % of cases, however often one looks."
     left_out = (
-        f" Left out, because their photos share backgrounds: {', '.join(borrowing)}; compare them without --sequential."
+        f" Left out, because their photos share backgrounds: {', '.join(borrowing)}. Compare them without "
+        "--sequential, or ask both models in rounds (holdfast check --stop when-decided): there none is lent twice."
         if borrowing
         else ""
     )

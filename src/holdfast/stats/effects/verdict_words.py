@@ -234,7 +234,7 @@ def _percent(share: float) -> str:
 
 def _plus_minus(effect: Effect) -> str:
     middle, half = 50 * (effect.low + effect.high), 50 * (effect.high - effect.low)
-    if abs(middle - 100 * effect.value) < 1:
+    if abs(middle - 100 * effect.value) < 1 or not math.isnan(effect.p):  # those of rounds have no p, and lean
         return f"{100 * abs(effect.value):.0f} ± {half:.0f}"
     ends = sorted((effect.low, effect.high)) if effect.value >= 0 else sorted((-effect.low, -effect.high))
     return f"{100 * abs(effect.value):.0f} ({100 * ends[0]:.0f} to {100 * ends[1]:.0f})".replace("-", "−")

@@ -146,6 +146,7 @@ class Results:
         """Return the scores of an ``ask`` run per model and kind of question; options of ``stats.hard.questions``."""
         from holdfast.stats.hard.questions import COLUMNS, questions_of_rows
 
+        options.setdefault("rounds", self.rounds)
         return questions_of_rows(self.run.rows(COLUMNS), _answers(self.path).rows(), **options)
 
     def segments(self, *, classes: bool = False, **options: Any) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import holdfast
 from holdfast.core.errors import UserError
 from holdfast.pipeline.ask.ask import details
 from holdfast.store import Run
+from shapes import make_photos
 
 Table = Callable[..., list[dict[str, object]]]
 
@@ -312,3 +314,24 @@ def test_aliases_count_once_when_imagenet_d_is_evaluated(imagenet_d: Path, talke
         assert row["prediction_restricted"] == "disc" and row["correct_restricted"] == (row["label"] == "disc")
         assert row["probability_of_label"] == pytest.approx({"disc": 0.45, "square": 0.15, "cross": 0.05}[row["label"]])
     assert np.mean([row["correct_restricted"] for row in run.rows().to_pylist()]) == pytest.approx(1 / 3)
+
+
+def test_asking_stops_when_it_is_known_who_does_better_than_guessing(
+    toy_models: str, talkers: str, tmp_path: Path
+) -> None:
+    many = make_photos(tmp_path / "many", 40)
+    ask = partial(holdfast.ask, many, distractor=f"{toy_models}:second", questions=("two_way",), stop="when-decided")
+    seeing = ask(models=[f"{talkers}:seeing"], out=tmp_path / "seeing")
+    asked = len(rows_of(tmp_path / "seeing"))
+    assert asked == 24  # all right: one round is enough
+    table = seeing.questions()
+    assert table["lenient"].iloc[0] == 1 and 0.55 < table["lenient_low"].iloc[0] < 0.95
+    # Always the first: neither better nor worse than guessing by the margin, and all photos are asked.
+    first = ask(models=[f"{talkers}:first"], out=tmp_path / "first")
+    assert len(rows_of(tmp_path / "first")) == 120
+    row = first.questions().iloc[0]
+    assert row["lenient_low"] < 0.5 < row["lenient_high"]
+    page = seeing.report().read_text(encoding="utf8")
+    assert "intervals hold whenever one stops" in page
+    again = ask(models=[f"{talkers}:seeing"], out=tmp_path / "seeing")
+    assert len(rows_of(tmp_path / "seeing")) == asked and again.rounds == seeing.rounds

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.check_rounds import parse_budget
+from holdfast.check_rounds import decision_chances, parse_budget
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.types import Collection, Sample
@@ -131,3 +131,15 @@ def test_pictures_of_a_report_show_the_donors_that_the_model_saw(tmp_path: Path)
             )
         }
         assert shown == {row["condition"]: row["image_sha256"] for row in rows if row["sample_id"] == sample_id}
+
+
+def test_a_plan_says_how_likely_a_decision_is() -> None:
+    photos = collection(cat=120, dog=120)
+    whole, small = decision_chances(photos), decision_chances(photos, budget="150")
+    assert whole[0].startswith("at most 240 photos in 10 rounds, 720 answers")
+    assert small[0].startswith("at most 48 photos in 2 rounds, 144 answers")
+    clear = next(line for line in whole if line.startswith(" 30 points"))
+    assert "leans on the background in 100% of cases" in clear and "does not in   0%" in clear
+    for refused in ("9", "10min"):
+        with pytest.raises(UserError, match="budget"):
+            decision_chances(photos, budget=refused)

@@ -12,7 +12,14 @@ from scipy.stats import binom
 from holdfast.core.schema import PREDICTIONS
 from holdfast.stats.core.answers import Answers
 from holdfast.stats.core.reduce import Counts, reduce
-from holdfast.stats.effects.sequential import ALPHA, STAKES, SequentialEvidence, log_capital, running_interval
+from holdfast.stats.effects.sequential import (
+    ALPHA,
+    STAKES,
+    SequentialEvidence,
+    log_capital,
+    running_interval,
+    simulated_decisions,
+)
 from holdfast.stats.effects.sequential_gate import _tested, sequential_gate
 
 RUNS = 600
@@ -68,6 +75,26 @@ def test_true_mean_is_inside_at_every_look(shares: tuple[float, float, float], c
             wrong |= not look.low <= truth <= look.high
         missed += wrong
     assert missed <= MOST_WRONG
+
+
+def test_simulated_decisions_are_those_of_the_intervals() -> None:
+    """The simulation behind plan, against a check of every look's interval, photo by photo."""
+    rng = np.random.default_rng(21)
+    sizes, runs, decided, photos = [24, 24, 24, 12], 300, 0, 0
+    for _ in range(runs):
+        values = rng.choice([1.0, -1.0, 0.0], sum(sizes), p=[0.25, 0.05, 0.7])
+        look, seen = None, 0
+        for size in sizes:
+            seen += size
+            look = running_interval(values[:seen], before=look)
+            if look.low >= 0.05:
+                break
+        decided += look is not None and look.low >= 0.05
+        photos += seen
+    yes, no, mean = simulated_decisions(0.2, 0.3, sizes, runs=4000)
+    assert no < 0.01 and abs(yes - decided / runs) < 4 * math.sqrt(0.25 / runs) and abs(mean - photos / runs) < 5
+    least = simulated_decisions(0.1, 0.2, [24] * 4, runs=2000)[0]
+    assert least < simulated_decisions(0.1, 0.2, [24] * 16, runs=2000)[0] < simulated_decisions(0.3, 0.4, [24] * 16)[0]
 
 
 @pytest.mark.parametrize("ring", [3, 4, 6])

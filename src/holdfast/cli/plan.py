@@ -28,7 +28,23 @@ def app_of(verbs: Mapping[str, Callable[..., None]]) -> typer.Typer:
     for name, verb in verbs.items():
         text = f"Forecast what this run of {name} takes; its options are those of holdfast {name}. "
         app.command(name, help=text + "--seconds, --machines and --json stand before the verb.")(_planning(name, verb))
+    app.command("check")(_chances)
     return app
+
+
+def _chances(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="As for holdfast check; it is not loaded.")],
+    photos: Annotated[str, typer.Argument(metavar="PHOTOS", help="As for holdfast check.")],
+    limit: Annotated[int, typer.Option(min=0, help="Use at most this many photos, evenly over classes.")] = 0,
+    budget: Annotated[str, typer.Option(help="As for holdfast check: 300 (answers) or 5@0.002 (money).")] = "",
+) -> None:
+    """Say how likely holdfast check --stop when-decided decides with these photos and this budget, by simulation."""
+    from holdfast.check_rounds import decision_chances
+    from holdfast.pipeline.samples import DataSpec, read
+
+    typer.echo(f"check {model}")
+    for line in decision_chances(read(DataSpec(photos, limit=limit)), budget=budget):
+        typer.echo(line)
 
 
 def _settings(

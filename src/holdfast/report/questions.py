@@ -16,7 +16,7 @@ from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.gallery import RunPictures, judged, tile
 from holdfast.report.page.parts import Answer, Gallery, Heading, Notice, Part, Photo, Section, Text, Tile
-from holdfast.report.page.rows import ReportRows
+from holdfast.report.page.rows import ReportRows, recorded_rounds
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
 from holdfast.report.page.words import estimate, listing, page_facts, percent, plural, points, short_names
 from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, questions
@@ -47,9 +47,21 @@ class Questions:
     @cached_property
     def table(self) -> pd.DataFrame:
         """Accuracies and rates per model and kind of question, the best model first."""
-        table = questions(self.frame)
+        table = questions(self.frame, rounds=self.rounds)
         table["order"] = table["kind"].map({kind: place for place, kind in enumerate(KINDS)})
         return table.sort_values(["order", "strict", "lenient"], ascending=[True, False, False]).drop(columns="order")
+
+    @cached_property
+    def rounds(self) -> dict[str, list[list[str]]]:
+        """The photos of each round, by model, where it stopped as soon as it was sure."""
+        return recorded_rounds(self.runs)
+
+    @property
+    def early(self) -> str:
+        """What a reader must know of intervals of models that were asked in rounds; empty where none was."""
+        whose = "" if set(self.table["model"]) <= set(self.rounds) else f" of {listing(list(self.rounds), 6)}"
+        words = f"Asked in rounds: intervals{whose} hold whenever one stops, and are of means over photos. "
+        return words if self.rounds else ""
 
     @cached_property
     def short(self) -> dict[str, str]:
@@ -71,7 +83,7 @@ class Questions:
         """Return what right means on such a page."""
         return (
             "Right means that the answer names the true class and no other option; what names none, or refuses, is "
-            "wrong. Intervals are at the 95 % level and treat photos, not answers, as independent. "
+            f"wrong. Intervals are at the 95 % level and treat photos, not answers, as independent. {self.early}"
             f"What {plural(self.frame['source_id'].nunique(), 'photo')} cannot show, this report does not claim."
         )
 
@@ -92,7 +104,7 @@ def question_section(asked: Questions, pictures: RunPictures | None) -> Section:
     if not (asked.frame["status"] == "ok").any():
         section.parts = [Notice("No question was answered; the reasons are below."), *_errors(asked)]
         return section
-    section.lead = [*_findings(asked), _how(asked)]
+    section.lead = [*_findings(asked), *([asked.early] if asked.early else []), _how(asked)]
     section.parts = [
         _accuracy_chart(asked),
         _accuracy_table(asked),
@@ -199,7 +211,7 @@ def _accuracy_table(asked: Questions) -> Table:
 def _by_condition(asked: Questions) -> list[Part]:
     if asked.frame["condition"].nunique() < 2:
         return []
-    table = questions(asked.frame, by=["condition"])
+    table = questions(asked.frame, by=["condition"], rounds=asked.rounds)
     columns = [
         CONDITION,
         model_column(asked.short),

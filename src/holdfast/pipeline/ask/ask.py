@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from holdfast.core import schema
 from holdfast.core.errors import HoldfastError, SampleError
-from holdfast.core.fingerprint import array_sha256, fingerprint
+from holdfast.core.fingerprint import array_sha256, fingerprint, generator
 from holdfast.core.protocols import Refusal, VisionLanguageModel
 from holdfast.core.schema import ANSWERS, PREDICTIONS
 from holdfast.core.tasks import QUESTION
@@ -45,6 +45,9 @@ from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows, sample_key
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
+from holdfast.stats.effects.sequential import RunningInterval
+from holdfast.stats.hard.questions import COLUMNS, guessing
+from holdfast.stats.hard.questions import answered as answered_questions
 from holdfast.store import Parts, Run, writing
 
 LONGEST = 2000
@@ -369,6 +372,9 @@ class Questioning:
         return row | {"image_sha256": picture.sha256} | outcome | {QUESTION.details: answers}
 
 
+ROUND = 24
+"""Photos of a round of ``--stop when-decided``."""
+
 _SAME = ("verb", "dataset", "classes", "seed", "template", "letters", "distractor")
 
 
@@ -387,19 +393,45 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
         recorded = asdict(spec) | {"verb": "ask", "dataset": collection.name, "classes": list(collection.classes)}
         recorded |= {"template": spec.words, "scenarios": "original"}
         recorded |= {"models": list(spec.models), "questions": list(spec.questions)}
-        begin_run(run, recorded, prepared, summary, same=_SAME)
-        jobs = AskJobs(spec, collection.samples, [model.name for model in loaded.models])
-        scope = jobs.scope()
-        ids = ask_ids(spec, prepared, loaded.models, loaded.distractors)
-        owed = plan(
-            run.predictions, jobs, ids, scope=scope, retry=spec.retry_errors,
-            details={QUESTION.details: details(out)}, progress=progress,
-        )  # fmt: skip
-        changed = reader.read_again(run, scope)
-        if changed:
-            summary.add("synonyms", "answers from before are read otherwise now", changed)
-        # Small shards, since answers in words are slow; large enough to keep every server busy.
-        most = max([getattr(model.vlm, "concurrency", 1) for model in loaded.models], default=1)
-        size = max(spec.batch_size, 2 * most, owed.count // 500)
-        summary.merge(execute(owed, worker, step="ask", size=size, known=loaded, progress=progress))
+        names = [model.name for model in loaded.models]
+        whole = AskJobs(spec, collection.samples, names).scope()
+        rounds = _rounds(collection, spec.seed) if spec.stop != "never" else [list(collection.samples)]
+        asked: list[list[str]] = []
+        before: dict[tuple[str, str], RunningInterval] = {}
+        for samples in rounds:
+            if spec.stop != "never":
+                asked.append(sorted({sample.source_id for sample in samples}))
+                recorded |= {"rounds": asked}
+            begin_run(run, recorded, prepared, summary, same=_SAME)
+            owed = plan(
+                run.predictions, jobs := AskJobs(spec, samples, names),
+                ask_ids(spec, prepared, loaded.models, loaded.distractors), scope=jobs.scope(), retry=spec.retry_errors,
+                details={QUESTION.details: details(out)}, progress=progress,
+            )  # fmt: skip
+            if samples is rounds[0] and (changed := reader.read_again(run, whole)):
+                summary.add("synonyms", "answers from before are read otherwise now", changed)
+            # Small shards, since answers in words are slow; large enough to keep every server busy.
+            most = max([getattr(model.vlm, "concurrency", 1) for model in loaded.models], default=1)
+            size = max(spec.batch_size, 2 * most, owed.count // 500)
+            summary.merge(execute(owed, worker, step="ask", size=size, known=loaded, progress=progress))
+            if asked:
+                here = pc.field("source_id").isin([name for names in asked for name in names])
+                rows = run.predictions.dataset().to_table(columns=COLUMNS, filter=here)
+                decided, lines = guessing(answered_questions(rows, details(out).rows()), before)
+                if decided or samples is rounds[-1]:
+                    summary.notes += lines
+                    break
     return run, summary
+
+
+def _rounds(collection: Collection, seed: int) -> list[list[Sample]]:
+    """Return the samples in rounds of photos (or prompts) in random order; what is of one photo stays together."""
+    by_source: dict[str, list[Sample]] = {}
+    for sample in collection.samples:
+        by_source.setdefault(sample.source_id, []).append(sample)
+    names = sorted(by_source)
+    order = [names[place] for place in generator(seed, "questions in rounds").permutation(len(names))]
+    return [
+        [sample for name in order[start : start + ROUND] for sample in by_source[name]]
+        for start in range(0, len(order), ROUND)
+    ]

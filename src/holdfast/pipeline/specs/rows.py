@@ -220,6 +220,10 @@ class AskSpec(DataSpec):
     letters: bool = option(False, help="Give the options letters, and accept a letter as an answer.")
     both_orders: bool = option(False, help="Ask every two-way question in both orders, not in a random one.")
     labels: str | None = labels(help="CSV that maps classes to outputs of classifiers.")
+    stop: str = option(
+        "never", help="when-decided: ask in random order, and stop once every model is known to be better than "
+        "guessing or not; never: ask everything.", choices=("never", "when-decided"),
+    )  # fmt: skip
     batch_size: int = batch_size(8, help="Questions or images per forward pass; halved where it fails.")
     device: str = device()
     retry_errors: bool = retry_errors(help="Ask again where there was an error.")

@@ -22,6 +22,7 @@ from holdfast.stats.core.bootstrap import Floats, sums
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.drops import NO_EFFECT, Effect
 from holdfast.stats.effects.verdict import (
+    MARGIN,
     NEEDED,
     NO_EXCESS,
     RANDOM,
@@ -215,6 +216,29 @@ def sequential_verdicts(counts: Counts, rounds: Mapping[str, RoundPlan], *, outc
         for model in counts.models
         if model in rounds
     )
+
+
+def simulated_decisions(
+    effect: float, changed: float, photos: Sequence[int], *, margin: float = MARGIN, runs: int = 10_000, seed: int = 0
+) -> tuple[float, float, float]:
+    """Return how often a check answers yes and no about the background, and how many photos it takes on average.
+
+    ``effect``: the true one. ``changed``: share of photos whose answer changes with the background. ``photos``: of each
+    round. The model is taken to recognise originals and pasted objects. No model is asked: photos are drawn at random.
+    """
+    shares = [(changed + effect) / 2, (changed - effect) / 2, 1 - changed]
+    rng = np.random.default_rng([seed, len(photos)])
+    seen = np.stack([rng.multinomial(count, shares, runs) for count in photos], axis=1).cumsum(axis=1)
+    values = np.array([1.0, -1.0, 0.0])
+    ends = []
+    for payoff in ((values + 1) / (margin + 1), (1 - values) / (1 - margin)):
+        logs = seen @ np.log(1 - STAKES + STAKES * payoff[:, None])
+        peak = logs.max(axis=-1)
+        over = np.log(np.exp(logs - peak[..., None]).mean(axis=-1)) + peak >= -np.log(ALPHA)
+        ends.append(np.where(over.any(axis=1), over.argmax(axis=1), len(photos)))
+    yes, no = ends
+    last = np.minimum(np.minimum(yes, no), len(photos) - 1)
+    return float((yes < no).mean()), float((no < yes).mean()), float(np.cumsum(photos)[last].mean())
 
 
 def _shares(answers: Answers, side: NDArray[np.bool_], hits: Floats) -> Floats:

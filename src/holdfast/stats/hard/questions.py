@@ -6,7 +6,7 @@ left out, and counted in ``errors``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,25 +15,18 @@ import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
 from holdfast.stats.core.cells import design_effect, newcombe, stratified, wilson
+from holdfast.stats.effects.sequential import ALPHA, RoundPlan, RunningInterval, running_interval
+from holdfast.stats.effects.verdict import MARGIN
 
 if TYPE_CHECKING:
     import pandas as pd
 
 QUESTION = "question"
 COLUMNS = [
-    "task",
-    "condition",
-    "model",
-    "protocol",
-    "parameters",
-    "label",
-    "sample_id",
-    "source_id",
-    "status",
-    "error",
-    "raw_text",
-    "row_id",
-]  # What ``answered`` reads of the one table
+    "task", "condition", "model", "protocol", "parameters", "label", "sample_id", "source_id", "status", "error",
+    "raw_text", "row_id",
+]  # fmt: skip
+# What ``answered`` reads of the one table
 
 FIRST, SECOND = "first", "second"
 SHARES = ("strict", "lenient", "refusal", "unmatched")
@@ -76,7 +69,9 @@ def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
     return met
 
 
-def questions(frame: pd.DataFrame, *, by: Sequence[str] = (), level: float = 0.95) -> pd.DataFrame:
+def questions(
+    frame: pd.DataFrame, *, by: Sequence[str] = (), level: float = 0.95, rounds: Mapping[str, RoundPlan] | None = None
+) -> pd.DataFrame:
     """Return the results, a row per model × kind of question × further columns (``by``).
 
     Every figure x below has an interval, ``x_low`` to ``x_high``.
@@ -94,7 +89,9 @@ def questions(frame: pd.DataFrame, *, by: Sequence[str] = (), level: float = 0.9
     - ``refusal``, ``unmatched``: shares of all answers.
 
     Intervals are Wilson's on the effective number of answers (several about one photo or prompt are not
-    independent: n / design effect, clustered on ``source_id``); of differences Newcombe's hybrid of the two.
+    independent: n / design effect, clustered on ``source_id``); of differences Newcombe's hybrid of the two. Models
+    that were asked in ``rounds`` (model → the photos of each round) have intervals of the mean over photos that hold
+    whenever one stops (95 %, betting), and these figures are means over photos.
     """
     import pandas as pd
 
@@ -102,7 +99,7 @@ def questions(frame: pd.DataFrame, *, by: Sequence[str] = (), level: float = 0.9
     rows = []
     for values, group in frame.groupby(keys, sort=True):
         key = {name: str(value) for name, value in zip(keys, values, strict=True)}
-        rows.append(key | _measured(group, key["kind"], level))
+        rows.append(key | _measured(group, key["kind"], level, (rounds or {}).get(key["model"])))
     return pd.DataFrame(rows)
 
 
@@ -114,7 +111,28 @@ def questions_of_rows(rows: pa.Table, answers: pa.Table, **options: Any) -> pd.D
     return questions(frame, **options)
 
 
-def _measured(group: pd.DataFrame, kind: str, level: float) -> dict[str, Any]:
+def guessing(frame: pd.DataFrame, before: dict[tuple[str, str], RunningInterval]) -> tuple[bool, list[str]]:
+    """Return whether it is known of every model if it answers better than guessing by more than the margin, and lines.
+
+    ``before``: the running interval of each model and kind of question, which is brought up to this look.
+    """
+    decided, lines = True, []
+    for (model, kind), group in frame[frame["status"] == "ok"].groupby(["model", "kind"], sort=True):
+        key = (str(model), str(kind))
+        shares = group.groupby("source_id")["lenient"].mean()
+        now = before[key] = running_interval(shares, least=0, before=before.get(key))
+        border = 1 / float(group["choices"].iloc[0]) + MARGIN
+        known = "better" if now.low > border else "not better" if now.high < border else ""
+        decided &= bool(known) or border >= 1
+        said = f"is {known} than guessing" if known else "is perhaps better than guessing"
+        lines.append(
+            f"{model}, {key[1].replace('_', '-')}: {said}; {100 * now.mean:.0f} % right "
+            f"({100 * now.low:.0f} to {100 * now.high:.0f}, whenever one stops) after {now.n} photos"
+        )
+    return decided, lines
+
+
+def _measured(group: pd.DataFrame, kind: str, level: float, rounds: RoundPlan | None) -> dict[str, Any]:
     good = group[group["status"] == "ok"]
     choices = float(good["choices"].iloc[0]) if len(good) else float("nan")
     measured: dict[str, Any] = {
@@ -125,7 +143,7 @@ def _measured(group: pd.DataFrame, kind: str, level: float) -> dict[str, Any]:
     }
     balanced = kind == "two_way"
     for name in SHARES:
-        measured |= _named(name, _share(good, good[name], level, balanced=balanced))
+        measured |= _named(name, _share(good, good[name], level, balanced=balanced, rounds=rounds))
     for name in ("strict", "lenient"):
         chance = 1 / choices if choices > 1 else float("nan")
         values = [(measured[f"{name}{end}"] - chance) / (1 - chance) for end in ("", "_low", "_high")]
@@ -133,11 +151,11 @@ def _measured(group: pd.DataFrame, kind: str, level: float) -> dict[str, Any]:
     ends = {}
     for place in (FIRST, SECOND):
         some = good[good["place"] == place]
-        ends[place] = _share(some, some["lenient"], level)
+        ends[place] = _share(some, some["lenient"], level, rounds=rounds)
         measured |= _named(f"{place}_place", ends[place])
-    measured |= _named("position_bias", _difference(ends[FIRST], ends[SECOND]))
+    measured |= _named("position_bias", _difference(ends[FIRST], ends[SECOND], whole=rounds is not None))
     named = good[good["says_first"].notna()]
-    return measured | _named("says_first", _share(named, named["says_first"], level, balanced=balanced))
+    return measured | _named("says_first", _share(named, named["says_first"], level, balanced=balanced, rounds=rounds))
 
 
 def _named(name: str, estimate: tuple[float, float, float]) -> dict[str, float]:
@@ -145,7 +163,7 @@ def _named(name: str, estimate: tuple[float, float, float]) -> dict[str, float]:
 
 
 def _share(
-    rows: pd.DataFrame, values: pd.Series, level: float, *, balanced: bool = False
+    rows: pd.DataFrame, values: pd.Series, level: float, *, balanced: bool = False, rounds: RoundPlan | None = None
 ) -> tuple[float, float, float]:
     """Return a share with its interval; ``balanced``: the mean of the shares of both places.
 
@@ -155,6 +173,8 @@ def _share(
 
     if rows.empty:
         return float("nan"), float("nan"), float("nan")
+    if rounds is not None:
+        return _running(values.astype(float).groupby(rows["source_id"].to_numpy()).mean(), rounds)
     frame = pd.DataFrame(
         {
             "source_id": rows["source_id"].to_numpy(),
@@ -174,12 +194,27 @@ def _share(
     return float(np.mean(right / n)), low, high
 
 
-def _difference(first: tuple[float, float, float], second: tuple[float, float, float]) -> tuple[float, float, float]:
+def _running(shares: pd.Series, rounds: RoundPlan) -> tuple[float, float, float]:
+    """Return the mean over photos and its interval after the last look, cut with those of all looks before."""
+    now, photos = None, []
+    for names in rounds:
+        photos += [name for name in names if name in shares.index]
+        now = running_interval(shares[photos], least=0, alpha=ALPHA, before=now)
+    if now is None or not now.n:
+        return float("nan"), float("nan"), float("nan")
+    return (now.mean, now.low, now.high) if now.low <= now.high else (now.mean, 0.0, 1.0)
+
+
+def _difference(
+    first: tuple[float, float, float], second: tuple[float, float, float], *, whole: bool = False
+) -> tuple[float, float, float]:
     """Return Newcombe's hybrid score interval of the difference of two shares (1998, method 10).
 
     It takes them as independent. Where every question is asked both ways round they are not: photos that are easy are
-    easy in both, which makes it a little wide.
+    easy in both, which makes it a little wide. ``whole``: from the worst ends of both, where one may stop at any time.
     """
+    if whole:
+        return first[0] - second[0], first[1] - second[2], first[2] - second[1]
     difference, low, high = (float(end) for end in newcombe(first, second))
     return difference, max(low, -1.0), min(high, 1.0)
 

@@ -402,6 +402,48 @@ def _register() -> Iterator[Promise]:
     yield from _rows("sequential", text, "too_high", 0.0, 0.025, answers.rounds, 2_000, looks)
     yield from _rows("sequential", text, "too_low", 0.0, 0.025, answers.rounds, 2_000, looks)
 
+    text = "the intervals of all rounds together still cover the truth with a chance of at least 95 %"
+    lending: Settings = {
+        f"ring-{ring}": (f"20 rounds of 24 photos that lend in rings of {ring}", {"ring": ring}) for ring in (3, 4, 6)
+    }
+    yield from _rows("sequential", text, "covers", 0.95, 1.0, answers.rings, 1_000, lending)
+    text = "a model that loses exactly the margin passes in at most 5 % of such series, and fails in at most 5 %"
+    yield from _rows("sequential", text, "passed", 0.0, 0.05, answers.rings, 1_000, lending)
+    yield from _rows("sequential", text, "failed", 0.0, 0.05, answers.rings, 1_000, lending)
+    text = (
+        "Passing a model that is worse than the margin under some condition happens in at most 5 % of all such series "
+        "of looks, and failing one that is not in at most 5 %"
+    )
+    batches: Settings = {
+        f"gate-{share}": (
+            f"{share} % of answers differ, 20 looks, 24 photos more at each",
+            {"changed": share / 100},
+        )
+        for share in (5, 30)
+    }
+    yield from _rows("sequential", text, "passed", 0.0, 0.05, answers.gate_looks, 1_000, batches)
+    yield from _rows("sequential", text, "failed", 0.0, 0.05, answers.gate_looks, 1_000, batches)
+    text = "at most 25 % of the fixed design's photos on average"
+    far: Settings = {"three": ("an effect of 20 points, 30 % of photos change", {"effect": 0.2, "changed": 0.3})}
+    yield from _rows("sequential", text, "share", 0.0, 0.25, answers.early, 10_000, far)
+    text = "at most 50 % at two margins"
+    near: Settings = {
+        "two": ("an effect of 15 points, 30 % of photos change", {"effect": 0.15, "changed": 0.3}),
+        "two-below": ("an effect of −5 points, 20 % of photos change", {"effect": -0.05, "changed": 0.2}),
+    }
+    yield from _rows("sequential", text, "share", 0.0, 0.5, answers.early, 10_000, near)
+    text = "never more than 110 %, and at most 5 % of its answers are wrong"
+    anywhere: Settings = (
+        far
+        | near
+        | {
+            "one": ("an effect of 10 points, 30 % of photos change", {"effect": 0.1, "changed": 0.3}),
+            "none": ("no effect, 10 % of photos change", {"effect": 0.0, "changed": 0.1}),
+        }
+    )
+    yield from _rows("sequential", text, "beyond", 0.0, 0.0, answers.early, 10_000, anywhere)
+    yield from _rows("sequential", text, "wrong", 0.0, 0.05, answers.early, 10_000, anywhere)
+
     text = "The interval covers the true score in 93–99 % of data sets"
     yield from _rows("robustness-score", text, "covers", 0.93, 0.99, answers.score, 1_200, SCORES)
     text = "a floor at the true score is passed in at most 5 %"

@@ -11,7 +11,7 @@ from holdfast.stats.core.cells import accuracies, exact, stratified_rows, wilson
 from holdfast.stats.effects.confidence import auroc_interval
 from holdfast.stats.effects.drops import Pairs, corrected_resampled_interval, effect_of, mcnemar, pair
 from holdfast.stats.effects.score_spread import Spread, design_of, score_influence
-from holdfast.stats.effects.sequential import ALPHA, log_capital
+from holdfast.stats.effects.sequential import ALPHA, log_capital, simulated_decisions
 from holdfast.stats.effects.verdict import permuted_excess
 from holdfast.stats.models.ranks import rank_ranges
 from promises.promise import Counted, tally
@@ -192,6 +192,50 @@ def rounds(
         )
         rows.append({"covers": not (too_high or too_low), "too_high": too_high, "too_low": too_low})
     return tally(rows)
+
+
+def rings(rng: np.random.Generator, draws: int, *, ring: int, most: int = 20, photos: int = 24) -> Counted:
+    """Photos that lend backgrounds in rings: right where the lights of object and background differ by less than 0.5.
+
+    The same for a gate: the new model is right where they differ by less than 0.4, so that it loses the margin exactly.
+    """
+    rows = []
+    for _ in range(draws):
+        light = rng.random((most * photos // ring, ring))
+        gap = np.abs(light - np.roll(light, 1, axis=1)).reshape(-1)
+        old, new = (gap < 0.5).astype(float), (gap < 0.4).astype(float)
+        looks = range(photos, most * photos + 1, photos)
+        out = _ever(old, 0.75, looks, 0, True, ALPHA) or _ever(old, 0.75, looks, 0, False, ALPHA)
+        passed, failed = (_ever(new - old, 0.64 - 0.75, looks, -1, above, 0.05) for above in (True, False))
+        rows.append({"covers": not out, "passed": passed, "failed": failed})
+    return tally(rows)
+
+
+def gate_looks(rng: np.random.Generator, draws: int, *, changed: float) -> Counted:
+    """A sequential gate looked at after each of 20 batches: a new model that loses exactly the margin of 2 points."""
+    rows = []
+    for _ in range(draws):
+        values = rng.choice([1.0, -1.0, 0.0], 480, p=[(changed - 0.02) / 2, (changed + 0.02) / 2, 1 - changed])
+        passed, failed = (_ever(values, -0.02, range(24, 481, 24), -1, above, 0.05) for above in (True, False))
+        rows.append({"passed": passed, "failed": failed})
+    return tally(rows)
+
+
+def _ever(values: Any, mean: float, looks: range, least: float, above: bool, alpha: float) -> bool:
+    """Return whether a gambler ever reaches 1 / alpha."""
+    return any(
+        float(log_capital(values[:end], mean, least=least, most=1, above=above)) >= -np.log(alpha) for end in looks
+    )
+
+
+def early(rng: np.random.Generator, draws: int, *, effect: float, changed: float) -> Counted:
+    """Photos of checks in rounds, as a share of those of the fixed design that finds one margin 8 times of 10."""
+    fixed = 7.849 * (changed - effect**2) / 0.05**2
+    sizes = [24] * max(2, int(1.1 * fixed) // 24)
+    yes, no, photos = simulated_decisions(effect, changed, sizes, runs=draws, seed=int(rng.integers(1 << 30)))
+    wrong = no if effect > 0.05 else yes
+    counts = {"share": photos / fixed, "wrong": wrong, "beyond": float(sum(sizes) > 1.1 * fixed)}
+    return {name: (round(rate * draws), draws) for name, rate in counts.items()}
 
 
 def auroc(rng: np.random.Generator, draws: int, *, truth: float, n: int, others: int) -> Counted:

@@ -38,7 +38,7 @@ NO_PROMISES = [
 
 
 RESULTS = {
-    "sequential": [("## What it saves", "## When not to use it")],
+    "sequential": [("## What it saves", "## Going on")],
     "fmr-order": [("**How many images.**", "**Weaknesses.**")],
 }
 """Parts of pages that print what a named command or function gives, from a heading to another."""
@@ -103,7 +103,7 @@ QUICK = {
     "interaction.donors-12": 60, "votes.5": 40, "questions.60": 60, "segmentation.5": 30,
     "fmr.150": 200, "fmr-people.140-of-300": 30, "agreement.alpha": 150, "mining.change": 300,
     "sample-size.donors-120": 200, "objects.60": 60, "objects.donors-12": 60, "objects.ap-30": 25,
-    "between-datasets.drop": 40,
+    "between-datasets.drop": 40, "sequential.ring-3": 40,
     "regression.coefficient": 25,
     "audit.clean-regression": 30, "audit.clean-fmr": 40, "audit.slip-t-5": 20, "audit.slip-vr-1": 30,
     "audit.stars": 40, "audit.sign-t": 20, "audit.slip-claim-2": 60, "audit.slip-twice-2": 30,
@@ -112,7 +112,7 @@ QUICK = {
 CHEAP = 2_000
 CHEAP_TRIALS = {
     "class_counts", "share", "sign_test", "trainings", "permuted", "gate_single_answers", "gate_more_photos", "auroc",
-    "power", "settled", "prompts", "paired_models",
+    "power", "settled", "prompts", "paired_models", "early",
 }  # fmt: skip
 
 

@@ -432,7 +432,7 @@ def _register() -> Iterator[Promise]:
         "two-below": ("an effect of −5 points, 20 % of photos change", {"effect": -0.05, "changed": 0.2}),
     }
     yield from _rows("sequential", text, "share", 0.0, 0.5, answers.early, 10_000, near)
-    text = "never more than 110 %, and at most 5 % of its answers are wrong"
+    text = "never more than 110 %, where the photos end, and at most 5 % of its answers are wrong"
     anywhere: Settings = (
         far
         | near

@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.schema import PREDICTIONS
 from holdfast.pipeline.evaluate.severity_search import next_severity
 from holdfast.stats.core.reduce import Counts, reduce
-from holdfast.stats.effects.failure_point import breaking_photos, failure_points
+from holdfast.stats.effects.failure_point import breaking_photos, failure_differences, failure_points
 
 
 def counts(**right: np.ndarray) -> Counts:
@@ -75,6 +75,16 @@ def test_mean_is_covered() -> None:
         point = failure_points(counts(model=table), resamples=300, seed=seed).points.iloc[0]
         inside += point["mean_low"] <= truth <= point["mean_high"]
     assert inside >= 86
+
+
+def test_two_runs_are_compared_on_the_photos_that_both_recognise() -> None:
+    old = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 0]])
+    new = np.array([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]])
+    row = failure_differences(counts(old=old), counts(new=new), resamples=200).iloc[0]
+    together = failure_points(counts(new=new, old=old), resamples=200).orders.iloc[0]
+    assert (row["first"], row["second"]) == ("new", "old")
+    assert (row["n"], row["difference"]) == (3, pytest.approx(-1 / 3)) and row["difference"] == together["difference"]
+    assert failure_differences(counts(old=old), counts(new=new[:, :3])).empty  # not the same severities
 
 
 def test_a_photo_that_breaks_where_most_do() -> None:

@@ -220,12 +220,34 @@ def compare(
     compared = gate.conditions[gate.conditions["n"] > 0] if gate.conditions["n"].any() else gate.conditions
     print_frame(compared[columns].rename(columns={"low": "at least", "high": "at most"}))
     typer.echo(gate.sentence)
+    if compared["condition"].str.contains("@severity_").any():
+        for line in _failure_lines(old, new, old_model, new_model, accuracy):
+            typer.echo(line)
     verdicts = [gate.verdict]
     for name, floor in floors:
         verdict, sentence = _check_floor(new, new_model, name, floor, accuracy)
         typer.echo(sentence)
         verdicts.append(verdict)
     raise typer.Exit(FAILED if "failed" in verdicts else UNDECIDED if "undecided" in verdicts else PASSED)
+
+
+def _failure_lines(old: Path, new: Path, old_model: str | None, new_model: str | None, accuracy: Outcome) -> list[str]:
+    """Return a line per scenario with three severities or more: how many more of them the new model survives."""
+    from holdfast.results import open_run
+    from holdfast.stats.effects.failure_point import failure_differences
+
+    runs = [open_run(run) for run in (old, new)]
+    if runs[0].is_detection:
+        return []
+    frame = failure_differences(
+        runs[0].counts, runs[1].counts, old_model=old_model, new_model=new_model, outcome=accuracy
+    )
+    return [
+        f"How much it can take, {row['scenario'].replace('_', ' ')}: the new model survives {row['difference']:+.2f} "
+        f"severities ({row['low']:+.2f} to {row['high']:+.2f}) on {row['n']} photos that both recognise"
+        + ("; who is better turns with severity" if row["turns"] else "")
+        for row in frame.to_dict("records")
+    ]
 
 
 def _of_detectors(old: Path, accuracy: Outcome, floors: list[Any], alarms_margin: float | None) -> dict[str, Any]:

@@ -96,6 +96,37 @@ def failure_points(
     return FailurePoints(by_curve, by_point, by_pair, _sentence(by_point, by_pair))
 
 
+def failure_differences(
+    old: Counts,
+    new: Counts,
+    *,
+    old_model: str | None = None,
+    new_model: str | None = None,
+    outcome: Outcome = "full",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return the rows of ``FailurePoints.orders`` for a new model (``first``) against an old one, of two runs."""
+    import pandas as pd
+
+    known = [_severities(counts.conditions) for counts in (new, old)]
+    shared = [name for name in known[0] if set(known[0][name]) == set(known[1].get(name, ()))]
+    models = [name or counts.models[0] for name, counts in ((new_model, new), (old_model, old))]
+    sources = [from_counts(counts, name).sources for counts, name in zip((new, old), models, strict=True)]
+    number = {source: place for place, source in enumerate(sorted({*sources[0], *sources[1]}))}
+    rows = []
+    for name in shared:
+        sides = []
+        for counts, model, names, levels in zip((new, old), models, sources, known, strict=True):
+            survival = _survived(counts, model, outcome, levels[name])
+            if survival is not None:
+                photos = np.array([number[names[int(place)]] for place in survival[0]], np.float64)
+                sides.append((photos, *survival[1:]))
+        if len(sides) == 2:
+            rows.append((name, *models, *_compared(sides[0], sides[1], len(shared), resamples, seed)))
+    return pd.DataFrame(rows, columns=ORDERS)
+
+
 @dataclass(frozen=True)
 class BreakingPhoto:
     """A photo with its original, the last condition before a model breaks on it, and the first one after."""

@@ -260,7 +260,7 @@ def test_in_rounds_known_readers_are_decided_early(readers: str, tmp_path: Path)
     seen = run("check", f"{readers}:background_reader", photos, "-q", "--stop", "when-decided")
     assert "Leans on the background." in seen.stdout
     looks = [line for line in seen.stdout.splitlines() if line.startswith("Round ")]
-    assert len(looks) == 1 and "going on" not in looks[-1] and "decided after" in seen.stdout
+    assert len(looks) == 2 and "going on" not in looks[-1] and "decided after" in seen.stdout
     page = Path(seen.stdout.splitlines()[-1])
     assert page.is_file() and "hold whenever one stops" in page.read_text(encoding="utf8")
     answer = check(f"{readers}:object_reader", str(photos), stop="when-decided")
@@ -287,11 +287,11 @@ def test_in_rounds_known_readers_are_decided_early(readers: str, tmp_path: Path)
 def test_a_budget_ends_a_check_in_rounds_and_masks_are_made_for_its_photos_only(readers: str, tmp_path: Path) -> None:
     photos = make(tmp_path / "squares", 20, masks=False)
     seen = run("check", f"{readers}:object_reader", photos, "-q", "--budget", "100", "--out", "answer")
-    assert "the budget allows no further round after 24 photos" in seen.stdout
-    assert len(list((tmp_path / "answer" / "masks").rglob("*.png"))) == 24
-    assert len((tmp_path / "answer" / "masks" / "masks.csv").read_text().splitlines()) == 25
+    assert "the budget allows no further round after 33 photos" in seen.stdout
+    assert len(list((tmp_path / "answer" / "masks").rglob("*.png"))) == 33
+    assert len((tmp_path / "answer" / "masks" / "masks.csv").read_text().splitlines()) == 34
     for options, words in (
-        (["--budget", "5"], "a round of squares takes 72 answers, more than the budget"),
+        (["--budget", "5"], "a round of squares takes 27 answers, more than the budget"),
         (["--budget", "5 apples"], "is no budget"),
         (["--stop", "soon"], "soon"),
     ):

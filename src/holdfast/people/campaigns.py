@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Row, case, func, insert, select, true, update
+from sqlalchemy import ColumnElement, Connection, Row, case, func, insert, or_, select, true, update
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.core.errors import UserError
@@ -325,16 +325,16 @@ def set_status(connection: Connection, campaign_id: int, status: str, now: float
         take_back(connection, campaign_id, true())
 
 
-def settled(settings: Settings, held: Any = 0) -> ColumnElement[bool]:
+def settled(settings: Settings, held: ColumnElement[int] | int = 0) -> ColumnElement[bool]:
     """Return the condition that an image needs no more votes, where ``held`` more are on their way.
 
     With ``when-decided`` no more votes are out than could decide by themselves, so none is given in vain.
     """
-    enough = items.c.counted + held >= settings.people_per_image
+    enough: ColumnElement[bool] = items.c.counted + held >= settings.people_per_image
     if settings.stop == "never":
         return enough
-    against = items.c.counted - items.c.yes + held > settings.people_per_image - settings.at_least
-    return enough | (items.c.yes + held >= settings.at_least) | against
+    against: ColumnElement[bool] = items.c.counted - items.c.yes + held > settings.people_per_image - settings.at_least
+    return or_(enough, items.c.yes + held >= settings.at_least, against)
 
 
 def take_back(connection: Connection, campaign_id: int, which: ColumnElement[bool]) -> int:

@@ -30,7 +30,7 @@ LEAST_PER_CLASS = 3
 """Photos of a class in a round: two would swap their backgrounds, and their answers would not be independent."""
 
 PHOTOS = 24
-"""Photos of a round at least, where classes have that many."""
+"""Photos of a round at least, but for the first one, where classes have that many."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,13 @@ def plan_rounds(collection: Collection, seed: int) -> Rounds:
     smallest = min(sorted(by_class), key=lambda label: len(by_class[label]))
     each = max(LEAST_PER_CLASS, -(-PHOTOS // len(by_class)))
     fewest = len(by_class[smallest])
-    starts = [start for start in range(0, fewest, each) if fewest - start >= LEAST_PER_CLASS]
+    # The first round is small, for a first word in seconds; the last one takes what is too few for one of its own.
+    starts = [0, *(start for start in range(LEAST_PER_CLASS, fewest, each) if fewest - start >= LEAST_PER_CLASS)]
     blocks = tuple(
-        tuple(sample for label in sorted(by_class) for sample in by_class[label][start : min(start + each, fewest)])
-        for start in starts
+        tuple(sample for label in sorted(by_class) for sample in by_class[label][start:end])
+        for start, end in zip(starts, [*starts[1:], fewest], strict=True)
     )
-    if len(by_class) < 2:
+    if len(by_class) < 2 or fewest < LEAST_PER_CLASS:
         blocks = ()
     total = sum(map(len, by_class.values()))
     return Rounds(blocks, len(by_class), smallest, total - sum(map(len, blocks)))

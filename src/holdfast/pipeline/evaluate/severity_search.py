@@ -62,9 +62,9 @@ def search(
     before: set[tuple[str, str, int]] = set()
     while True:
         answers: dict[tuple[str, str], dict[int, bool]] = {}
-        for place, level in enumerate(levels):
+        for number, level in enumerate(levels):
             for key, hit in _right(run, models, level.scenario, level.variant).items():
-                answers.setdefault(key, {})[place] = hit
+                answers.setdefault(key, {})[number] = hit
         wanted: dict[tuple[int, int], list[Sample]] = {}
         for position, model in enumerate(models):
             for sample in samples:
@@ -76,8 +76,8 @@ def search(
                     before.add((*key, place))
         if not wanted:
             return asked, len(samples) * len(models) * len(levels)
-        for (place, position), some in wanted.items():
-            make(some, [levels[place]], [position])
+        for (number, position), some in wanted.items():
+            make(some, [levels[number]], [position])
             asked += len(some)
 
 

@@ -145,7 +145,7 @@ def breaking_photos(
     known, photos = _severities(counts.conditions), []
     for name in scenarios:
         rows = points.points[points.points["scenario"] == name]
-        model = str(rows.loc[rows["mean"].idxmin(), "model"])
+        model = str(rows.sort_values("mean", kind="stable").iloc[0]["model"])
         survival = _survived(counts, model, outcome, known[name])
         assert survival is not None
         lasted = survival[1].sum(axis=1).astype(int)
@@ -186,13 +186,13 @@ def _survived(counts: Counts, model: str, outcome: Outcome, levels: dict[int, st
         right[place] = np.divide(hits, rows, out=np.full(count, np.nan), where=rows > 0)
     whole = ~np.isnan(right).any(axis=0)
     # The strongest severity with a right answer, and the weakest without one; the original is 0.
-    place = np.arange(len(right))[:, None]
-    last, first = np.where(right == 1, place, -1).max(axis=0), np.where(right < 1, place, len(right)).min(axis=0)
+    step = np.arange(len(right))[:, None]
+    last, first = np.where(right == 1, step, -1).max(axis=0), np.where(right < 1, step, len(right)).min(axis=0)
     known = (right[0] == 1) & (whole | (first - last == 1))
     if not known.any():
         return None
     fine, asked = (right[1:, known] == 1).T, whole[known]
-    lasted = np.where(asked[:, None], np.logical_and.accumulate(fine, axis=1), first[known, None] > place[1:].T)
+    lasted = np.where(asked[:, None], np.logical_and.accumulate(fine, axis=1), first[known, None] > step[1:].T)
     back = (fine & ~lasted).any(axis=1)
     photos = np.flatnonzero(known)
     return photos.astype(np.float64), lasted.astype(np.float64), back.astype(np.float64), asked.astype(np.float64)

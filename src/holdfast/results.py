@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.stats.models.choice import ModelCost
     from holdfast.stats.models.datasets import DatasetDrops
     from holdfast.stats.models.gate import Gate
+    from holdfast.stats.models.parity import Parity
     from holdfast.stats.objects.answers import DetectorAnswers
     from holdfast.stats.regression.fit import Family, Regression
 
@@ -203,6 +204,12 @@ class Results:
 
         runs = [self.run, *_opened(others)]
         return dataset_drops(counts_by_dataset(runs), clusters=prompts_by_dataset(runs), **options)
+
+    def parity(self, old: str, new: str, *, margin: float = 0.02, outcome: Outcome = "full") -> Parity:
+        """Return whether two models of this run answer alike; see ``stats.models.parity``."""
+        from holdfast.stats.models.parity import parity
+
+        return parity(self.run.rows(), self.counts, old, new, margin=margin, outcome=outcome)
 
     def report(self, out: str | Path | None = None, **options: Any) -> Path:
         """Write the report, by default into the run directory, and return the path of its page."""

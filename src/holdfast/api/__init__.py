@@ -9,10 +9,11 @@ run.rows().to_pandas()
 
 from __future__ import annotations
 
-from holdfast.api.findings import choose, explain, modes, remedy
+from holdfast.api.findings import choose, explain, modes, parity, remedy
 from holdfast.api.runs import ask, data, evaluate, generate, mask, mine, perturb, segment, synth, telltale, train
 from holdfast.data import load_collection
 from holdfast.models import load_classifier
+from holdfast.models.runtimes.exported import declare
 from holdfast.results import Results, compare, open_run, report
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "choose",
     "compare",
     "data",
+    "declare",
     "evaluate",
     "explain",
     "generate",
@@ -30,6 +32,7 @@ __all__ = [
     "mine",
     "modes",
     "open_run",
+    "parity",
     "perturb",
     "remedy",
     "report",

@@ -1,13 +1,18 @@
-"""Verbs that read runs: why models fail, where they look, which to take, how to mend one."""
+"""Verbs that read runs: why models fail, where they look, which to take, how to mend one, whether two are the same."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from holdfast.api import live, live_data
+from holdfast.api.runs import evaluate
 from holdfast.api.verb import verb
-from holdfast.pipeline.choosing import Chosen, choose_model
+from holdfast.core.errors import UserError
+from holdfast.data import load_collection
+from holdfast.pipeline.choosing import Chosen, choose_model, sources
 from holdfast.pipeline.explain.explain import Explained
 from holdfast.pipeline.explain.explain import explain as _explain
 from holdfast.pipeline.hard.failure_modes import gather, pictures_of
@@ -17,9 +22,14 @@ from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.specs import ChooseSpec, ExplainSpec, ModesSpec, RemedySpec
 from holdfast.results import Results
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.core.reduce import reduce
+from holdfast.stats.core.reduce import Outcome, reduce
 from holdfast.stats.hard.failure_modes import Modes, measure
 from holdfast.store import Run, delivered, fetched, in_store, workplace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from holdfast.stats.models.parity import Parity
 
 
 @verb(
@@ -112,3 +122,68 @@ def remedy(spec: RemedySpec, *, out: str | Path, progress: Progress = in_noteboo
         done = _remedy(spec, folder, progress=progress)
         build(done.path, pictures=pictures_of(done.path / "runs" / "pool"))
     return done
+
+
+@dataclass(frozen=True)
+class ParityAnswer:
+    """The outcome of ``parity``: what was measured, the run, and the page."""
+
+    result: Parity
+    results: Results
+    costs: pd.DataFrame  # size and speed, a row per model
+    notes: tuple[str, ...]  # what the models do differently before they look
+    page: Path
+
+    def __repr__(self) -> str:
+        return "\n".join([self.result.sentence, *self.notes, str(self.page)])
+
+
+def parity(
+    old: Any,
+    new: Any,
+    data: Any,
+    *,
+    out: str | Path | None = None,
+    margin: float = 0.02,
+    outcome: Outcome = "full",
+    device: str = "auto",
+    progress: Progress = in_notebook,
+    **options: Any,
+) -> ParityAnswer:
+    """Say whether an exported model is still the same one, and whether it is under the conditions, too.
+
+    Args:
+        old: name of the original, or the model itself.
+        new: name of the exported model, or the model itself.
+        data: a folder with a folder per class, any other data source, or a dataset in memory.
+        out: the run directory, whose ``parity`` is the page; an existing run is continued. None: a temporary folder.
+        margin: difference of accuracies that still counts as equal, 0..1.
+        outcome: compare answers over all outputs (full), or among the dataset's classes (restricted).
+        device: where the models run.
+        progress: called with the name of a step, how much of it is done, and its total.
+        options: further options of ``evaluate``: scenarios, masks, labels, limit, seed, transform, class_names …
+    """
+    from holdfast.pipeline.parity import check_comparable, costs
+    from holdfast.pipeline.thumbnails import thumbnails
+    from holdfast.report.parity import build
+
+    if not 0 < margin < 1:
+        raise UserError(f"a margin is a share of accuracy between 0 and 1, not {margin}")
+    out = out or live.make_temporary()
+    given = {name: options.pop(name) for name in live.ARGUMENTS if name in options}
+    data, classes = (data, ()) if live_data.is_name(data) else live_data.write_data(data, Path(out) / "data")
+    pair = [live.model_names(model, classes, **given) for model in (old, new)]
+    names = [name if isinstance(name, str) else name[0] for name in pair]
+    spec = {"models": names, "device": device, **options}
+    known = load_collection(str(data)).classes
+    notes = check_comparable(*names, classes=known, outcome=outcome, device=device)
+    results = evaluate(data, out=out, progress=progress, **spec)
+    texts = sources([results.run])
+    models = (results.run.spec()["model_names"][0], results.run.spec()["model_names"][1])
+    result = results.parity(*models, margin=margin, outcome=outcome)
+    table = costs({name: texts[name] for name in models}, classes=known, device=device, progress=progress)
+    where = Path(out) / "parity"
+    with delivered(where) as folder:
+        page = build(result, results.run, folder, models=models, costs=table, notes=notes, outcome=outcome,
+                     pictures=thumbnails)  # fmt: skip
+    return ParityAnswer(result, results, table, tuple(notes), in_store(where, folder, page))

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import findings, generated, people, plan, runs, share
+from holdfast.cli import exported, findings, generated, people, plan, runs, share
 from holdfast.cli.listing import KINDS
 from holdfast.core.errors import DamageWarning, HoldfastError, UserError, machine_trouble, no_exit
 from holdfast.core.names import visible
@@ -113,7 +113,8 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Start here": (findings.demo, findings.check, list_names, runs.evaluate, findings.report),
     "Images and masks": (generated.data, generated.mask, generated.synth, generated.split, generated.leaks),
     "Measure": (
-        findings.compare, runs.perturb, runs.sparse, runs.ask, runs.train, runs.segment, runs.telltale,
+        findings.compare, exported.parity, exported.declare,
+        runs.perturb, runs.sparse, runs.ask, runs.train, runs.segment, runs.telltale,
         findings.explain, findings.choose, findings.study, findings.audit,
     ),
     "Generate": (generated.generate, generated.mine, generated.modes, generated.remedy),

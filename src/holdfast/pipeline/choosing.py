@@ -128,8 +128,9 @@ def _size(model: Any, text: str) -> tuple[int | None, int | None]:
     files = [Path(name.tag)] if name.scheme == "torch" and name.tag else []
     if name.scheme == "local-dir":
         files = [Path(untagged(name)) / "model.safetensors"]
-    elif name.scheme == "onnx":
-        files = [Path(untagged(name)), *external_files(Path(untagged(name)))]
+    elif name.scheme in ("onnx", "openvino", "litert", "tensorrt"):
+        file = Path(untagged(name))
+        files = [file, file.with_suffix(".bin"), *(external_files(file) if file.suffix == ".onnx" else [])]
     sizes = [file.stat().st_size for file in files if file.is_file()]
     return parameters, sum(sizes) if sizes else held
 

@@ -1,0 +1,136 @@
+"""The page of ``holdfast parity``: flips by condition, the pictures that flip, speed and size side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.report.page import charts
+from holdfast.report.page.gallery import RunPictures, by_turns, judged, tile
+from holdfast.report.page.parts import Gallery, Notice, Part, Photo, Section
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.words import class_words, condition_label, page_facts, percent, plural, short_names
+from holdfast.report.page.writer import about_runs, write_page
+from holdfast.stats.models.parity import Parity
+from holdfast.store import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "Is it still the same model?"
+LIMITS = (
+    "A flip is a picture that the two models answer differently. Flips have 95 % intervals, photos that share a "
+    "background count as what they tell. Two models are equivalent under a condition where two one-sided tests, paired "
+    "by photo, both exclude a difference of accuracy as large as the margin; 90 % intervals show what they see. "
+    "Times are of single pictures on this machine, one model after the other."
+)
+MOST = 24
+"""Pictures that are shown, by turns over the conditions."""
+
+
+def build(
+    result: Parity, run: Run, out: Path, *, models: tuple[str, str], costs: pd.DataFrame, notes: Sequence[str],
+    outcome: str = "full", pictures: RunPictures | None = None,
+) -> Path:  # fmt: skip
+    """Write the page with its tables and figures, and return its path."""
+    short = short_names(list(models))
+    section = Section("parity", "Flips by condition", lead=[result.sentence, *(f"{note}." for note in notes)])
+    section.parts = [_figure(result), _table(result, short, models)]
+    price = Section("costs", "Speed and size", parts=[_costs(costs, short)])
+    shown = Section("flips", "Pictures that flip", parts=_flips(result.flips, run, short, models, outcome, pictures))
+    facts = [
+        *page_facts((int(result.conditions["n"].max()), "photo"), (len(result.conditions), "condition")),
+        (f"{len(result.flips):,}", f"of {int(result.conditions['n'].sum()):,} answers flip"),
+    ]
+    return write_page([section, shown, price], out, title=TITLE, facts=facts, limits=LIMITS, **about_runs([run]))
+
+
+def _figure(result: Parity) -> charts.Figure:
+    table = result.conditions.sort_values("flips", ascending=False)
+    tidy = table.assign(
+        model="", row=table["condition"].map(condition_label), estimate=table["flips"], low=table["flips_low"],
+        high=table["flips_high"], solid=table["verdict"] == "equivalent",
+    )[["model", "row", "estimate", "low", "high", "solid"]]  # fmt: skip
+    worst = table.iloc[0]
+    return charts.dot_figure(
+        "flips", "Share of pictures that the two models answer differently, with 95 % intervals",
+        f"Most flips: {percent(worst['flips'])} under {condition_label(worst['condition'])}.",
+        tidy, models=[""], rows=list(tidy["row"]), axis="flipped answers",
+        note=f"Filled: accuracies are equivalent within {100 * result.margin:g} points. Hollow: undecided, different, "
+        "or without the object (†).",
+    )  # fmt: skip
+
+
+def _table(result: Parity, short: dict[str, str], models: tuple[str, str]) -> Table:
+    columns = [
+        CONDITION,
+        Column("verdict", "Verdict", show=lambda text: text or "not tested", hint="of the two one-sided tests"),
+        Column("flips", "Flips", "percent", "flips_low", "flips_high"),
+        Column("flipped", "Flipped", "integer", hint="pictures with two answers"),
+        Column("n", "of", "integer", hint="pictures that both answered"),
+        Column("old", short[models[0]], "percent", hint="accuracy"),
+        Column("new", short[models[1]], "percent", hint="accuracy"),
+        Column("difference", "Difference", "points", "low", "high", hint="90 % interval"),
+        Column("lost", "Lost", "integer", hint="photos that only the first model answers rightly"),
+        Column("gained", "Gained", "integer", hint="photos that only the second model answers rightly"),
+    ]
+    if result.conditions["more_photos"].notna().any():
+        columns.append(Column("more_photos", "More photos", "integer", hint="that would decide"))
+    return Table("parity", "Flips, accuracies and verdicts", result.conditions, columns)
+
+
+def _costs(costs: pd.DataFrame, short: dict[str, str]) -> Table:
+    first = costs.iloc[0]
+    table = costs.assign(
+        megabytes=costs["bytes"] / 1e6, times=costs["milliseconds"] / first["milliseconds"],
+        size=costs["bytes"] / first["bytes"],
+    )  # fmt: skip
+    columns = [
+        model_column(short),
+        Column(
+            "milliseconds", "ms per picture", "number", "fast", "slow", digits=2, hint="median of repeats, quartiles"
+        ),
+        Column("times", "Times the first", "number", digits=2),
+        Column("megabytes", "MB of weights", "number", digits=2),
+        Column("size", "Share of the first", "percent", digits=0),
+    ]
+    if costs["reason"].any():
+        columns.append(Column("reason", "Not known", show=lambda text: text or ""))
+    return Table("costs", "Speed and size", table, columns)
+
+
+def _flips(
+    flips: pd.DataFrame, run: Run, short: dict[str, str], models: tuple[str, str], outcome: str,
+    pictures: RunPictures | None,
+) -> list[Part]:  # fmt: skip
+    if flips.empty:
+        return [Notice("No picture flips, so there is none to show.")]
+    suffix = "" if outcome == "full" else "_restricted"
+    picked = by_turns(flips, "name", MOST)
+    jpegs = pictures(run, set(picked["source_id"])) if pictures is not None else {}
+    photos = []
+    for name, own in picked.groupby("name", sort=False):
+        tiles = []
+        for row in own.to_dict("records"):
+            said = [
+                judged(
+                    short[model],
+                    class_words(str(row[f"prediction{suffix}{end}"] or "no answer")),
+                    bool(row[f"correct{suffix}{end}"]),
+                )
+                for model, end in zip(models, ("_old", ""), strict=True)
+            ]
+            caption = f"{class_words(str(row['label']))}: {row['sample_id']}"
+            tiles.append(tile(caption, jpegs.get((str(row["sample_id"]), str(name)), b""), said))
+        photos.append(
+            Photo(
+                condition_label(str(name)),
+                f"{len(tiles)} of {plural(int((flips['name'] == name).sum()), 'flip')}",
+                "",
+                tiles,
+                of="–",
+            )
+        )
+    missing = [] if jpegs else [Notice("The pictures: the photos are not at hand.")]
+    return [*missing, Gallery(photos)]

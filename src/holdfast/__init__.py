@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         train,
     )
     from holdfast.scenarios import parse_conditions, render, scenario
-    from holdfast.verbs import bundle, check, export, plan, verify
+    from holdfast.verbs import bundle, check, export, plan, track, verify
 
 # Libraries read these when they are imported. onnxruntime would keep an id of the machine and a file of events for its
 # maker in the home folder, diffusers would tell the hub which pipelines are loaded.
@@ -82,12 +82,13 @@ __all__ = [
     "segment",
     "synth",
     "telltale",
+    "track",
     "train",
     "verify",
 ]
 
 _HOMES = dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios") | dict.fromkeys(
-    ("bundle", "check", "export", "plan", "verify"), "holdfast.verbs"
+    ("bundle", "check", "export", "plan", "track", "verify"), "holdfast.verbs"
 )
 """Names that are not in ``holdfast.api``."""
 

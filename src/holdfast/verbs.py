@@ -1,4 +1,4 @@
-"""Verbs of ``import holdfast`` whose code stands above ``holdfast.api``: check, plan, bundle, export, verify."""
+"""Verbs of ``import holdfast`` whose code stands above ``holdfast.api``: check, plan, bundle, export, track, verify."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from holdfast.core.places import shown
 from holdfast.exchange.bundle import bundle as _bundle
 from holdfast.exchange.export import export as _export
 from holdfast.exchange.model_index import ModelResults, ModelScore
+from holdfast.exchange.tracking import check_tracker, record_run, report_of
+from holdfast.exchange.tracking import track as _track
 from holdfast.forecast import plan as plan
+from holdfast.results import Results, open_run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +73,19 @@ def board_scores(rows: pa.Table) -> Iterator[ModelResults]:
             except UserError:
                 continue  # these rows do not have what the protocol takes
             yield ModelResults(name, scores, {"protocol": name, "version": version, **settings(table, name)})
+
+
+def track(run: Results | str | Path, tracker: str, *, report: bool = True) -> str:
+    """Tell an experiment tracker of a run, and return where it is to be seen.
+
+    Args:
+        run: a run directory, or the run itself.
+        tracker: mlflow, wandb or tensorboard; each follows its own settings (``WANDB_MODE`` …).
+        report: whether the report is made and sent along.
+    """
+    results = run if isinstance(run, Results) else open_run(run)
+    check_tracker(tracker)
+    return _track(tracker, record_run(results, report_of(results) if report else None))
 
 
 check = hinted(_check)

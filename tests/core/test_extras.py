@@ -131,6 +131,8 @@ def test_every_imported_package_is_declared() -> None:
     for module, files in imported_packages().items():
         distribution = canonical(DISTRIBUTIONS.get(module, module))
         extra = EXTRAS.get(module)
+        if module == "pytest" and files == {"pytest_plugin.py"}:  # which nothing but pytest imports
+            continue
         if module in IMPLIED:
             assert distribution in declared(extra), (module, extra)
             continue

@@ -9,6 +9,7 @@ import typer
 
 from holdfast.cli.listing import print_frame, print_table
 from holdfast.cli.progress import TerminalProgress, echo_summary
+from holdfast.cli.share import hand_on, tell
 from holdfast.cli.verb import (
     Argument,
     Average,
@@ -25,6 +26,7 @@ from holdfast.cli.verb import (
     Resamples,
     Runs,
     Seed,
+    Track,
     choice,
     verb,
 )
@@ -76,6 +78,7 @@ def check(
             help="Stop at the latest after 300 (answers), 10min, 90s, or 5@0.002 (money @ price of an answer).",
         ),
     ] = "",
+    track: Track = None,
     quiet: Quiet = False,
 ) -> None:
     """Say whether this model sees the object in these photos: masks, every condition, a report and a verdict."""
@@ -91,6 +94,10 @@ def check(
     for line in answer.lines:
         typer.echo(line)
     typer.echo(str(answer.page))
+    if track:
+        from holdfast.exchange.tracking import record_run
+
+        tell(track, lambda: record_run(answer.results, answer.page, verdict=str(answer.verdict["headline"])))
 
 
 def report(
@@ -184,6 +191,14 @@ def compare(
     ] = False,
     average: Average = "macro",
     baseline: Baseline = None,
+    junit: Annotated[Path | None, Option(help="Write the verdicts as a JUnit file.", show_default=False)] = None,
+    markdown: Annotated[
+        Path | None, Option(help="Write a summary for a pull request, as Markdown.", show_default=False)
+    ] = None,
+    github: Annotated[
+        bool, Option("--github", help="Print GitHub's annotations, and add the summary to the job's.")
+    ] = False,
+    track: Track = None,
 ) -> None:
     """Compare a new model with the old one, as a release gate: exit code 0 passed, 1 failed, 3 undecided."""
     from holdfast import api
@@ -223,11 +238,15 @@ def compare(
     if compared["condition"].str.contains("@severity_").any():
         for line in _failure_lines(old, new, old_model, new_model, accuracy):
             typer.echo(line)
-    verdicts = [gate.verdict]
-    for name, floor in floors:
-        verdict, sentence = _check_floor(new, new_model, name, floor, accuracy)
+    held = [(name, *_check_floor(new, new_model, name, floor, accuracy)) for name, floor in floors]
+    for _, _, sentence in held:
         typer.echo(sentence)
-        verdicts.append(verdict)
+    hand_on(gate, held, junit=junit, markdown=markdown, github=github)
+    if track:
+        from holdfast.exchange.tracking import record_gate
+
+        tell(track, lambda: record_gate(gate, new, old=str(old), new=str(new)))
+    verdicts = [gate.verdict, *(verdict for _, verdict, _ in held)]
     raise typer.Exit(FAILED if "failed" in verdicts else UNDECIDED if "undecided" in verdicts else PASSED)
 
 

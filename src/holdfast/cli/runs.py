@@ -12,7 +12,8 @@ import typer
 
 from holdfast.cli.listing import print_table
 from holdfast.cli.progress import echo_summary
-from holdfast.cli.verb import OUT, Argument, CommandCall, Option, Seed, choice, verb
+from holdfast.cli.share import tell
+from holdfast.cli.verb import OUT, Argument, CommandCall, Option, Seed, Track, choice, verb
 from holdfast.core.errors import UserError
 from holdfast.core.tasks import DETECT
 from holdfast.pipeline.specs import AskSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TelltaleSpec, TrainSpec
@@ -32,7 +33,7 @@ else:
 
 
 @verb(EvaluateSpec, engine=True)
-def evaluate(job: CommandCall[EvaluateSpec]) -> None:
+def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
     """Run models on images under every condition; writes the table and nothing else."""
     from holdfast.cli.listing import print_accuracy, print_recall
     from holdfast.pipeline.evaluate.evaluate import evaluate as run_evaluate
@@ -42,6 +43,11 @@ def evaluate(job: CommandCall[EvaluateSpec]) -> None:
     if not job.quiet:
         (print_recall if run.spec().get("task") == DETECT.name else print_accuracy)(run)
     echo_summary(summary, job.where)
+    if track:
+        from holdfast.exchange.tracking import record_run
+        from holdfast.results import Results
+
+        tell(track, lambda: record_run(Results(run), Results(run).report()))
     if not job.quiet:
         typer.echo(f"Next: holdfast report {shlex.quote(job.where)}")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,10 +24,48 @@ from holdfast.cli.verb import (
     Quiet,
     Split,
 )
+from holdfast.core.errors import MachineError, UserError
 from holdfast.core.names import split_list
 from holdfast.core.types import DEFAULT_MAX_PIXELS
 
+if TYPE_CHECKING:
+    from holdfast.exchange.tracking import TrackedRecord
+    from holdfast.stats.models.gate import Gate, Verdict
+
 AGREES, DISAGREES = 0, 1
+
+
+def tell(tracker: str | None, record: Callable[[], TrackedRecord]) -> None:
+    """Tell the tracker that ``--track`` names, and print where it is to be seen; one that is away is no error."""
+    if not tracker:
+        return
+    from holdfast.exchange.tracking import track
+
+    try:
+        typer.echo(f"{tracker}: {track(tracker, record())}")
+    except MachineError as error:
+        typer.echo(f"holdfast: {error}", err=True)
+
+
+def hand_on(
+    gate: Gate, floors: list[tuple[str, Verdict, str]], *, junit: Path | None, markdown: Path | None, github: bool
+) -> None:
+    """Write the files that ``compare`` was asked for, and print GitHub's annotations."""
+    from holdfast.exchange.gate_files import as_annotations, as_junit, as_markdown
+
+    for file, content in ((junit, as_junit), (markdown, as_markdown)):
+        if file is not None:
+            text = content(gate, floors)
+            try:
+                file.write_bytes(text if isinstance(text, bytes) else text.encode())
+            except OSError as error:
+                raise UserError(f"cannot write {file}: {error.strerror}") from error
+    if github:
+        for line in as_annotations(gate, floors):
+            typer.echo(line)
+        if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+            with Path(summary).open("a", encoding="utf-8") as opened:
+                opened.write(as_markdown(gate, floors))
 
 
 def bundle(

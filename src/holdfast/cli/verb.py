@@ -241,6 +241,7 @@ if TYPE_CHECKING:
     Seed: TypeAlias = int
     MaxPixels: TypeAlias = int
     BatchSize: TypeAlias = int
+    Track: TypeAlias = str | None
 else:
     Data, Masks, Split, Limit, Seed, MaxPixels, Backgrounds = (
         typed(DataSpec, name) for name in ("data", "masks", "split", "limit", "seed", "max_pixels", "backgrounds")
@@ -248,4 +249,8 @@ else:
     Labels, Prompts, Device, BatchSize = (
         typed(EvaluateSpec, name) for name in ("labels", "prompts", "device", "batch_size")
     )
+    Track = choice(
+        "mlflow", "wandb", "tensorboard", flag="--track", optional=True,
+        help="Tell this experiment tracker: numbers with intervals, charts, report, fingerprint.",
+    )  # fmt: skip
     Outcome, Average = (typed(ChooseSpec, name) for name in ("outcome", "average"))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.report.page import charts
+from holdfast.report.page.figures import Figure
 from holdfast.report.page.gallery import RunPictures, by_turns, judged, tile
 from holdfast.report.page.parts import Gallery, Notice, Part, Photo, Section
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
@@ -46,7 +47,7 @@ def build(
     return write_page([section, shown, price], out, title=TITLE, facts=facts, limits=LIMITS, **about_runs([run]))
 
 
-def _figure(result: Parity) -> charts.Figure:
+def _figure(result: Parity) -> Figure:
     table = result.conditions.sort_values("flips", ascending=False)
     tidy = table.assign(
         model="", row=table["condition"].map(condition_label), estimate=table["flips"], low=table["flips_low"],

@@ -104,7 +104,10 @@ def _paired(rows: pa.Table, old: str, new: str, suffix: str) -> pd.DataFrame:
     was, now = merged[f"{right}_old"].astype(bool), merged[right].astype(bool)
     keys = list(merged[["condition", "variant", "parameters"]].astype(str).itertuples(index=False, name=None))
     names = condition_names(keys)
-    return merged.assign(name=[names[key] for key in keys], flip=flip, lost=was & ~now, gained=now & ~was)
+    paired: pd.DataFrame = merged.assign(
+        name=[names[key] for key in keys], flip=flip, lost=was & ~now, gained=now & ~was
+    )
+    return paired
 
 
 def _as_rows(paired: pd.DataFrame) -> pa.Table:
@@ -145,7 +148,7 @@ def _sentence(verdict: ParityVerdict, table: pd.DataFrame, margin: float) -> str
     tested = table[table["verdict"] != ""]
     allowed = f"{100 * margin:g} points"
     names = ", ".join(tested.loc[tested["verdict"] == verdict, "condition"].head(4))
-    worst = table.loc[table["flips"].idxmax()]
+    worst = table.iloc[int(table["flips"].to_numpy().argmax())]
     flips = f"No answer flips under any of {len(table)} conditions."
     if worst["flipped"]:
         flips = f"Most flips: {worst['flipped']} of {worst['n']} answers under {worst['condition']}."

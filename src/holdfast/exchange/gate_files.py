@@ -1,0 +1,89 @@
+"""The verdict of a release gate for other programs: JUnit XML, Markdown, annotations of GitHub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+from holdfast.stats.models.gate import Gate, Verdict
+
+_LEVELS = {"failed": "error", "undecided": "warning", "passed": "notice"}
+_SIGNS = {"failed": "❌ failed", "undecided": "❔ undecided", "passed": "✅ passed"}
+_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True)
+class GateCase:
+    """One thing that the gate tested: a condition or a floor."""
+
+    name: str
+    verdict: Verdict
+    sentence: str
+
+
+def cases(gate: Gate, floors: Sequence[tuple[str, Verdict, str]] = ()) -> list[GateCase]:
+    """Return the conditions that both models answered, and the floors (name, verdict, sentence)."""
+    compared = gate.conditions[gate.conditions["n"] > 0].to_dict("records")
+    rows = [GateCase(_name(row), row["verdict"], row["sentence"]) for row in compared]
+    return [*rows, *(GateCase(f"floor of {name}", verdict, sentence) for name, verdict, sentence in floors)]
+
+
+def _name(row: dict[Any, Any]) -> str:
+    return " ".join(str(row[key]) for key in ("measure", "condition") if row.get(key))
+
+
+def as_junit(gate: Gate, floors: Sequence[tuple[str, Verdict, str]] = ()) -> bytes:
+    """Return a JUnit file with a test case per condition and floor; what is undecided is a failure of its own type."""
+    listed = cases(gate, floors)
+    failures = str(sum(case.verdict != "passed" for case in listed))
+    counts = {"name": "holdfast compare", "tests": str(len(listed)), "failures": failures, "errors": "0"}
+    root = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(root, "testsuite", counts | {"skipped": "0", "time": "0"})
+    for case in listed:
+        entry = ElementTree.SubElement(
+            suite, "testcase", {"classname": "holdfast.compare", "name": _NO_XML.sub("", case.name), "time": "0"}
+        )
+        if case.verdict != "passed":
+            message = _NO_XML.sub("", case.sentence)
+            ElementTree.SubElement(entry, "failure", {"type": case.verdict, "message": message}).text = message
+    ElementTree.SubElement(suite, "system-out").text = _NO_XML.sub("", gate.sentence)
+    ElementTree.indent(root)
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def as_markdown(gate: Gate, floors: Sequence[tuple[str, Verdict, str]] = ()) -> str:
+    """Return the verdict, a table of the conditions and the floors, for a comment or a job's summary."""
+    head = "| condition | verdict | old | new | new − old, at least | at most | photos |\n|---|---|---|---|---|---|---|"
+    rows = [
+        f"| {_cell(_name(row))} | {_SIGNS[row['verdict']]} | {row['old']:.1%} | {row['new']:.1%} | "
+        f"{100 * row['low']:+.1f} | {100 * row['high']:+.1f} | {row['n']} |"
+        for row in gate.conditions[gate.conditions["n"] > 0].to_dict("records")
+    ]
+    listed = [f"- {_SIGNS[verdict]}: {_cell(sentence)}" for _, verdict, sentence in floors]
+    title = f"## Holdfast: {_SIGNS[gate.verdict]}"
+    return "\n".join([title, "", _cell(gate.sentence), "", head, *rows, *([""] if listed else []), *listed, ""])
+
+
+def _cell(text: str) -> str:
+    """Return text in which nothing is markup."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~&@!])", r"\\\1", re.sub(r"\s+", " ", text))
+
+
+def as_annotations(gate: Gate, floors: Sequence[tuple[str, Verdict, str]] = ()) -> Iterator[str]:
+    """Yield GitHub's workflow commands: an error per failed case, a warning per undecided one, and the whole."""
+    for case in cases(gate, floors):
+        if case.verdict != "passed":
+            yield _annotation(case.verdict, case.name, case.sentence)
+    yield _annotation(gate.verdict, "release gate", gate.sentence)
+
+
+def _annotation(verdict: Verdict, title: str, message: str) -> str:
+    def escaped(text: str, more: str = "") -> str:
+        for character in "%\r\n" + more:
+            text = text.replace(character, f"%{ord(character):02X}")
+        return text
+
+    return f"::{_LEVELS[verdict]} title=holdfast {escaped(title, ':,')}::{escaped(message)}"

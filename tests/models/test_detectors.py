@@ -185,3 +185,73 @@ def test_a_batch_is_halved_where_memory_runs_out():
     detector.most = 0
     with pytest.raises(MachineError, match="memory"):
         detector.detect(PICTURES[:1])
+
+
+def write_owl(folder):
+    """Write a tiny OWLv2 with a tokenizer of single letters, untrained."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    letters = [*"abcdefghijklmnopqrstuvwxyz ", *(f"{letter}</w>" for letter in "abcdefghijklmnopqrstuvwxyz")]
+    words = {token: place for place, token in enumerate([*letters, "<|startoftext|>", "<|endoftext|>"])}
+    tokenizer = transformers.CLIPTokenizer(vocab=words, merges=[], model_max_length=40)
+    text = {"vocab_size": len(words), "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "max_position_embeddings": 40, "pad_token_id": len(words) - 1,
+            "bos_token_id": len(words) - 2, "eos_token_id": len(words) - 1}  # fmt: skip
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+              "image_size": 64, "patch_size": 16}  # fmt: skip
+    config = transformers.Owlv2Config(text_config=text, vision_config=vision, projection_dim=16)
+    transformers.Owlv2ForObjectDetection(config).save_pretrained(folder)
+    images = transformers.Owlv2ImageProcessor(size={"height": 64, "width": 64})
+    transformers.Owlv2Processor(images, tokenizer).save_pretrained(folder)
+
+
+def test_a_zero_shot_detector_is_asked_for_the_dataset_s_classes_in_words(tmp_path):
+    from holdfast.data import load_collection
+
+    write_owl(tmp_path / "owl")
+    scenes = load_collection("diorama:test?n=2&objects=1")
+    detector = load_detector(f"owl:{tmp_path / 'owl'}", device="cpu", collection=scenes)
+    assert detector.labels.names == scenes.classes
+    answers = detector.detect(PICTURES)
+    same(answers, [detector.detect([picture])[0] for picture in PICTURES])
+    assert all(len(answer) for answer in answers)
+    assert all((answer.boxes <= [96, 80, 96, 80]).all() for answer in answers)
+    (tmp_path / "names.txt").write_text("cat\n")
+    other = load_detector(f"owl:{tmp_path / 'owl'}?labels={tmp_path / 'names.txt'}&prompt=one {{}}", device="cpu")
+    assert other.labels.names == ("cat",) and other.fingerprint != detector.fingerprint
+    for wrong, word in ((f"owl:{tmp_path / 'owl'}?prompt=cat", "has none"), (f"owl:{tmp_path / 'owl'}", "by name")):
+        with pytest.raises(UserError, match=word):
+            load_detector(wrong, device="cpu")
+
+
+def test_masks_of_mask_r_cnn_come_with_its_boxes(tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    from holdfast.models.detectors.torchvision_detectors import TorchvisionDetector
+
+    torch.manual_seed(0)
+    module = tiny_mask_r_cnn()
+    detector = TorchvisionDetector("masks", module, LabelSpace(("__background__", "cat")), "tiny", "cpu")
+    answers = detector.detect(PICTURES)
+    same(answers, [detector.detect([picture])[0] for picture in PICTURES])
+    assert all(len(answer.masks) == len(answer) > 0 for answer in answers)
+    assert all(mask.shape == picture.shape[:2] for answer, picture in zip(answers, PICTURES, strict=True)
+               for mask in answer.masks)  # fmt: skip
+    save_file(module.state_dict(), tmp_path / "w.safetensors")
+
+
+def tiny_mask_r_cnn():
+    """Return a Mask R-CNN on a backbone of one convolution, untrained."""
+    import torch
+    from torchvision.models.detection import MaskRCNN
+    from torchvision.models.detection.rpn import AnchorGenerator
+
+    backbone = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 16, 1))
+    backbone.out_channels = 8
+    return MaskRCNN(
+        backbone, num_classes=2, min_size=64, max_size=96, box_score_thresh=0.01, box_detections_per_img=5,
+        rpn_anchor_generator=AnchorGenerator(((16, 32),), ((1.0,),)),
+    )  # fmt: skip

@@ -304,3 +304,80 @@ def test_kill_9_and_run_again(tmp_path):
         assert first.astype(str).equals(second.astype(str)), name
     rows = [Run(run).rows().to_pandas().drop(columns="run_id") for run in (tmp_path / "whole", out)]
     assert rows[0].sort_values("row_id", ignore_index=True).equals(rows[1].sort_values("row_id", ignore_index=True))
+
+
+RED = """
+import numpy as np
+
+class Red:
+    labels = ("red",)
+    def __init__(self, how): self.how, self.fingerprint = how, how
+    def detect(self, images):
+        return [self.one(image) for image in images]
+    def one(self, image):
+        mask = (image[..., 0] > 200) & (image[..., 1] < 60)
+        rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+        box = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+        answer = {"boxes": [box], "scores": [0.9], "labels": [0]}
+        if self.how == "half": mask[: rows[len(rows) // 2]] = False
+        if self.how == "wrong": mask = mask[1:]
+        return answer if self.how == "none" else answer | {"masks": [mask]}
+
+whole, half, none, wrong = map(Red, ("whole", "half", "none", "wrong"))
+"""
+
+
+def test_masks_of_predictions_are_compared_with_those_of_objects(tmp_path, monkeypatch):
+    """The whole mask has an IoU of 1, its lower half one of a half; without masks there is none."""
+    import cv2
+
+    (tmp_path / "red_masks.py").write_text(RED)
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    images, objects = [], []
+    for number in range(2):
+        picture, mask = np.full((60, 80, 3), 120, np.uint8), np.zeros((60, 80), np.uint8)
+        cv2.rectangle(picture, (20 + number, 10), (59, 49), (0, 0, 255), -1)
+        cv2.rectangle(mask, (20 + number, 10), (59, 49), 1, -1)
+        cv2.imwrite(f"photos/{number}.png", picture)
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.T.reshape(-1), [0]])))
+        runs = np.diff(np.concatenate([[0], edges, [mask.size]])).tolist()
+        images.append({"id": number, "file_name": f"{number}.png", "height": 60, "width": 80})
+        objects.append({"id": number, "image_id": number, "category_id": 1, "bbox": [20 + number, 10, 40 - number, 40],
+                        "area": int(mask.sum()), "segmentation": {"size": [60, 80], "counts": runs}})  # fmt: skip
+    Path("boxes.json").write_text(
+        json.dumps({"images": images, "annotations": objects, "categories": [{"id": 1, "name": "red"}]})
+    )
+    names = [f"python:red_masks:{how}" for how in ("whole", "half", "none", "wrong")]
+    spec = {"images": "photos", "models": names, "scenarios": "original,grey", "out": "run"}
+    with pytest.raises(UserError, match="gave masks of shape"):
+        holdfast.evaluate("coco:boxes.json", **spec)
+    objects = tables("run")["objects"]
+    fit = objects[objects.status == "ok"].groupby("model", observed=True).mask_iou.mean()
+    assert objects[objects.status == "ok"].found.all()
+    assert fit[names[0]] == 1 and fit[names[1]] == pytest.approx(0.5) and np.isnan(fit[names[2]])
+    table = holdfast.open_run("run").objects(resamples=50).set_index(["model", "condition"])
+    assert table.mask_iou[names[1], "grey"] == pytest.approx(0.5) and table.iou[names[1], "grey"] == 1
+
+
+def test_boxes_become_masks_by_a_segmenter_that_takes_boxes(tmp_path):
+    """A tiny SAM makes the masks, which are marked and stay inside their boxes."""
+    import sys
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "annotate"))
+    import cv2
+    from tiny_sam import write_sam
+
+    write_sam(tmp_path / "sam")
+    (tmp_path / "photos").mkdir()
+    for name in "ab":
+        picture = np.random.default_rng(ord(name)).integers(0, 255, (60, 80, 3), np.uint8)
+        cv2.imwrite(str(tmp_path / "photos" / f"{name}.png"), picture)
+    lines = ["image,label,x1,y1,x2,y2", "a.png,red,20,10,60,50", "b.png,blue,20,10,60,50"]
+    (tmp_path / "boxes.csv").write_text("\n".join(lines))
+    holdfast.evaluate(
+        str(tmp_path / "photos"), boxes=str(tmp_path / "boxes.csv"), box_masks=f"sam:{tmp_path / 'sam'}",
+        models=["known:perfect"], scenarios="original,segmented", out=tmp_path / "run",
+    )  # fmt: skip
+    objects = tables(tmp_path / "run")["objects"]
+    assert objects.mask_made.all() and objects.found.all() and set(objects.status) == {"ok"}

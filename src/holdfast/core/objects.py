@@ -64,6 +64,7 @@ OBJECTS = declared_schema(f"""
     found          flag   a prediction of its class at the threshold overlaps it by half or more; null: not asked
     iou            float  intersection over union with that prediction, else 0
     score          float  of that prediction, else 0
+    mask_iou       float  of the masks, where the detector gives some and the object was found; else null
     predicted      word   class of the prediction at the threshold that overlaps it most, by half or more, or empty
 """)
 """A row per true object × condition × detector, ``details/objects``.
@@ -88,6 +89,7 @@ DETECTIONS = declared_schema(f"""
     detections{_KEY.rstrip()}{_BOX.rstrip()}
     score          float  of the prediction, 0 to 1
     label          word   the class that was predicted
+    mask_iou       float  of its mask with the object of its class that its box overlaps most; null without masks
 """)
 """A row per prediction of one of the dataset's classes, ``details/detections``, at any score of LEAST_SCORE or more."""
 

@@ -22,8 +22,9 @@ DOUBLE = 0.65
 """IoU from which on two boxes of one class count as the same, where a decoder has to say so."""
 
 Asked = TypeVar("Asked")
-Answer = tuple[Any, Any, Any]
-"""Boxes (n, 4), scores (n,) and labels (n,) of one picture, in the pixels of the network's input."""
+Answer = tuple[Any, ...]
+"""Boxes (n, 4), scores (n,) and labels (n,) of one picture, in the pixels of the network's input; then, where the
+detector gives some, masks (n, height, width) bool in the pixels of the picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def checked_answer(answer: Answer, frame: PlacedImage, labels: LabelSpace) -> De
     """
     try:
         boxes, scores, places = (
-            np.asarray(part.detach().cpu() if hasattr(part, "detach") else part) for part in answer
+            np.asarray(part.detach().cpu() if hasattr(part, "detach") else part) for part in answer[:3]
         )
         boxes, scores = boxes.astype(np.float64).reshape(-1, 4), scores.astype(np.float64).reshape(-1)
     except (TypeError, ValueError) as error:
@@ -110,13 +111,16 @@ def checked_answer(answer: Answer, frame: PlacedImage, labels: LabelSpace) -> De
     places = places.reshape(-1)
     if len(places) and (places.dtype.kind not in "iu" or places.min() < 0 or places.max() >= len(labels)):
         raise SampleError(f"the model answered with a label that is none of its {len(labels)} outputs")
+    if len(answer) > 3 and tuple(np.shape(answer[3])) not in ((len(boxes), frame.height, frame.width), (0,)):
+        raise SampleError(f"the model gave masks of shape {tuple(np.shape(answer[3]))} for {len(boxes)} boxes")
     boxes = frame.in_image(boxes).clip(0, [frame.width, frame.height] * 2)
     usable = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1]) & (scores >= LEAST_SCORE)
     order = np.flatnonzero(usable)
     order = order[np.argsort(-scores[order], kind="stable")][:MOST_PREDICTIONS]
     return Detections(
-        boxes[order].astype(np.float32), scores[order].clip(0, 1).astype(np.float32), places[order].astype(np.int64)
-    )
+        boxes[order].astype(np.float32), scores[order].clip(0, 1).astype(np.float32), places[order].astype(np.int64),
+        tuple(np.asarray(answer[3][place], np.bool_) for place in order) if len(answer) > 3 else (),
+    )  # fmt: skip
 
 
 class BatchedDetector:

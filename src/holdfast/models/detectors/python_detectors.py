@@ -36,26 +36,27 @@ class PythonDetector:
         ]
 
     def _parts(self, answer: Any) -> Answer:
-        """Return boxes, scores and labels of a tuple or a dictionary; labels may be names."""
+        """Return boxes, scores, labels and maybe masks of a tuple or a dictionary; labels may be names."""
         if isinstance(answer, Mapping):
             if not {"boxes", "scores", "labels"} <= set(answer):
                 raise SampleError("the model's answer is a dictionary without boxes, scores and labels")
-            answer = answer["boxes"], answer["scores"], answer["labels"]
-        if not isinstance(answer, (tuple, list)) or len(answer) != 3:
+            masks = [answer["masks"]] if "masks" in answer else []
+            answer = answer["boxes"], answer["scores"], answer["labels"], *masks
+        if not isinstance(answer, (tuple, list)) or len(answer) not in (3, 4):
             raise SampleError("the model should answer each image with boxes, scores and labels")
-        boxes, scores, labels = answer
+        boxes, scores, labels, *masks = answer
         if len(labels) and isinstance(labels[0], str):
             places = {label: place for place, label in enumerate(self.labels.names)}
             labels = [places.get(label, -1) for label in labels]
-        return boxes, scores, labels if len(labels) else [0][:0]
+        return boxes, scores, labels if len(labels) else [0][:0], *masks
 
 
 def load(name: Name, *, device: str) -> PythonDetector:
     """Load an object with ``detect``, a class to instantiate without arguments, or (``?task=detect``) a callable.
 
     It gets a list of HWC uint8 RGB images of any sizes and returns for each of them boxes (n, 4: x1, y1, x2, y2 in
-    pixels), scores (n, 0..1) and labels (n; places in its ``labels``, or names), as a tuple or a dictionary. ``labels``
-    is an attribute or ``?labels=FILE``. Its own ``fingerprint`` is used where it has one, else its module's source.
+    pixels), scores (n, 0..1) and labels (n; places in its ``labels``, or names), as a tuple or a dictionary; masks (n, height,
+    width) may come with them. ``labels`` is an attribute or ``?labels=FILE``. Its own ``fingerprint`` is used where it has one, else its module's source.
     """
     del device  # the callable chooses its own
     options = checked(name, {"labels": str, "task": str})

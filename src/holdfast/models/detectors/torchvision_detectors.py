@@ -1,4 +1,4 @@
-"""``torchvision:ARCHITECTURE[@WEIGHTS-OR-FILE]``: torchvision's detectors (Faster R-CNN, RetinaNet, FCOS, SSD)."""
+"""``torchvision:ARCHITECTURE[@WEIGHTS-OR-FILE]``: detectors (Faster and Mask R-CNN, RetinaNet, FCOS, SSD)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch
+
+SURE = 0.5
+"""Chance from which on a pixel belongs to a mask, as in torchvision's own examples."""
 
 
 class TorchvisionDetector(BatchedDetector):
@@ -58,13 +61,17 @@ class TorchvisionDetector(BatchedDetector):
 
 
 def _parts(answers: Sequence[Mapping[str, torch.Tensor]]) -> list[Answer]:
-    """Return boxes, scores and labels of each picture on the host; a batch is fetched at once."""
+    """Return boxes, scores, labels and masks (of Mask R-CNN) of each picture on the host."""
     import torch
 
     counts = [len(answer["scores"]) for answer in answers]
     fetched = [torch.cat([answer[name] for answer in answers]).cpu() for name in ("boxes", "scores", "labels")]
     boxes, scores, labels = (torch.split(part, counts) for part in fetched)
-    return list(zip(boxes, scores, labels, strict=True))
+    parts: list[Answer] = list(zip(boxes, scores, labels, strict=True))
+    if "masks" not in answers[0]:
+        return parts
+    masks = [(answer["masks"][:, 0] >= SURE).cpu() for answer in answers]
+    return [(*part, own) for part, own in zip(parts, masks, strict=True)]
 
 
 def load(name: Name, *, device: str) -> TorchvisionDetector:

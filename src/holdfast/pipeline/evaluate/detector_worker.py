@@ -14,13 +14,13 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.objects import DETECTIONS, IMAGES, OBJECTS, Detections, Detector
 from holdfast.core.tasks import DETECT
-from holdfast.core.types import Collection
+from holdfast.core.types import Collection, Mask
 from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.models import is_detector, load_detector
 from holdfast.models.detectors.batched import BatchedDetector
 from holdfast.pipeline.classifiers import EvaluateSpec, check_names
 from holdfast.pipeline.donors import load_sample
-from holdfast.pipeline.evaluate.matching import has_objects, is_right, judged, shown_objects
+from holdfast.pipeline.evaluate.matching import has_objects, is_right, judged, meant, shown_objects
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, ReadyRendering, WaitingRow
 from holdfast.pipeline.evaluation_rows import EvaluationJob, row_key
 from holdfast.pipeline.generate.backgrounds import Painter
@@ -163,7 +163,7 @@ class Detection(Evaluation):
         if len(answers) != len(images):
             raise SampleError(f"the model gave {len(answers)} answers to {len(images)} images")
         return [
-            ready.facts | {"status": "ok", GIVEN: _predictions(model, answer)}
+            ready.facts | {"status": "ok", GIVEN: _predictions(model, answer, ready)}
             for (ready, _, _), answer in zip(batch, answers, strict=True)
         ]
 
@@ -176,13 +176,33 @@ class Detection(Evaluation):
         return key | {"label": sample.label or None, "row_id": row_id, TRUTH: ready.facts.get(TRUTH, [])}
 
 
-def _predictions(model: TestedDetector, answer: Detections) -> list[Row]:
+def _predictions(model: TestedDetector, answer: Detections, ready: ReadyRendering) -> list[Row]:
     """Return the predictions of the dataset's classes as columns of ``DETECTIONS``, the best first."""
     places = model.places[answer.labels]
-    return [
+    rows = [
         {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "score": score, "label": model.labels.classes[place]}
         for (x1, y1, x2, y2), score, place in zip(
             answer.boxes.tolist(), answer.scores.tolist(), places.tolist(), strict=True
         )
         if place >= 0
     ]
+    if answer.masks and rows and not ready.rendering.moved:
+        own = [mask for mask, place in zip(answer.masks, places, strict=True) if place >= 0]
+        _compare_masks(rows, own, ready)
+    return rows
+
+
+def _compare_masks(rows: list[Row], masks: Sequence[Mask], ready: ReadyRendering) -> None:
+    """Give each prediction the IoU of its mask with that of the object it means; nothing where there is none."""
+    truth, source = ready.facts.get(TRUTH, []), ready.job.item.objects
+    assert source is not None
+    height, width = masks[0].shape
+    pixels: dict[str, Mask] = {}
+    for row, mask in zip(rows, masks, strict=True):
+        place = meant(truth, row)
+        if place < 0:
+            continue
+        if not pixels:
+            pixels = {each.object_id: each.pixels(height, width) for each in source.load(height, width)}
+        other = pixels[truth[place]["object_id"]]
+        row["mask_iou"] = float((mask & other).sum() / max(1, (mask | other).sum()))

@@ -74,6 +74,14 @@ def match(objects: Sequence[Row], predictions: Sequence[Row]) -> Matches:
     return Matches(owner, ignored, overlaps)
 
 
+def meant(objects: Sequence[Row], prediction: Row) -> int:
+    """Return the place of the object of its class that a prediction overlaps most, -1 where it touches none."""
+    overlaps = box_overlaps(boxes_of([prediction]), boxes_of(objects))[0]
+    same = [row["label"] == prediction["label"] and row["status"] == "ok" for row in objects]
+    overlaps = np.where(same, overlaps, 0.0)
+    return int(np.argmax(overlaps)) if overlaps.any() else -1
+
+
 def judged(
     objects: Sequence[Row], predictions: Sequence[Row], threshold: float | None
 ) -> tuple[list[Row], dict[str, Any]]:
@@ -104,6 +112,7 @@ def judged(
             | {
                 "found": own >= 0, "iou": float(overlaps[own]) if own >= 0 else 0.0,
                 "score": float(sure[own]["score"]) if own >= 0 else 0.0, "predicted": seen,
+                "mask_iou": sure[own].get("mask_iou") if own >= 0 and meant(objects, sure[own]) == place else None,
             }
         )  # fmt: skip
     alarms = int(((matches.objects < 0) & ~matches.ignored).sum())

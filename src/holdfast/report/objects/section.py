@@ -193,6 +193,14 @@ def _numbers(evidence: DetectorEvidence) -> Section:
             "“AP hides it”: the interval of AP's change holds zero, that of recall's does not.",
         ),
     ]  # fmt: skip
+    if frame["mask_iou"].notna().any():
+        fit = [
+            names,
+            CONDITION,
+            Column("iou", "IoU of boxes", "percent"),
+            Column("mask_iou", "IoU of masks", "percent"),
+        ]
+        section.parts.append(Table("outlines", "How well found objects are outlined, on average", frame, fit))
     gone = frame[frame["removed"] > 0]
     if len(gone):
         columns = [

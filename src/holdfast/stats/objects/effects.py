@@ -88,7 +88,7 @@ def objects_under_conditions(
             row: dict[str, object] = {"model": model, "condition": condition}
             row |= {"pictures": len(shown), "photos": shown["source_id"].nunique(), "objects": len(after)}
             row |= _share(after, "found", "recall") | _share(after, "wrong_class", "wrong_class")
-            row |= _still_seen(answers, model, condition)
+            row |= _still_seen(answers, model, condition) | _fit(after)
             for column, name in (("false_alarms", "false_alarms"), ("n_predictions", "predictions")):
                 row |= _level(shown, column, name, **options)
                 row |= _change(before_pictures, shown, column, name, condition, **options)
@@ -142,6 +142,15 @@ def regions_found(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int 
         row |= _drops(before, own, str(condition), columns=("found",), resamples=resamples, seed=seed)
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _fit(objects: pd.DataFrame) -> dict[str, float]:
+    """Return how well found objects were outlined, on average: by box, and by mask where there are masks."""
+    found = objects[objects["found"].astype(bool)]
+    return {
+        name: float(found[name].astype(float).mean()) if name in found and len(found) else np.nan
+        for name in ("iou", "mask_iou")
+    }
 
 
 def _still_seen(answers: DetectorAnswers, model: str, condition: str) -> dict[str, float]:

@@ -55,8 +55,9 @@ def load(name: Name, *, device: str) -> PythonDetector:
     """Load an object with ``detect``, a class to instantiate without arguments, or (``?task=detect``) a callable.
 
     It gets a list of HWC uint8 RGB images of any sizes and returns for each of them boxes (n, 4: x1, y1, x2, y2 in
-    pixels), scores (n, 0..1) and labels (n; places in its ``labels``, or names), as a tuple or a dictionary; masks (n, height,
-    width) may come with them. ``labels`` is an attribute or ``?labels=FILE``. Its own ``fingerprint`` is used where it has one, else its module's source.
+    pixels), scores (n, 0..1) and labels (n; places in its ``labels``, or names), as a tuple or a dictionary; masks
+    (n, height, width) may follow. ``labels`` is an attribute or ``?labels=FILE``. Its own ``fingerprint`` is used where
+    it has one, else its module's source.
     """
     del device  # the callable chooses its own
     options = checked(name, {"labels": str, "task": str})

@@ -60,8 +60,9 @@ def decision_chances(collection: Collection, *, budget: str = "", seed: int = 0)
     rounds = plan_rounds(collection, seed)
     sizes: list[int] = []
     for block in rounds.blocks:
-        if len(NEEDED) * (sum(sizes) + len(block)) <= allowed.answers:
-            sizes.append(len(block))
+        if len(NEEDED) * (sum(sizes) + len(block)) > allowed.answers:
+            break
+        sizes.append(len(block))
     if not sizes:
         raise UserError(f"{collection.name} has no round of {LEAST_PER_CLASS} photos of each class within the budget")
     lines = [

@@ -180,3 +180,56 @@ def test_fiftyone_itself_reads_it(run: Run, tmp_path: Path, hostile: bool) -> No
         own = [sample[one["field"]] for sample in samples if one["field"] in sample]
         assert told["answers"][one["field"]] == len(own)
         assert told["right"][one["field"]] == sum(answer["correct"] for answer in own)
+
+
+@pytest.fixture(scope="module")
+def boxed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an export of a run of detectors whose answers are known."""
+    import holdfast
+
+    root = tmp_path_factory.mktemp("boxes")
+    scenes = "diorama:test?n=4&objects=1..3&size=64"
+    holdfast.evaluate(scenes, models=["known:perfect"], scenarios="original,grey", out=root / "run")
+    export(root / "run", "fiftyone", root / "out")
+    return root / "out"
+
+
+def test_boxes_of_detectors_are_shares_of_their_pictures(boxed: Path) -> None:
+    metadata, samples = _read(boxed)
+    fields = {field["name"]: field for field in metadata["sample_fields"]}
+    (grey,) = (name for name in fields if name.endswith("grey"))
+    assert fields[grey]["embedded_doc_type"] == "fiftyone.core.labels.Detections"
+    known = {sample.sample_id: sample for sample in load_collection("diorama:test?n=4&objects=1..3&size=64").samples}
+    for one in samples:
+        truth = [each for each in known[one["sample_id"]].objects.load(64, 64) if not each.problem]
+        boxes = [each["bounding_box"] for each in one["objects"]["detections"]]
+        x1, y1, x2, y2 = np.array([each.box for each in truth]).T / 64
+        np.testing.assert_allclose(boxes, np.stack([x1, y1, x2 - x1, y2 - y1], 1), atol=1e-6)
+        found = {tuple(np.round(each["bounding_box"], 5)) for each in one[grey]["detections"]}
+        assert found == {tuple(np.round(box, 5)) for box, each in zip(boxes, truth, strict=True) if not each.crowd}, (
+            "the perfect detector's boxes are the true ones"
+        )
+        assert all(0 <= each["confidence"] <= 1 for each in one[grey]["detections"])
+
+
+READ_BOXES = """
+import sys
+import fiftyone as fo
+
+dataset = fo.Dataset.from_dir(sys.argv[1], dataset_type=fo.types.FiftyOneDataset)
+for sample in dataset:
+    print(len(sample["objects"].detections), *(round(x, 3) for x in sample["objects"].detections[0].bounding_box))
+dataset.delete()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON, reason="HOLDFAST_FIFTYONE_PYTHON names no Python with FiftyOne and its database")
+def test_fiftyone_itself_reads_boxes(boxed: Path) -> None:
+    answer = subprocess.run(
+        [PYTHON, "-c", READ_BOXES, str(boxed)], capture_output=True, text=True, check=True,
+        env={**os.environ, "HOME": str(boxed.parent), "FIFTYONE_DO_NOT_TRACK": "1"},
+    )  # fmt: skip
+    lines = [line.split() for line in answer.stdout.strip().splitlines()[-4:]]
+    _, samples = _read(boxed)
+    assert [int(line[0]) for line in lines] == [len(one["objects"]["detections"]) for one in samples]

@@ -19,14 +19,19 @@ from holdfast.core.conditions import condition_names
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import canonical_json, fingerprint
+from holdfast.core.types import ORIGINAL
 from holdfast.exchange.private import free_name
 from holdfast.exchange.subject import ExportedPicture, ExportSubject, pictures, plain, slug
+from holdfast.pipeline.evaluate.detector_worker import details_of
 from holdfast.pipeline.jobs.progress import Progress, silent
 
 VERSION = "1.0.0"
 """Of FiftyOne's own documents; newer ones bring them up to date when they read them."""
 
 _FIELDS = "fiftyone.core.fields"
+OBJECTS = "objects"
+"""The field of true boxes, in an export of detectors."""
+
 _SAMPLE_TEXTS = {
     "sample_id": "name of the picture, as in Holdfast's table",
     "source_id": "name of the photo behind it",
@@ -60,6 +65,7 @@ class Answered:
 def write_fiftyone(subject: ExportSubject, folder: Path, progress: Progress = silent) -> list[str]:
     """Write the folder and return notes for the user."""
     fields, answers = _answers(subject.rows) if subject.rows is not None else ([], {})
+    boxed, boxes = _boxes(subject)
     left_out: list[str] = []
     count = masks = 0
     (folder / "data").mkdir()
@@ -72,14 +78,18 @@ def write_fiftyone(subject: ExportSubject, folder: Path, progress: Progress = si
             if mask:
                 write_atomic(folder / mask, picture.mask)
             document = _sample(picture, number, path, mask) | answers.get(picture.sample.sample_id, {})
+            for field, found in boxes.get(picture.sample.sample_id, {}).items():
+                document[field] = _detections(picture, field, found)
             file.write((",\n" if number else "\n") + json.dumps(document, allow_nan=False))
             count, masks = count + 1, masks + bool(mask)
         file.write("\n]}\n")
     if not count:
         first = f" (first: {left_out[0]})" if left_out else ""
         raise UserError(f"none of the {len(subject.samples)} images can be read{first}")
-    write_atomic(folder / "metadata.json", json.dumps(_metadata(subject, fields), indent=1, allow_nan=False).encode())
-    return [f"{count} samples, {masks} masks, {len(fields)} fields of answers", *left_out]
+    write_atomic(
+        folder / "metadata.json", json.dumps(_metadata(subject, fields, boxed), indent=1, allow_nan=False).encode()
+    )
+    return [f"{count} samples, {masks} masks, {len(fields) + len(boxed)} fields of answers", *left_out]
 
 
 def _answers(rows: pa.Table) -> tuple[list[Answered], dict[str, Answers]]:
@@ -106,6 +116,58 @@ def _answers(rows: pa.Table) -> tuple[list[Answered], dict[str, Answers]]:
         }  # fmt: skip
         answers.setdefault(row["sample_id"], {})[fields[key].field] = document
     return list(fields.values()), answers
+
+
+def _boxes(subject: ExportSubject) -> tuple[list[Answered], dict[str, dict[str, list[dict[str, Any]]]]]:
+    """Return the fields of detectors, and sample → field → boxes: true ones, and predictions at the threshold."""
+    if subject.run is None or subject.rows is None or not (subject.run.path / "details" / "images").is_dir():
+        return [], {}
+    columns = ("sample_id", "model", "trained_on", "condition", "variant", "parameters", "protocol", "row_id")
+    rows = [row for row in subject.rows.select([*columns, "status"]).to_pylist() if row["status"] == "ok"]
+    names = condition_names(map(_kind, rows))
+    keys = {row["row_id"]: (row["model"], row["trained_on"] or "", names[_kind(row)], "argmax") for row in rows}
+    taken: set[str] = set(_SAMPLE_TEXTS) | {
+        "id",
+        "filepath",
+        "tags",
+        "metadata",
+        "ground_truth",
+        "mask",
+        "fold",
+        OBJECTS,
+    }
+    fields = {key: Answered(_free(key, taken), *key) for key in sorted(set(keys.values()))}
+    shown = {row["row_id"]: row["sample_id"] for row in rows}
+    boxes: dict[str, dict[str, list[dict[str, Any]]]] = {row["sample_id"]: {} for row in rows}
+    for row_id, key in keys.items():
+        boxes[shown[row_id]][fields[key].field] = []
+    tables = {name: parts.rows() for name, parts in details_of(subject.run.path).items()}
+    images = tables["images"]
+    thresholds = dict(zip(images["row_id"].to_pylist(), images["threshold"].to_pylist(), strict=True))
+    for row in tables["detections"].to_pylist():
+        if row["row_id"] in keys and row["score"] >= (thresholds.get(row["row_id"]) or 0):
+            boxes[shown[row["row_id"]]][fields[keys[row["row_id"]]].field].append(row)
+    told: dict[str, str] = {}  # sample → the row of an original whose objects are taken
+    for row in tables["objects"].to_pylist():
+        if row["row_id"] in keys and row["condition"] == ORIGINAL and row["status"] != "invalid":
+            sample = shown[row["row_id"]]
+            if told.setdefault(sample, row["row_id"]) == row["row_id"]:
+                boxes[sample].setdefault(OBJECTS, []).append(row)
+    return list(fields.values()), boxes
+
+
+def _detections(picture: ExportedPicture, field: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return boxes as FiftyOne has them: left, top, width and height as shares of the picture."""
+    name, documents = picture.sample.sample_id, []
+    for number, row in enumerate(rows):
+        x1, y1, x2, y2 = (float(row[corner]) for corner in ("x1", "y1", "x2", "y2"))
+        box = [x1 / picture.width, y1 / picture.height, (x2 - x1) / picture.width, (y2 - y1) / picture.height]
+        more = {"confidence": _finite(row["score"])} if field != OBJECTS else {"iscrowd": bool(row["crowd"])}
+        documents.append(
+            _label("Detection", name, field, str(number), attributes={}, label=plain(row["label"]), bounding_box=box)
+            | more
+        )
+    return {"_cls": "Detections", "detections": documents}
 
 
 def _finite(value: float | None) -> float | None:
@@ -162,7 +224,7 @@ def _sample(picture: ExportedPicture, number: int, path: str, mask: str) -> dict
     return document
 
 
-def _metadata(subject: ExportSubject, fields: list[Answered]) -> dict[str, Any]:
+def _metadata(subject: ExportSubject, fields: list[Answered], boxed: list[Answered]) -> dict[str, Any]:
     from_holdfast = {
         "name": subject.name,
         "dataset": subject.dataset,
@@ -171,7 +233,7 @@ def _metadata(subject: ExportSubject, fields: list[Answered]) -> dict[str, Any]:
         "licences": [{"licence": name, "images": count} for name, count in sorted(subject.licences.items())],
         "predictions": [
             {name: getattr(field, name) for name in ("field", "model", "trained_on", "condition", "protocol")}
-            for field in fields
+            for field in (*fields, *boxed)
         ],
     }  # fmt: skip
     return {
@@ -188,7 +250,7 @@ def _metadata(subject: ExportSubject, fields: list[Answered]) -> dict[str, Any]:
         "default_classes": list(subject.classes),
         "mask_targets": {"mask": {"255": "object"}},
         "default_mask_targets": {},
-        "sample_fields": list(_schema(fields)),
+        "sample_fields": [*_schema(fields), *_box_schema(boxed)],
         "frame_fields": [],
         "saved_views": [],
         "workspaces": [],
@@ -223,6 +285,19 @@ def _schema(fields: list[Answered]) -> Iterator[dict[str, Any]]:
     more = {"correct": "Boolean", "restricted": "String", "restricted_confidence": "Float"}
     for field in fields:
         yield _embedded(field.field, "labels.Classification", answer | more, about=field.in_words())
+
+
+def _box_schema(boxed: list[Answered]) -> Iterator[dict[str, Any]]:
+    """Return the fields of true and predicted boxes."""
+    truth = [(OBJECTS, "the true objects", "iscrowd", "Boolean")] if boxed else []
+    answered = [(field.field, f"{field.in_words()}, at its threshold", "confidence", "Float") for field in boxed]
+    for name, words, more, kind in (*truth, *answered):
+        inner = _embedded("detections", "labels.Detection", {"label": "String", more: kind})
+        inner["fields"] += [_field("attributes", "Dict"), _field("bounding_box", "List", of="Float")]
+        inner |= {"ftype": f"{_FIELDS}.ListField", "subfield": f"{_FIELDS}.EmbeddedDocumentField"}
+        yield _field(name, "EmbeddedDocument", about=words) | {
+            "embedded_doc_type": "fiftyone.core.labels.Detections", "fields": [inner],
+        }  # fmt: skip
 
 
 def _embedded(name: str, document: str, inner: Mapping[str, str], about: str | None = None) -> dict[str, Any]:

@@ -19,13 +19,17 @@ import pyarrow.compute as pc
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.places import place
 from holdfast.core.schema import PREDICTIONS
-from holdfast.core.types import DEFAULT_MAX_PIXELS, Sample
+from holdfast.core.tasks import DETECT
+from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Sample
 from holdfast.data import load_collection
 from holdfast.data.images import open_header
 from holdfast.data.writers import encode_image, encode_mask
 from holdfast.engine import core_count
 from holdfast.exchange.private import Clean, cleaner, texts_in
+from holdfast.pipeline.evaluate.detection import as_detectors_see
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.samples import read
+from holdfast.pipeline.specs import EvaluateSpec
 from holdfast.store import Run, read_json
 from holdfast.store.foreign import is_steering
 
@@ -200,7 +204,7 @@ def _pictured(
     if not where:
         raise UserError(f"{run.path} does not say where its images are; {ways}")
     try:
-        collection = load_collection(str(where), masks=masks or spec.get("masks") or None)
+        collection = _collection(spec, str(where), masks or spec.get("masks") or None)
     except UserError as error:
         raise UserError(f"the images of {run.path} cannot be read any more ({error}); {ways}") from None
     known = {sample.sample_id: sample for sample in collection.samples}
@@ -222,6 +226,15 @@ def _pictured(
                 )
             progress("hash", done, len(wanted))
     return [known[row["sample_id"]] for row in wanted]
+
+
+def _collection(spec: dict[str, Any], where: str, masks: str | None) -> Collection:
+    """Return the pictures of a run, of detectors with their boxes."""
+    if spec.get("task") != DETECT.name:
+        return load_collection(where, masks=masks)
+    boxes = {name: spec[name] for name in ("boxes", "images", "box_masks") if spec.get(name)}
+    asked = EvaluateSpec(where, masks=masks, **boxes)
+    return as_detectors_see(asked, read(asked))
 
 
 def _fingerprints(sample: Sample) -> tuple[str, str, str]:

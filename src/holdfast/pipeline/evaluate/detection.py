@@ -49,7 +49,7 @@ def detect_objects(
         conditions = [*conditions, *parse_conditions("objects", feather=spec.feather)]
     _check_asked(spec, conditions)
     summary = Summary()
-    collection = _as_detectors_see(spec, collection)
+    collection = as_detectors_see(spec, collection)
     tested = load_detectors(spec if executor.shares_memory else replace(spec, device="cpu"), collection)
     painter = load_painter(spec, collection, conditions)
     prepared = prepare(spec, collection, progress)
@@ -99,7 +99,7 @@ def _check_asked(spec: EvaluateSpec, conditions: Sequence[Condition]) -> None:
         raise UserError("--expect-accuracy is for classifiers; leave it out for detectors")
 
 
-def _as_detectors_see(spec: EvaluateSpec, collection: Collection) -> Collection:
+def as_detectors_see(spec: EvaluateSpec, collection: Collection) -> Collection:
     """Return the pictures that have boxes, with all objects as foreground; the others become problems."""
     every = (*collection.samples, *collection.empty)
     without = [sample for sample in every if sample.objects is None]

@@ -104,9 +104,7 @@ def _filmstrips(
                 answer = model_answer(evidence, strip.model, shown[0], condition)
                 tiles.append(tile(caption, images.get((str(shown[0]["sample_id"]), condition), b""), [answer]))
         if any(shown_tile.picture for shown_tile in tiles):
-            title = f"{condition_words(strip.scenario)}: {class_words(str(own['label'].iloc[0]))}"
-            summary = (
-                f"{evidence.name(strip.model)} breaks here on {plural(strip.alike, 'photo')}, this one among them."
-            )
-            photos.append(Photo("", title, summary, tiles))
+            what = f"{condition_words(strip.scenario)}: {evidence.name(strip.model)} breaks here on"
+            summary = f"{what} {plural(strip.alike, 'photo')}, this one among them."
+            photos.append(Photo("", class_words(str(own["label"].iloc[0])), summary, tiles))
     return [Gallery(photos)] if photos else []

@@ -10,7 +10,7 @@ from holdfast.core.errors import SampleError
 from holdfast.core.types import Donor
 from holdfast.scenarios import parse_conditions, render
 from holdfast.scenarios.background import cover
-from holdfast.scenarios.tiles import largest_free_rectangle, without_object
+from holdfast.scenarios.base.compositing import largest_free_rectangle, without_object
 from holdfast.testing.scenario import MemoryContext
 
 

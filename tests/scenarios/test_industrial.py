@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import RejectedError
 from holdfast.scenarios import parse_conditions, render
-from holdfast.scenarios.vibration import streak_kernel
+from holdfast.scenarios.industrial import streak_kernel
 from holdfast.testing.scenario import MemoryContext
 
 

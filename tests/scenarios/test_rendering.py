@@ -13,8 +13,8 @@ from holdfast.core.errors import SampleError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.types import Donor
 from holdfast.scenarios import parse_conditions, render
+from holdfast.scenarios.base.compositing import GRID
 from holdfast.scenarios.blur import gaussian_blur
-from holdfast.scenarios.tiles import GRID
 from holdfast.testing.scenario import MemoryContext
 
 PHOTOS = Path(__file__).parents[2].parent / "shared" / "photos" / "pets12"

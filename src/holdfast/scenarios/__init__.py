@@ -8,17 +8,11 @@ from holdfast.scenarios.base.definition import PAPER, Parameter, Scenario, scena
 from holdfast.scenarios.base.rendering import render
 
 # isort: off
-from holdfast.scenarios import original, blur, colour, brightness, cutout, background, diagnostic, attack, generated
-from holdfast.scenarios import displacement, vibration, corruptions, one_object
+from holdfast.scenarios import original, blur, colour, background, attack, generated  # noqa: F401
+from holdfast.scenarios import industrial, corruptions, one_object  # noqa: F401
 # isort: on
 
-FAMILIES = (
-    *(original, blur, colour, brightness, cutout, background, diagnostic, attack, generated),
-    *(displacement, vibration, corruptions, one_object),
-)
-
 __all__ = [
-    "FAMILIES",
     "PAPER",
     "Condition",
     "Parameter",

@@ -1,4 +1,4 @@
-"""The object in front of another photo's background."""
+"""Conditions that take the background away or replace it; diagnostic ones tell context from cutting and pasting."""
 
 from __future__ import annotations
 
@@ -7,11 +7,58 @@ from typing import Any, cast
 import cv2
 import numpy as np
 
+from holdfast.core.errors import SampleError
 from holdfast.core.protocols import Context
 from holdfast.core.types import Donor, Image, Mask, Rendered
-from holdfast.scenarios.base.compositing import bounding_box, composite
+from holdfast.scenarios.base.compositing import bounding_box, composite, flat, soft_mask, without_object
 from holdfast.scenarios.base.definition import Parameter, scenario
-from holdfast.scenarios.tiles import without_object
+
+
+@scenario(
+    id="segmented",
+    summary="background black",
+    family="cutout",
+    group="static",
+    aliases=("segmented_image", "black_background"),
+    leaves="foreground",
+    leaves_while={"jpeg": 0},
+    parameters=(Parameter("jpeg", 0, "JPEG quality it has been through (0: none)", minimum=0, maximum=100),),
+    variants={"released": {"jpeg": 95}},
+)
+def segmented(
+    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, jpeg: int, feather: float
+) -> Image:
+    """Make the background (0, 0, 0). Released: also JPEG at OpenCV's usual quality, so black is only nearly black."""
+    cut = composite(image, np.zeros_like(image), mask, feather=feather, context=context, reuse=True)
+    if jpeg == 0:
+        return cut
+    coded: Any = cv2.imencode(".jpg", cv2.cvtColor(cut, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, jpeg])[1]
+    return cast(Image, cv2.imdecode(coded, cv2.IMREAD_COLOR_RGB))
+
+
+@scenario(
+    id="transparent",
+    summary="background transparent (RGBA)",
+    family="cutout",
+    group="static",
+    aliases=("segmented_image_transparent", "transparent_img", "transparent_image", "transparent_background"),
+    leaves="foreground",
+    parameters=(Parameter("hidden", False, "keep the background's colours under alpha 0"),),
+    variants={"released": {"hidden": True}},
+)
+def transparent(
+    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, hidden: bool, feather: float
+) -> Image:
+    """Return RGBA with background (0, 0, 0, 0) and an opaque object. Released: its colours stay, under alpha 0."""
+    rgba = cast(Image, cv2.cvtColor(image, cv2.COLOR_RGB2RGBA))
+    seen = mask if feather == 0 else soft_mask(mask, feather) > 0.5 / 255
+    if not hidden:
+        pixels = rgba.view(np.uint32)[:, :, 0]
+        pixels *= seen  # a pixel of four bytes at once, to (0, 0, 0, 0)
+    if feather > 0 or hidden:
+        alpha = soft_mask(mask, feather) if feather > 0 else mask
+        cv2.insertChannel(np.rint(alpha * np.float32(255)).astype(np.uint8), rgba, 3)
+    return rgba
 
 
 def donor_background(donor: Donor) -> tuple[Image, dict[str, Any]]:
@@ -148,3 +195,75 @@ def same_class_background(
     background, details = donor_background(context.donor(same_class=True))
     over = composite(image, cover(background, *mask.shape), mask, feather=feather, context=context, reuse=True)
     return Rendered(over, mask, details)
+
+
+GREY = 128
+
+
+@scenario(
+    id="only_background",
+    summary="the object's box filled with background",
+    family="diagnostic",
+    group="diagnostic",
+    aliases=("only_bg", "only_bg_t", "background_only"),
+    composites=False,
+)
+def only_background(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context) -> Rendered:
+    """Cover the object's box with tiles of background, so that no silhouette is left.
+
+    Outside the box every pixel stays. An object so large that no rectangle of background is left gives an error.
+    """
+    filled = without_object(image, mask)
+    if filled is None:
+        raise SampleError("the object leaves no rectangle of background to fill its box with")
+    return Rendered(filled, np.zeros_like(mask))
+
+
+@scenario(
+    id="mean_background",
+    summary="background in its mean colour",
+    family="diagnostic",
+    group="diagnostic",
+    aliases=("mean_bg",),
+    leaves="foreground",
+)
+def mean_background(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float) -> Image:
+    """Keep only the mean colour of the scene."""
+    colour = cv2.mean(image, mask=1 - mask.view(np.uint8))[:3]
+    return composite(image, flat(image, tuple(colour)), mask, feather=feather, context=context, reuse=True)
+
+
+@scenario(
+    id="foreground_on_grey",
+    summary="background mid-grey",
+    family="diagnostic",
+    group="diagnostic",
+    aliases=("only_foreground", "only_fg", "grey_background"),
+    leaves="foreground",
+    parameters=(Parameter("level", GREY, "grey of the background", minimum=0, maximum=255),),
+)
+def foreground_on_grey(
+    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, level: int, feather: float
+) -> Image:
+    """Put the object on grey, which unlike black and white is no end of the scale."""
+    return composite(image, flat(image, (level,) * 3), mask, feather=feather, context=context, reuse=True)
+
+
+@scenario(
+    id="silhouette",
+    summary="the mask's shape, flat and dark, on grey",
+    family="diagnostic",
+    group="diagnostic",
+    aliases=("shape", "shape_only"),
+    parameters=(
+        Parameter("shade", 32, "grey of the shape", minimum=0, maximum=255),
+        Parameter("level", GREY, "grey of the ground", minimum=0, maximum=255),
+    ),
+)
+def silhouette(
+    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, shade: int, level: int, feather: float
+) -> Image:
+    """Keep only the outline: no pixel of the image is shown."""
+    return composite(
+        flat(image, (shade,) * 3), flat(image, (level,) * 3), mask, feather=feather, context=context, reuse=True
+    )

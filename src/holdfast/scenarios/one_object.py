@@ -12,9 +12,8 @@ from holdfast.core.errors import SampleError
 from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask, Rendered
 from holdfast.scenarios.background import cover, donor_background
-from holdfast.scenarios.base.compositing import bounding_box, composite
+from holdfast.scenarios.base.compositing import bounding_box, composite, largest_free_rectangle, mirrored, with_rim
 from holdfast.scenarios.base.definition import Parameter, scenario
-from holdfast.scenarios.tiles import largest_free_rectangle, mirrored, with_rim
 
 
 @scenario(

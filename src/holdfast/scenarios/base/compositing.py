@@ -1,4 +1,4 @@
-"""Compositing: join two images along the edge of a mask."""
+"""Compositing: two images joined along a mask, and objects removed by mirrored tiles of the background beside them."""
 
 from __future__ import annotations
 
@@ -49,3 +49,104 @@ def bounding_box(mask: Mask) -> Box:
     """Return the smallest box around the foreground of a mask that has some."""
     left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
     return left, top, left + width, top + height
+
+
+THIN = 1 / 16
+"""A strip beside the box with a smaller share of the image makes stripes; a patch inside may be larger."""
+
+RIM = 50
+"""The rim around the box is the longer side divided by this."""
+
+GRID = 32
+"""Cells along the longer side of the grid in which such a patch is searched."""
+
+
+def without_object(image: Image, mask: Mask) -> Image | None:
+    """Return a copy whose object's box is background, so that no outline is left.
+
+    None where nothing is known of the background (see ``plan_tiles``). HWC uint8; HW bool with some true.
+    """
+    plan = plan_tiles(mask)
+    if plan is None:
+        return None
+    tile, box = plan
+    left, top, right, bottom = box
+    filled = image.copy()
+    filled[top:bottom, left:right] = mirrored(image, tile, box)
+    return filled
+
+
+def plan_tiles(mask: Mask) -> tuple[Box, Box] | None:
+    """Return the tile to mirror, and the box that it fills.
+
+    The tile is the largest of the four strips between the box and the image's edges. Where all are thin (the box
+    nearly fills the image), it is the largest rectangle free of foreground anywhere, the box's corners among them.
+    None where there is no such rectangle: nothing is known of the background then. HW bool with some true.
+    """
+    height, width = mask.shape
+    box = with_rim(bounding_box(mask), height, width)
+    left, top, right, bottom = box
+    strips: list[Box] = [
+        (0, 0, left, height),
+        (right, 0, width, height),
+        (0, 0, width, top),
+        (0, bottom, width, height),
+    ]
+    tile = max(strips, key=_area)
+    if _area(tile) < THIN * height * width:
+        patch = largest_free_rectangle(mask)
+        if patch is not None:
+            tile = max(tile, patch, key=_area)
+    return None if _area(tile) == 0 else (tile, box)
+
+
+def with_rim(box: Box, height: int, width: int) -> Box:
+    """Return a box with a rim: the object's soft edge lies outside its mask and would show its outline."""
+    left, top, right, bottom = box
+    rim = max(right - left, bottom - top) // RIM
+    return max(0, left - rim), max(0, top - rim), min(width, right + rim), min(height, bottom + rim)
+
+
+def largest_free_rectangle(mask: Mask) -> Box | None:
+    """Return the largest rectangle without foreground, on a grid; None where no whole cell is free."""
+    height, width = mask.shape
+    cell = max(1.0, max(height, width) / GRID)
+    rows, columns = max(1, int(height / cell)), max(1, int(width / cell))
+    free = cv2.resize(mask.astype(np.float32), (columns, rows), interpolation=cv2.INTER_AREA) == 0
+    best: Box = (0, 0, 0, 0)
+    heights = [0] * columns
+    for row in range(rows):
+        heights = [above + 1 if is_free else 0 for above, is_free in zip(heights, free[row].tolist(), strict=True)]
+        best = max(best, _under_histogram(heights, row + 1), key=_area)
+    if _area(best) == 0:
+        return None
+    left, top, right, bottom = best
+    exact = (-(-left * width // columns), -(-top * height // rows), right * width // columns, bottom * height // rows)
+    return exact if _area(exact) else None
+
+
+def _under_histogram(heights: list[int], bottom: int) -> Box:
+    """Return the largest rectangle on ``bottom`` under a histogram, in one pass with a stack of open bars."""
+    best: Box = (0, 0, 0, 0)
+    stack: list[tuple[int, int]] = []  # (left edge, height), heights rising
+    for column, height in enumerate([*heights, 0]):
+        start = column
+        while stack and stack[-1][1] >= height:
+            start, tall = stack.pop()
+            best = max(best, (start, bottom - tall, column, bottom), key=_area)
+        stack.append((start, height))
+    return best
+
+
+def mirrored(image: Image, tile: Box, box: Box) -> Image:
+    """Return the content of ``box`` when ``tile`` is mirrored as often as needed; shared pixels stay in place."""
+    left, top, right, bottom = tile
+    before_x, before_y = max(0, left - box[0]), max(0, top - box[1])
+    after_x, after_y = max(0, box[2] - right), max(0, box[3] - bottom)
+    spread = cv2.copyMakeBorder(image[top:bottom, left:right], before_y, after_y, before_x, after_x, cv2.BORDER_REFLECT)
+    x, y = box[0] - left + before_x, box[1] - top + before_y
+    return cast(Image, spread[y : y + box[3] - box[1], x : x + box[2] - box[0]])
+
+
+def _area(box: Box) -> int:
+    return max(0, box[2] - box[0]) * max(0, box[3] - box[1])

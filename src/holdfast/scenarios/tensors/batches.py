@@ -18,11 +18,11 @@ from holdfast.core.errors import first_line
 from holdfast.core.fingerprint import generator
 from holdfast.core.types import ORIGINAL
 from holdfast.scenarios.background import covering
+from holdfast.scenarios.base.compositing import plan_tiles
 from holdfast.scenarios.base.condition import Condition
 from holdfast.scenarios.colour import draw_shift
 from holdfast.scenarios.tensors import arithmetic, corruptions
 from holdfast.scenarios.tensors.arithmetic import resize_area, resize_linear
-from holdfast.scenarios.tiles import plan_tiles
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -123,7 +123,7 @@ def donor_backgrounds(donors: Tensor, donor_masks: Tensor | None, height: int, w
 
 
 def _without_objects(images: Tensor, masks: NDArray[np.bool_]) -> Tensor:
-    """Return ``tiles.without_object`` for a batch.
+    """Return ``without_object`` for a batch.
 
     A mirrored tile is a picture whose rows and columns are each looked up, so two short lists an image are all that
     the host sends.

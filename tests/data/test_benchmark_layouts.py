@@ -15,8 +15,8 @@ from holdfast.core.names import parse_name
 from holdfast.core.types import ClassKeys, LabelSpace
 from holdfast.data import load_collection
 from holdfast.data.labels import map_labels
-from holdfast.data.published.imagenet_9 import NumpyMask
-from holdfast.data.published.imagenet_c import PUBLISHED
+from holdfast.data.published.imagenet_sets import PUBLISHED
+from holdfast.data.published.masked_sets import NumpyMask
 
 FISH, SHARK, DOG = "n01443537", "n01484850", "n02085936"
 

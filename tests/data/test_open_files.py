@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.core.errors import MachineError
-from holdfast.data.readers import huggingface, webdataset
+from holdfast.data.readers import huggingface, listed
 from holdfast.data.writers import tar_images
 from holdfast.pipeline.synth.files import _shard_holds, shard_path
 
@@ -49,7 +49,7 @@ READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Any]]] = {
         lambda root: _parquet(root / "a.parquet"),
         lambda file: huggingface._cell(str(file), 0, 0, "image"),
     ),
-    "webdataset": (lambda root: _tar(root / "a.tar"), lambda file: list(webdataset._index(file, []))),
+    "webdataset": (lambda root: _tar(root / "a.tar"), lambda file: list(listed._index(file, []))),
     "synth --format webdataset": (lambda root: _tar(root / "a.tar"), tar_images),
     "synth --format parquet": (
         lambda root: _parquet(shard_path(root, "parquet", 0)),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.data import load_collection
-from holdfast.data.readers.webdataset import expand_braces
+from holdfast.data.readers.listed import expand_braces
 
 PICTURE = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
 

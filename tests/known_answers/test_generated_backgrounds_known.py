@@ -10,7 +10,7 @@ import pytest
 from holdfast import api
 from holdfast.core.names import parse_name
 from holdfast.data.images import decode_image, read_file
-from holdfast.data.readers.manifest import read_rows
+from holdfast.data.readers.listed import read_rows
 from holdfast.diorama import vocabulary
 from holdfast.models.clip import image_embeddings, load_clip, text_embeddings
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import ClassKeys, Sample
-from holdfast.data.published.ximagenet12 import CLASSES as XIMAGENET12
+from holdfast.data.published.masked_sets import TWELVE_CLASSES as XIMAGENET12
 from holdfast.diorama import vocabulary
 from holdfast.pipeline.generate.prompts import (
     Prompts,

@@ -10,22 +10,23 @@ from holdfast.core.errors import UserError
 from holdfast.core.names import Name, parse_name, parse_options, write_options
 from holdfast.core.places import address, forget_listings, place
 from holdfast.core.types import Collection
-from holdfast.data.published import imagenet_9, imagenet_c, imagenet_d, mvtec, objectnet, ximagenet12
+from holdfast.data.published.imagenet_sets import is_imagenet_c, is_imagenet_d, is_objectnet
+from holdfast.data.published.masked_sets import is_imagenet_9, is_mvtec, is_ximagenet12
 from holdfast.data.readers import huggingface
-from holdfast.data.readers.webdataset import expand_braces
+from holdfast.data.readers.listed import expand_braces
 from holdfast.data.reading import existing, visible_folders
 
 _SYNTH_MANIFEST = "manifest.parquet"  # what holdfast synth leaves in its folder knows more than the folders do
 _BY_SUFFIX = {".json": "coco", ".csv": "manifest", ".tsv": "manifest", ".parquet": "manifest", ".tar": "webdataset"}
 
 _LAYOUTS = {
-    "ximagenet12": ximagenet12,
-    "imagenet-d": imagenet_d,
-    "imagenet-c": imagenet_c,
-    "imagenet-9": imagenet_9,
-    "objectnet": objectnet,
-    "mvtec": mvtec,
-    "huggingface": huggingface,
+    "ximagenet12": is_ximagenet12,
+    "imagenet-d": is_imagenet_d,
+    "imagenet-c": is_imagenet_c,
+    "imagenet-9": is_imagenet_9,
+    "objectnet": is_objectnet,
+    "mvtec": is_mvtec,
+    "huggingface": huggingface.matches,
 }
 """Layouts that a folder's contents show."""
 
@@ -106,5 +107,5 @@ def _guess(path: str) -> tuple[str, str]:
         if any(existing_path.glob("data-*.parquet")):
             return "huggingface", path
         return "manifest", str(existing_path / _SYNTH_MANIFEST)
-    recognised = (scheme for scheme, layout in _LAYOUTS.items() if layout.matches(existing_path))
+    recognised = (scheme for scheme, is_layout in _LAYOUTS.items() if is_layout(existing_path))
     return next(recognised, "folder"), path

@@ -17,7 +17,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.types import Mask, MaskSource
 from holdfast.data.darwin import is_darwin, parse_darwin
 from holdfast.data.masks import CocoMask
-from holdfast.data.readers.coco import parse_coco, record_id
+from holdfast.data.readers.annotations import parse_coco, record_id
 
 MAX_BYTES = 512 << 20
 """Limit for one JSON file."""

@@ -24,7 +24,7 @@ from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
 from holdfast.core.types import Image, Sample
 from holdfast.core.votes import FILE, VOTES, Votes
 from holdfast.data.images import IMAGE_SUFFIXES, open_header
-from holdfast.data.readers.manifest import read_rows
+from holdfast.data.readers.listed import read_rows
 from holdfast.data.reading import InsideRoot
 from holdfast.data.writers import encode_image, encode_mask
 from holdfast.people.campaigns import Campaign, get_campaign

@@ -19,7 +19,7 @@ from holdfast.core.fingerprint import canonical_json, fingerprint
 from holdfast.core.schema import FRAMES, WALKS
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data import load_collection
-from holdfast.data.readers.manifest import read_rows
+from holdfast.data.readers.listed import read_rows
 from holdfast.people.database import Database, insert_new
 from holdfast.people.identity import is_id, one_line
 from holdfast.people.tables import images, sources

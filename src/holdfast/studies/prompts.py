@@ -17,7 +17,7 @@ from holdfast.core.names import parse_name
 from holdfast.core.types import Collection, Image, Mask, Sample
 from holdfast.data.images import decode_image, read_file
 from holdfast.data.nuisances import article
-from holdfast.data.readers.manifest import read_rows
+from holdfast.data.readers.listed import read_rows
 from holdfast.models import load_classifier
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
 from holdfast.pipeline.generate.prompts import ALL, MEANING, ORIGINALS, Prompts, spoken, strategies_of, write_prompts

@@ -22,7 +22,7 @@ from holdfast.core.types import Collection, ImageSource, MaskSource, Problem, Sa
 from holdfast.data import reading
 from holdfast.data.images import EncodedImage, FileImage
 from holdfast.data.masks import EncodedMask
-from holdfast.data.readers.manifest import canonical, sample_fields
+from holdfast.data.readers.listed import canonical, sample_fields
 from holdfast.registry import unknown
 
 _LABELS = ("label", "labels", "class", "category", "fine_label")

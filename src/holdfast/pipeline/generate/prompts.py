@@ -15,7 +15,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import read_toml, write_atomic
 from holdfast.core.types import ClassKeys, Sample
 from holdfast.data.nuisances import article as article
-from holdfast.data.published.ximagenet12 import CLASSES
+from holdfast.data.published.masked_sets import TWELVE_CLASSES
 from holdfast.diorama import vocabulary
 from holdfast.registry import unknown
 
@@ -106,7 +106,7 @@ def prompts_for(generator: str, file: str | None, classes: Sequence[str]) -> Pro
 def _twelve(classes: Sequence[str]) -> Prompts:
     """Return the twelve prompts for classes given by name or by WordNet id; any other class is a UserError."""
     texts = read_toml(PACKAGED, "--prompts")["classes"]
-    name_of = {wnid: name for wnid, (name, _) in CLASSES.items()}
+    name_of = {wnid: name for wnid, (name, _) in TWELVE_CLASSES.items()}
     own = {}
     for label in classes:
         name = name_of.get(label, _plain(label))

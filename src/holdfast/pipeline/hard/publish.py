@@ -22,7 +22,7 @@ from holdfast.core.protocols import Oracle
 from holdfast.core.types import ClassKeys, Collection, Sample
 from holdfast.data.images import decode_image
 from holdfast.data.labels import class_keys, map_labels
-from holdfast.data.readers.manifest import read_rows
+from holdfast.data.readers.listed import read_rows
 from holdfast.data.reading import InsideRoot
 from holdfast.data.writers import encode_image
 from holdfast.pipeline.files import safe_part

@@ -1,25 +1,156 @@
-"""WebDataset tar shards, indexed in place: an image is a range of bytes, nothing is extracted."""
+"""Images that a list names: a CSV or Parquet manifest, such as that of ``holdfast synth``, and WebDataset's shards.
+
+Shards are indexed in place: an image is a range of bytes of a tar, nothing is extracted.
+"""
 
 from __future__ import annotations
 
 import csv
 import itertools
 import json
+import math
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from holdfast.core.errors import SampleError, UserError, raise_machine_trouble
 from holdfast.core.names import Name
 from holdfast.core.places import address, last_name, place, resolved
-from holdfast.core.types import Collection, MaskSource, Problem, Sample
+from holdfast.core.types import ORIGINAL, Collection, ImageSource, MaskSource, Problem, Sample
 from holdfast.data import reading
-from holdfast.data.images import IMAGE_SUFFIXES, TarImage, read_range
-from holdfast.data.masks import TarMask
-from holdfast.data.readers.manifest import canonical, sample_fields
+from holdfast.data.images import IMAGE_SUFFIXES, FileImage, PublishedImage, TarImage, read_range
+from holdfast.data.masks import FileMask, TarMask
+
+REQUIRED = ("path", "label")
+_RENAMED = {"scenario": "condition", "mask_path": "mask", "license": "licence"}
+_KNOWN = frozenset({"path", "label", "mask", "sample_id", "source_id", "split", "fold", "kind", "condition", "licence"})
+
+
+def load_manifest(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``manifest:FILE.csv`` (or .tsv, .parquet).
+
+    Columns: ``path`` and ``label``; where there, ``mask`` (or mask_path), ``sample_id``, ``source_id``, ``split``,
+    ``fold``, ``kind``, ``condition`` (or scenario), ``licence``, ``published_sha256`` (a file with another hash is an
+    error); all others become attributes. Paths are relative to
+    the manifest's folder and must stay in it. Options: ``root`` (another folder for the paths), ``mask_format``.
+    """
+    options = reading.text_options(name, ("root",))
+    file = reading.existing(name.name, "the manifest")
+    root = reading.existing(options["root"], "the root folder") if "root" in options else file.parent
+    rows = read_rows(file)
+    inside = reading.InsideRoot(root)
+    problems: list[Problem] = []
+    short = [str(row.get("sample_id") or reading.without_suffix(str(row.get("path") or ""))) for row in rows]
+    full = [str(row.get("sample_id") or row.get("path") or "") for row in rows]
+    samples = []
+    for number, (sample_id, row) in enumerate(zip(reading.unique_ids(short, full), rows, strict=True), start=1):
+        if row.get("status", "ok") != "ok":
+            # A row of synth's that stands for no image. Without its number, so that equal reasons are counted together.
+            problems.append(
+                Problem(sample_id or f"row {number}", f"{row['status']}: {row.get('error', '')}".strip(": "))
+            )
+            continue
+        try:
+            samples.append(_manifest_sample(sample_id, row, inside, options["mask_format"]))
+        except SampleError as error:
+            problems.append(Problem(sample_id or f"row {number}", f"row {number}: {error}"))
+    samples = reading.without_repeats(samples, problems)
+    title = file.stem if file.stem != "manifest" else last_name(resolved(file).parent)
+    keys = reading.wordnet_keys({sample.label for sample in samples})
+    return reading.finish(
+        title, samples, problems, where=f"the manifest {str(file)!r}", keys=keys, masks=masks,
+        format=options["mask_format"],
+    )  # fmt: skip
+
+
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """Return the rows under their canonical column names, without empty cells."""
+    try:
+        columns, rows = _read_parquet(file) if file.suffix.lower() == ".parquet" else _read_csv(file)
+    except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+        raise UserError(f"the manifest {str(file)!r} cannot be read: {error}") from error
+    named = {_RENAMED.get(column, column) for column in columns}
+    missing = [column for column in REQUIRED if column not in named]
+    if missing:
+        raise UserError(
+            f"the manifest {str(file)!r} has no column {' or '.join(map(repr, missing))}; "
+            f"its columns are {', '.join(columns) or 'none'}"
+        )
+    return [canonical(row) for row in rows]
+
+
+def _read_csv(file: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        reader = csv.DictReader(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", strict=True)
+        rows = list(reader)
+        return [column.strip() for column in reader.fieldnames or ()], rows
+
+
+def _read_parquet(file: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
+    with file.open("rb") as stream:
+        return _read_columns(pq.ParquetFile(stream))
+
+
+def _read_columns(file: pq.ParquetFile) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
+    # Nested and binary columns (embedded images, say) are of no use here and may be larger than memory.
+    heavy = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    plain = [column.name for column in file.schema_arrow if not any(is_kind(column.type) for is_kind in heavy)]
+    return plain, file.read(columns=plain).to_pylist()
+
+
+def canonical(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return a row under canonical names with JSON values, without empty values and NaN."""
+    plain: dict[str, Any] = {}
+    for column, value in row.items():
+        if not isinstance(column, str) or value is None or value == "":
+            continue
+        if isinstance(value, float) and not math.isfinite(value):
+            continue
+        key = _RENAMED.get(column.strip(), column.strip())
+        plain.setdefault(key, value if isinstance(value, (str, int, float, bool)) else str(value))
+    return plain
+
+
+def sample_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments of ``Sample`` in a canonical row, except image, mask and id."""
+    if "label" not in row:
+        raise SampleError("there is no label")
+    try:
+        fold = int(row.get("fold", -1))
+        if not -1 <= fold < 2**31:
+            raise ValueError
+    except ValueError:
+        raise SampleError(f"the fold {row['fold']!r} is not a whole number from 0 up") from None
+    return {
+        "label": str(row["label"]).strip(),
+        "source_id": str(row.get("source_id", "")),
+        "split": str(row.get("split", "")),
+        "fold": fold,
+        "kind": str(row.get("kind", "static")),
+        "condition": str(row.get("condition", ORIGINAL)),
+        "licence": str(row.get("licence", "")),
+        "attributes": {key: value for key, value in row.items() if key not in _KNOWN},
+    }
+
+
+def _manifest_sample(sample_id: str, row: Mapping[str, Any], inside: reading.InsideRoot, mask_format: str) -> Sample:
+    if "path" not in row:
+        raise SampleError("there is no path")
+    fields = sample_fields(row)
+    mask: MaskSource | None = None
+    if "mask" in row:
+        mask = FileMask(inside.file(str(row["mask"])), mask_format)
+    path = inside.file(str(row["path"]))
+    hashed = row.get("published_sha256")
+    image: ImageSource = PublishedImage(path, str(hashed)) if hashed else FileImage(path)
+    return Sample(sample_id, image=image, mask=mask, **fields)
+
 
 _MASK_NAMES = ("mask", "seg")
 _LABEL_LIMIT = 1 << 20  # bytes; a label file beyond this is not one
@@ -37,7 +168,7 @@ class _Group:
     members: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-def load(name: Name, *, masks: Path | None = None) -> Collection:
+def load_webdataset(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``webdataset:shards-{000..003}.tar``, one .tar, or a folder of them.
 
     A key's members: an image (jpg, png, webp, …); a label in ``cls`` (an index or a name), ``json`` (``label`` and the
@@ -53,7 +184,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     samples = []
     for key, group in zip(ids, groups, strict=True):
         try:
-            samples.append(_sample(key, group, classes, options["mask_format"]))
+            samples.append(_shard_sample(key, group, classes, options["mask_format"]))
         except SampleError as error:
             problems.append(Problem(key, str(error)))
     samples = reading.without_repeats(samples, problems)
@@ -128,7 +259,7 @@ def _index(shard: Path, problems: list[Problem]) -> Iterator[_Group]:
         yield group
 
 
-def _sample(key: str, group: _Group, classes: Sequence[str] | None, mask_format: str) -> Sample:
+def _shard_sample(key: str, group: _Group, classes: Sequence[str] | None, mask_format: str) -> Sample:
     image = next((member for member in group.members if f".{member}" in IMAGE_SUFFIXES), None)
     if image is None:
         raise SampleError(f"there is no image under this key, only {', '.join(group.members)}")

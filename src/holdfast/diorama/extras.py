@@ -12,8 +12,7 @@ from holdfast.core.fingerprint import generator
 from holdfast.core.types import Image
 from holdfast.diorama.backgrounds import WITHOUT_GROUND
 from holdfast.diorama.backgrounds.brush import area, disc, lump, stroke, tint
-from holdfast.diorama.drawing.fields import Grey
-from holdfast.diorama.drawing.geometry import Points, tube
+from holdfast.diorama.drawing import Grey, Points, tube
 from holdfast.diorama.objects import Layer, fixed_point
 from holdfast.diorama.scene import MAX_OCCLUDED, Scene
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.fingerprint import generator
 from holdfast.diorama import textures
-from holdfast.diorama.drawing.fields import Grey, Plane
-from holdfast.diorama.drawing.geometry import Points, Shape, turning
+from holdfast.diorama.drawing import Grey, Plane, Points, Shape, turning
 from holdfast.diorama.scene import Scene
 from holdfast.diorama.shapes import build
 from holdfast.diorama.textures import MATERIALS, Material

@@ -25,7 +25,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import generator
 from holdfast.core.types import Image, Mask
 from holdfast.diorama.backgrounds import paint_background
-from holdfast.diorama.drawing.fields import Grey
+from holdfast.diorama.drawing import Grey
 from holdfast.diorama.extras import add_clutter, add_occluder, add_shadow
 from holdfast.diorama.objects import Layer, paint_object
 from holdfast.diorama.scene import Scene

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import ClassVar
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import SampleError
-from holdfast.core.fingerprint import fingerprint, generator
-from holdfast.core.objects import TrueObject
-from holdfast.core.types import DEFAULT_MAX_PIXELS, Image, Mask
+from holdfast.core.fingerprint import generator
+from holdfast.core.types import Image
 from holdfast.diorama.backgrounds import paint_background
 from holdfast.diorama.extras import add_clutter, add_shadow
 from holdfast.diorama.objects import paint_object
-from holdfast.diorama.render import RENDERER_VERSION, averaged, composite, expose
+from holdfast.diorama.render import averaged, composite, expose
 from holdfast.diorama.scene import Contexts, Scene, draw_scene
 from holdfast.diorama.vocabulary import CLASSES, Split, home_background
 
@@ -34,7 +30,6 @@ CROWD = 6
 _CROWDED, _TINY = 0.05, 0.1  # shares of scenes with a crowd, and of objects that are tiny
 _TOUCHING = 0.3  # how much of the smaller of two boxes may lie under the other
 _TRIES = 25
-_HIDDEN = 0.25  # an object of which less is visible cannot be asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,81 +153,3 @@ def render_several(scene: SceneOfSeveral, size: int = 128) -> RenderedSeveral:
     image = np.asarray(cv2.resize(canvas, (size, size), interpolation=cv2.INTER_AREA), np.uint8)
     masks = np.stack([averaged(cover) > 127 for cover in covers]) if len(covers) else np.zeros((0, size, size), bool)
     return RenderedSeveral(expose(image, scene.place), masks, visible)
-
-
-_rendered = lru_cache(maxsize=16)(render_several)
-
-
-@dataclass(frozen=True, slots=True)
-class SeveralImage:
-    """The picture of a scene of several objects, painted when it is loaded."""
-
-    scene: SceneOfSeveral
-    size: int
-
-    def fingerprint(self) -> str:
-        """Return a hash of the factors, the size and the renderer's version; nothing is painted for it."""
-        return _fingerprint("several image", self.scene, self.size)
-
-    def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-        """Return HWC uint8 RGB, ``size`` × ``size``."""
-        if self.size**2 > max_pixels:
-            raise SampleError(f"the scene has {self.size}×{self.size} pixels, more than the limit of {max_pixels}")
-        return _rendered(self.scene, self.size).image.copy()
-
-
-@dataclass(frozen=True, slots=True)
-class SeveralMask:
-    """The visible pixels of one object of a scene, or of all of them (``number`` -1)."""
-
-    scene: SceneOfSeveral
-    size: int
-    number: int = -1
-
-    def fingerprint(self) -> str:
-        """Return a hash of the factors, the size, the object and the renderer's version."""
-        return _fingerprint(f"several mask {self.number}", self.scene, self.size)
-
-    def load(self, height: int, width: int) -> Mask:
-        """Return HW bool."""
-        if (height, width) != (self.size, self.size):
-            raise SampleError(f"the mask is {self.size}×{self.size}, the image {width}×{height}")
-        masks = _rendered(self.scene, self.size).masks
-        return np.asarray(masks.any(0) if self.number < 0 else masks[self.number].copy(), np.bool_)
-
-
-@dataclass(frozen=True, slots=True)
-class SeveralObjects:
-    """The objects of a scene: exact boxes around the visible pixels."""
-
-    scene: SceneOfSeveral
-    size: int
-    exact: ClassVar[bool] = True  # every object has a mask of its own
-
-    def fingerprint(self) -> str:
-        """Return a hash of the factors, the size and the renderer's version."""
-        return _fingerprint("several objects", self.scene, self.size)
-
-    def load(self, height: int, width: int) -> tuple[TrueObject, ...]:
-        """Return the objects from back to front; those that are almost hidden have a problem."""
-        if (height, width) != (self.size, self.size):
-            raise SampleError(f"the objects are for {self.size}×{self.size} pixels, the image has {width}×{height}")
-        drawn = _rendered(self.scene, self.size)
-        objects = []
-        for number, mask in enumerate(drawn.masks):
-            left, top, across, down = cv2.boundingRect(mask.view(np.uint8))
-            hidden = not mask.any() or drawn.visible[number] < _HIDDEN
-            label = self.scene.members[self.scene.groups.index(number)].label
-            box = (float(left), float(top), float(left + across), float(top + down))
-            objects.append(
-                TrueObject(
-                    str(number), label, box, SeveralMask(self.scene, self.size, number), float(mask.sum()),
-                    crowd=self.scene.groups.count(number) > 1,
-                    problem="more than three quarters of the object are hidden" if hidden else "",
-                )
-            )  # fmt: skip
-        return tuple(objects)
-
-
-def _fingerprint(what: str, scene: SceneOfSeveral, size: int) -> str:
-    return fingerprint({"diorama": what, "renderer": RENDERER_VERSION, "scene": scene.factors(), "size": size})

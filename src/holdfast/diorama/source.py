@@ -6,37 +6,39 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import cv2
+import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint, generator, seed_from
 from holdfast.core.names import Name
+from holdfast.core.objects import TrueObject
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Mask, Sample
 from holdfast.diorama.render import MAX_SIZE, MIN_SIZE, RENDERER_VERSION, render
 from holdfast.diorama.scene import Contexts, Scene, draw_scene
-from holdfast.diorama.several import MOST_MEMBERS, SeveralImage, SeveralMask, SeveralObjects, draw_several
+from holdfast.diorama.several import MOST_MEMBERS, SceneOfSeveral, draw_several, render_several
 from holdfast.diorama.vocabulary import CLASSES, KEYS, SPLITS, Split
 from holdfast.registry import unknown
 
 LICENCE = "Apache-2.0"
 MAX_SCENES = 1_000_000
-_CONTEXTS = {
-    "context": "background",
-    "texture_context": "texture",
-    "material_context": "material",
-    "colour_context": "colour",
-}
+_CONTEXTS = {"context": "background"} | {f"{factor}_context": factor for factor in ("texture", "material", "colour")}
 _OPTIONS = ("n", "size", "seed", "objects", *_CONTEXTS)
+
+_HIDDEN = 0.25  # an object of which less is visible cannot be asked for
 
 # Image and mask of a sample are asked for one after the other, by several threads at once.
 _rendered = lru_cache(maxsize=16)(render)
+_rendered_several = lru_cache(maxsize=16)(render_several)
 
 
 @dataclass(frozen=True, slots=True)
 class SceneImage:
-    """A scene's picture, painted when it is loaded."""
+    """The picture of a scene of one or several objects, painted when it is loaded."""
 
-    scene: Scene
+    scene: Scene | SceneOfSeveral
     size: int
 
     def fingerprint(self) -> str:
@@ -47,29 +49,69 @@ class SceneImage:
         """Return HWC uint8 RGB, ``size`` × ``size``."""
         if self.size**2 > max_pixels:
             raise SampleError(f"the scene has {self.size}×{self.size} pixels, more than the limit of {max_pixels}")
-        return _rendered(self.scene, self.size).image.copy()
+        if isinstance(self.scene, Scene):
+            return _rendered(self.scene, self.size).image.copy()
+        return _rendered_several(self.scene, self.size).image.copy()
 
 
 @dataclass(frozen=True, slots=True)
 class SceneMask:
-    """The mask of a scene's visible object."""
+    """The mask of what is visible of a scene's object; of several the one of this number, or all of them (-1)."""
 
-    scene: Scene
+    scene: Scene | SceneOfSeveral
     size: int
+    number: int = -1
 
     def fingerprint(self) -> str:
-        """Return a hash of the factors, the size and the renderer's version."""
-        return _fingerprint("mask", self.scene, self.size)
+        """Return a hash of the factors, the size, the object and the renderer's version."""
+        return _fingerprint("mask" if isinstance(self.scene, Scene) else f"mask {self.number}", self.scene, self.size)
 
     def load(self, height: int, width: int) -> Mask:
         """Return HW bool."""
         if (height, width) != (self.size, self.size):
             raise SampleError(f"the mask is {self.size}×{self.size}, the image {width}×{height}")
-        return _rendered(self.scene, self.size).mask.copy()
+        if isinstance(self.scene, Scene):
+            return _rendered(self.scene, self.size).mask.copy()
+        masks = _rendered_several(self.scene, self.size).masks
+        return np.asarray(masks.any(0) if self.number < 0 else masks[self.number].copy(), np.bool_)
 
 
-def _fingerprint(what: str, scene: Scene, size: int) -> str:
-    return fingerprint({"diorama": what, "renderer": RENDERER_VERSION, "scene": scene.factors(), "size": size})
+@dataclass(frozen=True, slots=True)
+class SceneObjects:
+    """The objects of a scene: exact boxes around the visible pixels."""
+
+    scene: SceneOfSeveral
+    size: int
+    exact: ClassVar[bool] = True  # every object has a mask of its own
+
+    def fingerprint(self) -> str:
+        """Return a hash of the factors, the size and the renderer's version."""
+        return _fingerprint("objects", self.scene, self.size)
+
+    def load(self, height: int, width: int) -> tuple[TrueObject, ...]:
+        """Return the objects from back to front; those that are almost hidden have a problem."""
+        if (height, width) != (self.size, self.size):
+            raise SampleError(f"the objects are for {self.size}×{self.size} pixels, the image has {width}×{height}")
+        drawn = _rendered_several(self.scene, self.size)
+        objects = []
+        for number, mask in enumerate(drawn.masks):
+            left, top, across, down = cv2.boundingRect(mask.view(np.uint8))
+            hidden = not mask.any() or drawn.visible[number] < _HIDDEN
+            label = self.scene.members[self.scene.groups.index(number)].label
+            box = (float(left), float(top), float(left + across), float(top + down))
+            objects.append(
+                TrueObject(
+                    str(number), label, box, SceneMask(self.scene, self.size, number), float(mask.sum()),
+                    crowd=self.scene.groups.count(number) > 1,
+                    problem="more than three quarters of the object are hidden" if hidden else "",
+                )
+            )  # fmt: skip
+        return tuple(objects)
+
+
+def _fingerprint(what: str, scene: Scene | SceneOfSeveral, size: int) -> str:
+    kind = what if isinstance(scene, Scene) else f"several {what}"
+    return fingerprint({"diorama": kind, "renderer": RENDERER_VERSION, "scene": scene.factors(), "size": size})
 
 
 def load(name: Name, *, masks: Path | None = None) -> Collection:
@@ -127,9 +169,9 @@ def _several(name: Name, split: Split, seed: int, count: int, size: int, context
         largest = max(scene.members, key=lambda member: member.scale, default=None)
         sample = Sample(
             sample_id=f"{split}/objects/{seed}-{index:06d}", label=largest.label if largest else "",
-            image=SeveralImage(scene, size), mask=SeveralMask(scene, size) if largest else None, split=split,
+            image=SceneImage(scene, size), mask=SceneMask(scene, size) if largest else None, split=split,
             licence=LICENCE, attributes={"background": scene.place.background, "objects": number},
-            objects=SeveralObjects(scene, size),
+            objects=SceneObjects(scene, size),
         )  # fmt: skip
         (samples if largest else empty).append(sample)
     if not samples:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from holdfast.diorama.drawing.fields import Plane, plane
+from holdfast.diorama.drawing import Plane, plane
 
 Rgb = tuple[float, float, float]
 
@@ -64,10 +64,6 @@ def tinted(colour: Rgb, material: Material, *, saturate: bool) -> Rgb:
     return mixed[0], mixed[1], mixed[2]
 
 
-def _fur(u: Plane, v: Plane, rng: np.random.Generator) -> Plane:
-    return plane("rough", rng, (u.shape[0], u.shape[1]), 0.4, 0.4)
-
-
 def _wood(u: Plane, v: Plane, rng: np.random.Generator) -> Plane:
     """Return long, wavering rings across the object."""
     waver = plane("soft", rng, (u.shape[0], u.shape[1]), 0.2, 0.4)
@@ -92,21 +88,13 @@ def _knit(u: Plane, v: Plane, rng: np.random.Generator) -> Plane:
     return stitch
 
 
-def _folds(u: Plane, v: Plane, rng: np.random.Generator) -> Plane:
-    return plane("facets", rng, (u.shape[0], u.shape[1]), 0.3, 0.3)
-
-
-def _dents(u: Plane, v: Plane, rng: np.random.Generator) -> Plane:
-    return plane("soft", rng, (u.shape[0], u.shape[1]), 0.8, 0.8)
-
-
 _GRAINS: dict[str, Callable[[Plane, Plane, np.random.Generator], Plane]] = {
-    "fur": _fur,
+    "fur": lambda u, v, rng: plane("rough", rng, (u.shape[0], u.shape[1]), 0.4, 0.4),
     "wood": _wood,
     "stone": _stone,
     "knit": _knit,
-    "folds": _folds,
-    "dents": _dents,
+    "folds": lambda u, v, rng: plane("facets", rng, (u.shape[0], u.shape[1]), 0.3, 0.3),
+    "dents": lambda u, v, rng: plane("soft", rng, (u.shape[0], u.shape[1]), 0.8, 0.8),
 }
 
 
@@ -210,19 +198,10 @@ def _rings(u: Plane, v: Plane, rng: np.random.Generator) -> Plane:
 
 
 _PATTERNS: dict[str, Callable[[Plane, Plane, np.random.Generator], Plane]] = {
-    "stripes": _stripes,
-    "dots": _dots,
-    "checker": _checker,
-    "scales": _scales,
-    "grid": _grid,
-    "marble": _marble,
-    "two-tone": _two_tone,
-    "zigzag": _zigzag,
-    "patches": _patches,
-    "waves": _waves,
-    "speckle": _speckle,
-    "rings": _rings,
-}
+    "stripes": _stripes, "dots": _dots, "checker": _checker, "scales": _scales, "grid": _grid,
+    "marble": _marble, "two-tone": _two_tone, "zigzag": _zigzag, "patches": _patches, "waves": _waves,
+    "speckle": _speckle, "rings": _rings,
+}  # fmt: skip
 
 
 LIGHT_INK = frozenset({"dots", "scales", "grid", "waves", "patches", "rings"})

@@ -40,82 +40,42 @@ CLASSES: tuple[str, ...] = tuple(_CLASSES)
 KEYS = {label: ClassKeys((known.wnid,), (known.imagenet_index,)) for label, known in _CLASSES.items()}
 
 BACKGROUNDS: dict[str, str] = {
-    "sea": "in the sea",
-    "reef": "at a reef",
-    "sky": "in the sky",
-    "grass": "on the grass",
-    "forest": "in the forest",
-    "sand": "on the sand",
-    "snow": "in the snow",
-    "rock": "on a rock",
-    "street": "in the street",
-    "wall": "by a wall",
-    "room": "in a room",
-    "stage": "on a stage",
-    "market": "at a market",
-    "night sky": "in the night sky",
-    "field": "in a field",
-    "shore": "at the shore",
-}
+    "sea": "in the sea", "reef": "at a reef", "sky": "in the sky", "grass": "on the grass",
+    "forest": "in the forest", "sand": "on the sand", "snow": "in the snow", "rock": "on a rock",
+    "street": "in the street", "wall": "by a wall", "room": "in a room", "stage": "on a stage",
+    "market": "at a market", "night sky": "in the night sky", "field": "in a field", "shore": "at the shore",
+}  # fmt: skip
 """Phrase of each background of training and test scenes."""
 
 UNSEEN_BACKGROUNDS: dict[str, str] = {
-    "moon": "on the moon",
-    "volcano": "by a volcano",
-    "kitchen": "in a kitchen",
-    "library": "in a library",
-}
+    "moon": "on the moon", "volcano": "by a volcano", "kitchen": "in a kitchen", "library": "in a library",
+}  # fmt: skip
 """Phrase of each background of the ood split."""
 
 TRAIN_TEXTURES: dict[str, str] = {
-    "plain": "",
-    "stripes": "striped",
-    "dots": "dotted",
-    "checker": "checkered",
-    "scales": "scaly",
-    "grid": "gridded",
-    "marble": "marbled",
-}
+    "plain": "", "stripes": "striped", "dots": "dotted", "checker": "checkered", "scales": "scaly",
+    "grid": "gridded", "marble": "marbled",
+}  # fmt: skip
 TEST_TEXTURES: dict[str, str] = {
-    "two-tone": "two-tone",
-    "zigzag": "zigzag",
-    "patches": "patched",
-    "waves": "wavy",
-    "speckle": "speckled",
+    "two-tone": "two-tone", "zigzag": "zigzag", "patches": "patched", "waves": "wavy", "speckle": "speckled",
     "rings": "ringed",
-}
+}  # fmt: skip
 TEXTURES: dict[str, str] = TRAIN_TEXTURES | TEST_TEXTURES
 """Adjective of each texture; those of the test split never occur in training."""
 
 MATERIALS: dict[str, str] = {
-    "natural": "",
-    "wood": "made of wood",
-    "metal": "made of metal",
-    "gold": "made of gold",
-    "stone": "made of stone",
-    "glass": "made of glass",
-    "wool": "made of wool",
-    "paper": "made of paper",
-    "clay": "made of clay",
-    "plastic": "made of plastic",
-}
+    "natural": "", "wood": "made of wood", "metal": "made of metal", "gold": "made of gold",
+    "stone": "made of stone", "glass": "made of glass", "wool": "made of wool", "paper": "made of paper",
+    "clay": "made of clay", "plastic": "made of plastic",
+}  # fmt: skip
 """Phrase of each material."""
 
 COLOURS: dict[str, Colour] = {
-    "orange": (232, 122, 40),
-    "red": (204, 56, 50),
-    "pink": (238, 142, 164),
-    "yellow": (242, 198, 66),
-    "sand": (214, 176, 122),
-    "brown": (150, 92, 52),
-    "green": (96, 164, 66),
-    "teal": (40, 150, 148),
-    "blue": (66, 118, 186),
-    "violet": (136, 98, 178),
-    "grey": (134, 140, 150),
-    "charcoal": (78, 80, 92),
+    "orange": (232, 122, 40), "red": (204, 56, 50), "pink": (238, 142, 164), "yellow": (242, 198, 66),
+    "sand": (214, 176, 122), "brown": (150, 92, 52), "green": (96, 164, 66), "teal": (40, 150, 148),
+    "blue": (66, 118, 186), "violet": (136, 98, 178), "grey": (134, 140, 150), "charcoal": (78, 80, 92),
     "cream": (238, 224, 196),
-}
+}  # fmt: skip
 
 
 def backgrounds(split: Split) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from holdfast.core.lazy import torch
 from holdfast.diorama import CLASSES, Split
-from holdfast.diorama.several import SeveralObjects, draw_several, render_several
+from holdfast.diorama.several import draw_several, render_several
+from holdfast.diorama.source import SceneObjects
 from holdfast.models.detectors.heat_map import STRIDE, build
 
 CHANNELS = (24, 40, 80, 128, 160)
@@ -47,7 +48,7 @@ def draw(task: tuple[Split, float, int, int]) -> tuple[NDArray[np.uint8], NDArra
         seed = index if split != "train" else 20_000_000 + index
         scene = draw_several(seed, split=split, context=rho, count=1 + index % MOST)
         images[row] = render_several(scene, SIDE).image
-        for place, each in enumerate(SeveralObjects(scene, SIDE).load(SIDE, SIDE)):
+        for place, each in enumerate(SceneObjects(scene, SIDE).load(SIDE, SIDE)):
             label = IGNORED if each.crowd or each.problem else CLASSES.index(each.label)
             objects[row, place] = (*each.box, label)
     return images, objects

@@ -10,30 +10,15 @@ import numpy as np
 
 from holdfast.core.fingerprint import generator
 from holdfast.core.types import Image
-from holdfast.diorama.backgrounds import built, nature, unseen
+from holdfast.diorama.backgrounds import built, nature
 
 PAINTERS: dict[str, Callable[[int, np.random.Generator], Image]] = {
-    "sea": nature.sea,
-    "reef": nature.reef,
-    "sky": nature.sky,
-    "grass": nature.grass,
-    "forest": nature.forest,
-    "sand": nature.sand,
-    "snow": nature.snow,
-    "rock": nature.rock,
-    "street": built.street,
-    "wall": built.wall,
-    "room": built.room,
-    "stage": built.stage,
-    "market": built.market,
-    "night sky": nature.night_sky,
-    "field": nature.field,
-    "shore": nature.shore,
-    "moon": unseen.moon,
-    "volcano": unseen.volcano,
-    "kitchen": unseen.kitchen,
-    "library": unseen.library,
-}
+    "sea": nature.sea, "reef": nature.reef, "sky": nature.sky, "grass": nature.grass, "forest": nature.forest,
+    "sand": nature.sand, "snow": nature.snow, "rock": nature.rock, "street": built.street, "wall": built.wall,
+    "room": built.room, "stage": built.stage, "market": built.market, "night sky": nature.night_sky,
+    "field": nature.field, "shore": nature.shore, "moon": built.moon, "volcano": built.volcano,
+    "kitchen": built.kitchen, "library": built.library,
+}  # fmt: skip
 WITHOUT_GROUND = frozenset({"sea", "reef", "sky", "night sky"})
 """Backgrounds without a ground, on which nothing casts a shadow."""
 

@@ -10,8 +10,7 @@ import cv2
 import numpy as np
 
 from holdfast.core.types import Image
-from holdfast.diorama.drawing.fields import Grey, Plane, crop, ramp
-from holdfast.diorama.drawing.geometry import Path, Points, blob, tube
+from holdfast.diorama.drawing import Grey, Path, Plane, Points, blob, crop, ramp, tube
 
 Rgb = Sequence[float]
 _SHIFT = 4

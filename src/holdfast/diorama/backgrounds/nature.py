@@ -21,8 +21,7 @@ from holdfast.diorama.backgrounds.brush import (
     veil,
     waves,
 )
-from holdfast.diorama.drawing.fields import crop, ramp
-from holdfast.diorama.drawing.geometry import Points
+from holdfast.diorama.drawing import Points, crop, ramp
 
 # Points are arrays: + adds them, it does not join them.
 # ruff: noqa: RUF005

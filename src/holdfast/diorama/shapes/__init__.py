@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.diorama.drawing.geometry import Shape
+from holdfast.diorama.drawing import Shape
 from holdfast.diorama.shapes import dogs, reptiles, things, treats, water
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.diorama.drawing.geometry import Part, Points, Shape, blob, curve, moved, oval, polygon, tube, vary
+from holdfast.diorama.drawing import Part, Points, Shape, blob, curve, moved, oval, polygon, tube, vary
 
 
 class Lizard(NamedTuple):

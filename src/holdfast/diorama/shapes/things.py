@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.diorama.drawing.geometry import Part, Points, Shape, blob, box, oval, polygon, tube, vary
+from holdfast.diorama.drawing import Part, Points, Shape, blob, box, oval, polygon, tube, vary
 
 
 class Airship(NamedTuple):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.diorama.drawing.geometry import Part, Shape, blob, box, oval, polygon, tube, vary
+from holdfast.diorama.drawing import Part, Shape, blob, box, oval, polygon, tube, vary
 
 
 class Cello(NamedTuple):

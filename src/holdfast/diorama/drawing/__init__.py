@@ -1,1 +1,0 @@
-"""How scenes are drawn: planes of values (``fields``) and outlines (``geometry``)."""

@@ -27,7 +27,7 @@ from bench_walk import Accepting, drawn_world, plain_walk
 from holdfast.core.errors import UserError
 from holdfast.core.types import LabelSpace
 from holdfast.data.labels import map_labels
-from holdfast.generate.vqgan import VqGan
+from holdfast.generate.autoencoders import VqGan
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 from holdfast.oracle.classifier import TensorClassifierOracle
 from holdfast.oracle.loading import AcceptanceRule

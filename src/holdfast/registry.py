@@ -219,9 +219,13 @@ _ANNOTATORS = (
     ("threshold", "threshold:load", "Otsu threshold against the border's colour"),
 )
 _GENERATORS = (
-    ("vqgan", "vqgan:load", "diffusers' VQModel, by name or folder, or taming-transformers' FILE.ckpt"),
-    ("kl", "pretrained:load_kl", "diffusers' AutoencoderKL, by name or folder"),
-    ("tiny", "tiny:load", "diffusers' AutoencoderTiny, by name or folder, or TAESD's encoder and decoder files"),
+    ("vqgan", "autoencoders:load_vqgan", "diffusers' VQModel, by name or folder, or taming-transformers' FILE.ckpt"),
+    ("kl", "autoencoders:load_kl", "diffusers' AutoencoderKL, by name or folder"),
+    (
+        "tiny",
+        "autoencoders:load_tiny",
+        "diffusers' AutoencoderTiny, by name or folder, or TAESD's encoder and decoder files",
+    ),
     (
         "ddim",
         "ddim:load",
@@ -233,7 +237,7 @@ _GENERATORS = (
     ("noise", "simple:load_noise", "a field added to the image"),
     ("rotate", "simple:load_rotate", "turn, shift and zoom"),
     ("embedded", "embedded:load_generator", "what comes with Holdfast, for drawn scenes (embedded:vqgan, tiny, ddim)"),
-    ("python", "python:load", "any object with encode and decode (MODULE:ATTRIBUTE[@WEIGHTS])"),
+    ("python", "simple:load_python", "any object with encode and decode (MODULE:ATTRIBUTE[@WEIGHTS])"),
 )
 _IMAGE_MAKERS = (
     ("diffusers", "diffusers:load", "any text-to-image or inpainting pipeline of diffusers, by name or folder"),

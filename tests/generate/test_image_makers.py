@@ -11,7 +11,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.protocols import Inpainter, TextToImage
 from holdfast.generate import load_image_maker
 from holdfast.generate.embedded import EmbeddedImageMaker, load_parts, sample
-from holdfast.generate.torch_parts import noise
+from holdfast.generate.loading import noise
 
 PROMPTS = ["a fox in the snow", "a whale in the sea", "a fox"]
 SEEDS = [3, 4, 2**40]

@@ -9,7 +9,7 @@ import torch
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import LatentGenerator
 from holdfast.generate import load_generator
-from holdfast.generate.vqgan import Codes
+from holdfast.generate.autoencoders import Codes
 
 
 def batch(count: int = 2, side: int = 64) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch.nn.functional as functional
 
 from holdfast.core.errors import UserError
 from holdfast.generate import load_generator
-from holdfast.generate.vqgan import load_taming, read_state
+from holdfast.generate.autoencoders import load_taming, read_state
 
 CHANNELS, MULTIPLES, LAYERS, LATENT, CODES, WIDTH = 32, (1, 1, 2), 2, 8, 24, 6
 """A small one: attention where the grid is coarsest, as at resolution 16 of the published one."""
@@ -198,7 +198,7 @@ def test_the_published_size_is_built_from_its_shapes() -> None:
     """ch 128, multiples 1, 1, 2, 2, 4: the configuration of vqgan_imagenet_f16_16384, without its weights."""
     import diffusers
 
-    from holdfast.generate import vqgan
+    from holdfast.generate import autoencoders
 
     names = {
         f"encoder.down.{level}.block.{at}.conv1.weight": torch.empty((128 * one, 1, 1, 1), device="meta")
@@ -211,7 +211,7 @@ def test_the_published_size_is_built_from_its_shapes() -> None:
     names["encoder.conv_out.weight"] = torch.empty((256, 512, 3, 3), device="meta")
     names["quantize.embedding.weight"] = torch.empty((16384, 256), device="meta")
     with torch.device("meta"):
-        model = vqgan._build(names)
+        model = autoencoders._build(names)
     assert isinstance(model, diffusers.VQModel)
     parts = (model.decoder, model.post_quant_conv, model.quantize)
     assert round(sum(one.numel() for part in parts for one in part.parameters()) / 1e6, 1) == 46.7  # as published

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import UserError
-from holdfast.generate import tiny, vqgan
+from holdfast.generate import autoencoders
 from holdfast.models import checkpoint
 
 DAMAGED = {
@@ -22,10 +22,10 @@ DAMAGED = {
 
 
 def _tiny(file: Path) -> Any:
-    return tiny._read(file.rename(file.parent / "encoder.pth").parent, "encoder")
+    return autoencoders._read_chain(file.rename(file.parent / "encoder.pth").parent, "encoder")
 
 
-@pytest.mark.parametrize("reader", [checkpoint.read_state, vqgan.read_state, _tiny])
+@pytest.mark.parametrize("reader", [checkpoint.read_state, autoencoders.read_state, _tiny])
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_weights(tmp_path: Path, reader: Callable[[Path], Any], kind: str) -> None:
     file = tmp_path / "model.pt"

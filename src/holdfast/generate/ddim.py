@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.names import Name
-from holdfast.generate.loading import checked, place, shown
-from holdfast.generate.pretrained import fetch, has
-from holdfast.generate.torch_parts import check_batch, quiet, resolve_device, to_unit, weights_sha256
+from holdfast.generate.loading import (
+    check_batch,
+    checked,
+    fetch,
+    has,
+    place,
+    quiet,
+    resolve_device,
+    shown,
+    to_unit,
+    weights_sha256,
+)
 
 if TYPE_CHECKING:
     import torch

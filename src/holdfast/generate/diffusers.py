@@ -17,14 +17,17 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, Mask
-from holdfast.generate.loading import OFFLINE, checked, place, shown
-from holdfast.generate.torch_parts import (
+from holdfast.generate.loading import (
+    OFFLINE,
     check_inpainting,
     check_requests,
+    checked,
     cut_words,
     keep_foreground,
+    place,
     quiet,
     resolve_device,
+    shown,
     weights_sha256,
 )
 from holdfast.registry import unknown

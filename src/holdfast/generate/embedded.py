@@ -21,22 +21,22 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image, Mask
+from holdfast.generate.autoencoders import Tiny, VqGan
 from holdfast.generate.ddim import Ddim
-from holdfast.generate.loading import checked, shown
-from holdfast.generate.pretrained import of_folder
-from holdfast.generate.tiny import Tiny
-from holdfast.generate.torch_parts import (
+from holdfast.generate.loading import (
     check_inpainting,
     check_requests,
+    checked,
     cut_words,
     keep_foreground,
     noise,
+    of_folder,
     quiet,
     resolve_device,
+    shown,
     to_images,
     weights_sha256,
 )
-from holdfast.generate.vqgan import VqGan
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:

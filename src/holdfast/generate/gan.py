@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
-from holdfast.generate.loading import checked
-from holdfast.generate.python import load_object
-from holdfast.generate.torch_parts import check_batch, noise, resolve_device, weights_sha256
+from holdfast.generate.loading import check_batch, checked, noise, resolve_device, weights_sha256
+from holdfast.generate.simple import load_object
 
 if TYPE_CHECKING:
     import torch

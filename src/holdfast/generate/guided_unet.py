@@ -18,7 +18,7 @@ from torch import nn  # noqa: TID253
 from torch.nn import functional  # noqa: TID253
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.generate.torch_parts import read_tensors
+from holdfast.generate.loading import read_tensors
 
 HEAD_CHANNELS = 64
 """Channels of a head in the published ADMs."""

@@ -33,8 +33,7 @@ from holdfast.core.remote import (
     server_key,
 )
 from holdfast.core.types import Image, Mask
-from holdfast.generate.loading import checked
-from holdfast.generate.torch_parts import check_inpainting, check_requests, keep_foreground
+from holdfast.generate.loading import check_inpainting, check_requests, checked, keep_foreground
 
 CACHE = Path("hosted-images")
 BUDGET = 100

@@ -21,8 +21,7 @@ from torch import nn  # noqa: TID253
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
-from holdfast.generate.loading import checked, place, shown
-from holdfast.generate.torch_parts import check_batch, resolve_device, weights_sha256
+from holdfast.generate.loading import check_batch, checked, place, resolve_device, shown, weights_sha256
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _LARGEST_CONFIG = 1_000_000

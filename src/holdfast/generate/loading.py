@@ -1,18 +1,34 @@
-"""Load image makers and latent generators by name."""
+"""Load image makers, latent generators and their parts by name; what all of them need of torch.
+
+Parts of diffusers are loaded complete and from safetensors; code in a repository is never run.
+"""
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import hashlib
+import json
 import math
-from collections.abc import Container, Mapping
+import pickle
+import warnings
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from holdfast import registry
-from holdfast.core.errors import UserError
+from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.names import Name, parse_name
 from holdfast.core.protocols import LatentGenerator, TextToImage
+from holdfast.core.remote import mind_the_hub
+from holdfast.core.types import Image, Mask
 from holdfast.registry import Registry, unknown
+
+if TYPE_CHECKING:
+    import torch
 
 OFFLINE = (
     "the model hub cannot be reached or does not have {name!r}, and no downloaded copy is here; give a local folder "
@@ -79,3 +95,220 @@ def shown(name: Name) -> str:
     }
     options = "&".join(f"{option}={value}" for option, value in sorted(values.items()))
     return f"{name.scheme}:{body}" + (f"?{options}" if options else "")
+
+
+def fetch(kind: str, name: Name, *, subfolder: str = "") -> Any:
+    """Load the model ``diffusers.KIND`` of a name; every weight must exist, code in the repository is never run."""
+    where, revision, local = place(name)
+    return _load_part(kind, where, f"{name.scheme}:", revision=revision, local=local, subfolder=subfolder)
+
+
+def of_folder(kind: str, folder: Path) -> Any:
+    """Load the model ``diffusers.KIND`` of a folder that exists."""
+    return _load_part(kind, str(folder), "", revision="main", local=True, subfolder="")
+
+
+def has(kind: str, name: Name, subfolder: str) -> bool:
+    """Return whether a name's folder has this part, or a hub's repository its configuration."""
+    import diffusers
+
+    where, revision, local = place(name)
+    if local:
+        return (Path(where) / subfolder / "config.json").is_file()
+    try:
+        with quiet():
+            getattr(diffusers, kind).load_config(where, revision=revision, subfolder=subfolder)
+    except OSError:
+        return False
+    return True
+
+
+def _load_part(kind: str, where: str, scheme: str, *, revision: str, local: bool, subfolder: str) -> Any:
+    import diffusers
+    from safetensors import SafetensorError
+
+    shown = f"{scheme}{Path(where).name if local else where}"
+    _check_kind(kind, Path(where) / subfolder, shown)
+    inside = {"subfolder": subfolder} if subfolder else {}
+    if not local:
+        mind_the_hub()
+    try:
+        with quiet():
+            model, report = getattr(diffusers, kind).from_pretrained(
+                where, revision=revision, use_safetensors=True, output_loading_info=True, **inside
+            )
+    except OSError as error:
+        if local:
+            raise UserError(f"{shown} cannot be loaded: {first_line(error)}") from error
+        raise UserError(OFFLINE.format(name=shown, reason=first_line(error))) from error
+    except (ValueError, RuntimeError, TypeError, KeyError, SafetensorError) as error:
+        raise UserError(f"{shown} is no {kind} that can be loaded: {first_line(error)}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise UserError(f"{shown} lacks weights: {', '.join(missing[:3])}")
+    return model
+
+
+def _check_kind(kind: str, folder: Path, shown: str) -> None:
+    """Raise UserError for a folder of another kind, from which the library would build a mostly random model."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return  # the library says it better
+    held = config.get("_class_name", kind) if isinstance(config, dict) else kind
+    if held != kind:
+        raise UserError(f"{shown} holds a {held}, which is no {kind}; choose the scheme of its kind")
+
+
+def resolve_device(device: str) -> str:
+    """Return cuda, mps or cpu for ``auto``, whichever exists; raise UserError for a device that does not."""
+    import torch
+
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if device == "auto":
+        return next(kind for kind, works in available.items() if works)
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise UserError(f"there is no device called {device!r}; try auto, cpu, cuda or cuda:1") from error
+    if not available.get(kind, False):
+        raise UserError(f"this machine has no {kind} device that torch can use; try --device auto")
+    return device
+
+
+def weights_sha256(modules: Iterable[torch.nn.Module]) -> str:
+    """Return SHA-256 over names, types, shapes and bytes of all parameters and buffers."""
+    import torch
+
+    digest = hashlib.sha256()
+    for module in modules:
+        for name, tensor in sorted(module.state_dict().items()):
+            digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+_WRAPPERS = ("ema_model_state_dict", "model_state_dict", "state_dict", "G_ema", "ema", "model")
+"""Names under which authors keep a network's tensors beside others; averaged weights come first."""
+
+
+def read_tensors(file: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a network by name, in single precision; nothing but tensors is unpickled.
+
+    A file may be safetensors or torch's own; of a whole training, the averaged weights are taken, else the others.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        with warnings.catch_warnings():  # of pickles that torch did not write; what it cannot read is an error below
+            warnings.simplefilter("ignore")
+            content: Any = (
+                load_file(file)
+                if file.suffix == ".safetensors"
+                else torch.load(file, map_location="cpu", weights_only=True)
+            )
+    except (pickle.UnpicklingError, AttributeError, ImportError) as error:
+        raise UserError(
+            f"{file.name} holds more than tensors, and nothing else is unpickled; save the network's state_dict()"
+        ) from error
+    except (OSError, RuntimeError, ValueError, EOFError, SafetensorError) as error:
+        raise UserError(f"{file.name} cannot be read: {first_line(error)}") from error
+    wrapper = next((key for key in _WRAPPERS if isinstance(content, Mapping) and key in content), "")
+    content = content[wrapper] if wrapper else content
+    if not isinstance(content, Mapping) or not content or not all(torch.is_tensor(value) for value in content.values()):
+        raise UserError(f"{file.name} is no state dict: a mapping from names to tensors")
+    return {
+        str(key).removeprefix("module."): value.float() if value.is_floating_point() else value
+        for key, value in content.items()
+    }
+
+
+def check_batch(batch: torch.Tensor, name: str, *, factor: int = 1, size: int | None = None) -> None:
+    """Raise UserError unless this is an RGB batch NCHW whose sides the generator of this name can work on."""
+    right = batch.ndim == 4 and batch.shape[1] == 3 and not any(side % factor for side in batch.shape[-2:])
+    if size is not None:
+        right = right and tuple(batch.shape[-2:]) == (size, size)
+    if not right or 0 in batch.shape[-2:]:
+        sides = f"of {size} × {size} pixels" if size is not None else f"with sides divisible by {factor}"
+        raise UserError(f"{name} takes RGB batches (n, 3, height, width) {sides}, not {tuple(batch.shape)}")
+
+
+def to_unit(image: torch.Tensor) -> torch.Tensor:
+    """Map -1..1, the range of most decoders, to 0..1."""
+    return (image / 2 + 0.5).clamp(0, 1)
+
+
+def noise(seeds: Sequence[int], shape: Sequence[int]) -> torch.Tensor:
+    """Draw standard normal noise, (seeds, *shape), on the CPU: each row follows from its own seed on every machine."""
+    import torch
+
+    rows = [torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+    return torch.stack(rows) if rows else torch.empty((0, *shape))
+
+
+def to_images(batch: torch.Tensor) -> list[Image]:
+    """Return the images of an RGB batch NCHW in 0..1."""
+    rounded = (batch.detach().float().clamp(0, 1) * 255).round().to("cpu").numpy().astype(np.uint8)
+    return [np.ascontiguousarray(image) for image in rounded.transpose(0, 2, 3, 1)]
+
+
+def keep_foreground(image: Image, mask: Mask, painted: Image) -> Image:
+    """Return ``painted`` with the exact foreground of ``image`` put back."""
+    return np.where(mask[..., None], image, painted)
+
+
+def check_requests(prompts: Sequence[str], seeds: Sequence[int]) -> None:
+    """Raise UserError where prompts and seeds do not pair up."""
+    if len(prompts) != len(seeds):
+        raise UserError(f"every prompt has its seed: {len(prompts)} prompts and {len(seeds)} seeds do not pair up")
+
+
+def check_inpainting(
+    prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
+) -> None:
+    """Raise UserError where the lists do not pair up, SampleError where an image and its mask do not."""
+    check_requests(prompts, seeds)
+    if not len(images) == len(masks) == len(prompts):
+        raise UserError(f"{len(prompts)} prompts, {len(images)} images and {len(masks)} masks do not pair up")
+    for image, mask in zip(images, masks, strict=True):
+        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+            raise SampleError(f"inpainting takes RGB images of uint8, not {image.shape} of {image.dtype}")
+        if mask.shape != image.shape[:2] or mask.dtype != np.bool_:
+            raise SampleError(f"the mask is {mask.shape} of {mask.dtype}, the image {image.shape[:2]}; give bool")
+
+
+def cut_words(tokenizer: Any, limit: int, prompt: str) -> str:
+    """Return the words of a prompt beyond the limit in tokens; '' where there are none."""
+
+    def tokens(words: Sequence[str]) -> int:
+        return len(tokenizer(" ".join(words), truncation=False, verbose=False)["input_ids"])
+
+    words = prompt.split()
+    if tokens(words) <= limit:
+        return ""
+    read = bisect.bisect_right(range(len(words) + 1), limit, key=lambda count: tokens(words[:count])) - 1
+    return " ".join(words[max(read, 0) :])
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the progress bars and notes of the libraries, which would break into ours."""
+    from diffusers.utils import logging
+    from transformers.utils import logging as text_logging
+
+    verbosity = logging.get_verbosity()
+    shown = [library for library in (logging, text_logging) if library.is_progress_bar_enabled()]
+    logging.set_verbosity(logging.CRITICAL)
+    for library in shown:
+        library.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            # Its calls of other libraries are deprecated there; nobody here can act on that.
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        for library in shown:
+            library.enable_progress_bar()

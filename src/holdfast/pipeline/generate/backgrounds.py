@@ -20,7 +20,7 @@ from holdfast.core.types import ClassKeys, Collection, Image, Mask, Rendered, Sa
 from holdfast.core.votes import Tally, read_votes
 from holdfast.data.labels import class_keys
 from holdfast.generate import load_image_maker
-from holdfast.generate.torch_parts import resolve_device
+from holdfast.generate.loading import resolve_device
 from holdfast.pipeline.classifiers import load_judge
 from holdfast.pipeline.donors import load_sample
 from holdfast.pipeline.generate.prompts import Prompts, check_spoken, prompts_for, spoken

@@ -46,7 +46,7 @@ def examine(options: StudyOptions) -> StudyResult:
         Finding("What came out", [f"Seen with {options.settings['count']}."], frame, chart=chart),
         Finding("Pictures", ["One."], images=pictures),
     ]
-    return StudyResult("A test", "Does it work?", findings, facts=[("2", "rows")], note="Only a test.")
+    return StudyResult("A test", "Does it work?", findings, facts={"rows": 2}, note="Only a test.")
 
 
 @pytest.fixture

@@ -211,7 +211,7 @@ def test_own_pictures(tmp_path: Path) -> None:
     result = masks.run(StudyOptions(tmp_path / "out", settings, device="cpu"))
     assert result.note == ""
     assert "bias" not in result.findings[1].table  # type: ignore[operator]
-    assert ("24", "pictures") in result.facts
+    assert result.facts["pictures"] == 24
 
 
 def test_pictures_without_masks(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class StudyResult:
     title: str  # what it is about
     question: str  # one paragraph: what was asked, and how it was answered
     findings: Sequence[Finding | Section]  # in order; sections of a report may stand among them
-    facts: Sequence[tuple[str, str]] = ()  # (number, noun) pairs for the top of the page
+    facts: Mapping[str, object] = field(default_factory=dict)  # noun → number, for the top of the page
     note: str = ""  # what a reader must know first
     runs: Sequence[str] = ()  # names of the runs behind it
 
@@ -84,7 +84,7 @@ def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Pat
         out / "report",
         title=result.title,
         subject="A study",
-        facts=result.facts,
+        facts=[(str(number), noun) for noun, number in result.facts.items()],
         limits="Settings, versions and seeds stand at the end.",
         note=result.note,
         run_names=", ".join(result.runs) or "this study",

@@ -78,7 +78,7 @@ def run(options: StudyOptions) -> StudyResult:
             _static(options, models),
             trainings.model_table(options, new_models, options.out / "models"),
         ],
-        facts=trainings.facts(options, models, (str(options.settings["pairs"]), "images with a copy")),
+        facts=trainings.facts(options, models, {"images with a copy": options.settings["pairs"]}),
         note=world_note(options),
     )
 

@@ -10,7 +10,7 @@ from holdfast.pipeline.evaluate.background_truth import compare_pasted_with_true
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import MINUS
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
-from holdfast.studies.study import EMBEDDED, Study, StudyOptions, dots_of, model_names, ranged, subject
+from holdfast.studies.study import EMBEDDED, Study, StudyOptions, dots_of, long_form, model_names, ranged, subject
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ def run(options: StudyOptions) -> StudyResult:
             "95 % level, paired by scene."
         ),
         findings=[_bias(frame)],
-        facts=[(str(len(frame)), "models"), (str(settings["scenes"]), "test scenes")],
+        facts={"models": len(frame), "test scenes": settings["scenes"]},
         note=DRAWN_WORLD,
     )
 
@@ -54,16 +54,7 @@ STUDY = Study(
 
 
 def _bias(frame: pd.DataFrame) -> Finding:
-    import pandas as pd
-
-    estimates = {"bias": "pasted", "corrected_bias": "pasted, less pasting itself"}
-    drawn = pd.concat(
-        pd.DataFrame(
-            {"estimate": title, "model": frame["model"], "bias": frame[name]}
-            | {f"bias_{end}": frame[f"{name}_{end}"] for end in ("low", "high")}
-        )
-        for name, title in estimates.items()
-    )
+    drawn = long_form(frame, {"bias": "pasted", "corrected_bias": "pasted, less pasting itself"}, "model")
     sentences = []
     for name, text in (
         ("bias", "The pasted estimate"),
@@ -92,8 +83,6 @@ def _bias(frame: pd.DataFrame) -> Finding:
         sentences,
         frame,
         columns,
-        chart=dots_of(
-            drawn, "bias", line="estimate", row="model", title="estimated less true effect, points", zero=True
-        ),
+        chart=dots_of(drawn, line="measure", row="model", title="estimated less true effect, points", zero=True),
         caption="Estimated background effect less the true one",
     )

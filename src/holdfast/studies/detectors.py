@@ -18,14 +18,13 @@ from holdfast.core.types import ORIGINAL
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
 from holdfast.models.torch_classifier import resolve_device
-from holdfast.report.page.charts import dots
-from holdfast.report.page.figures import Chart
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import MINUS, p_value
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import mean_over_trainings, trend
-from holdfast.studies.study import Setting, Study, StudyOptions, ranged
+from holdfast.studies.dose import doses_of
+from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, long_form, ranged
 from holdfast.training.small_models import facts_of
 
 if TYPE_CHECKING:
@@ -61,11 +60,7 @@ Measured = Mapping[DosedDetector, Mapping[str, Floats]]
 def run(options: StudyOptions) -> StudyResult:
     """Train the missing detectors, evaluate, and compare doses."""
     settings = options.settings
-    rhos = sorted(set(settings["rhos"]))
-    if len(rhos) < 2 or not 0 <= rhos[0] <= rhos[-1] <= 1:
-        raise UserError("rhos are two or more numbers from 0 to 1, for example --set rhos=0,0.5,0.95")
-    if len({round(100 * rho) for rho in rhos}) < len(rhos):
-        raise UserError("rhos must differ by a hundredth or more")
+    rhos = doses_of(options)
     options.require(scenes=12, seeds=1, epochs=1, batch=2)
     if settings["train"] < settings["batch"]:
         raise UserError("train, the number of training scenes, must be at least one batch")
@@ -86,7 +81,7 @@ def run(options: StudyOptions) -> StudyResult:
             "for other trainings and other scenes; each scene weighs the same."
         ),
         findings=[_response(rhos, measured, options.seed), _every_model(options, measured, home, anywhere)],
-        facts=[(str(len(rhos)), "doses"), (str(len(models)), "detectors"), (str(settings["scenes"]), "test scenes")],
+        facts={"doses": len(rhos), "detectors": len(models), "test scenes": settings["scenes"]},
         note=DRAWN_WORLD,
     )
 
@@ -115,7 +110,7 @@ def _train(options: StudyOptions, model: DosedDetector) -> None:
     settings = options.settings
     amount = DetectorAmount(train=settings["train"], epochs=settings["epochs"], batch=settings["batch"])
     device = str(resolve_device(options.device))
-    network, seconds = train(model.rho, amount, options.out / "work", device, seed=model.seed, say=_silent)
+    network, seconds = train(model.rho, amount, options.out / "work", device, seed=model.seed, say=lambda _: None)
     facts = {
         "label_names": list(CLASSES),
         "wnids": [KEYS[label].wnids[0] for label in CLASSES],
@@ -129,10 +124,6 @@ def _train(options: StudyOptions, model: DosedDetector) -> None:
     }
     text = f"# {model.name}\n\nA small detector of drawn scenes, trained by `holdfast study detectors`."
     write_model(folder, halve(network), {"channels": list(CHANNELS)}, facts, text)
-
-
-def _silent(_: str) -> None:
-    """Say nothing: the study tells its own progress."""
 
 
 def _evaluated(options: StudyOptions, models: Sequence[DosedDetector], context: float, conditions: str) -> Results:
@@ -167,10 +158,8 @@ def _measures(models: Sequence[DosedDetector], home: Results, anywhere: Results)
 def _recalls(results: Results) -> pd.DataFrame:
     """Return the share of found objects by scene (rows), model and condition (columns)."""
     counted = results.boxes.counted
-    table = counted.assign(hit=counted["found"].astype(float)).pivot_table(
-        index="sample_id", columns=["model", "condition"], values="hit", aggfunc="mean"
-    )
-    return table
+    hits = counted.assign(hit=counted["found"].astype(float))
+    return hits.pivot_table(index="sample_id", columns=["model", "condition"], values="hit", aggfunc="mean")
 
 
 def _response(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
@@ -198,6 +187,8 @@ def _response(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
         "recall on scenes in which every object is at home less that on the same scenes with any background."
     )
     frame = pd.DataFrame(rows)
+    names = {"background_effect": "backgrounds pasted", "true_effect": "scenes drawn anew"}
+    drawn = long_form(frame.assign(row=[f"ρ = {rho:g}" for rho in rhos]), names, "row")
     columns = [
         Column("rho", "ρ", "number", digits=2),
         ranged("background_effect", MEASURES["background_effect"], "points"),
@@ -205,26 +196,9 @@ def _response(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
         ranged("imagined", MEASURES["imagined"], "number", 2),
     ]
     return Finding(
-        "The response to the dose", [*sentences, how], frame, columns, chart=lambda width: _chart(frame, width),
-        caption="Recall lost against ρ",
+        "The response to the dose", [*sentences, how], frame, columns, caption="Recall lost against ρ",
+        chart=dots_of(drawn, line="measure", row="row", title="points of recall lost", zero=True),
     )  # fmt: skip
-
-
-def _chart(frame: pd.DataFrame, width: int) -> Chart:
-    import pandas as pd
-
-    names = {"background_effect": "backgrounds pasted", "true_effect": "scenes drawn anew"}
-    tidy = pd.concat(
-        [
-            frame.assign(
-                model=words, row=[f"ρ = {rho:g}" for rho in frame["rho"]], estimate=frame[name],
-                low=frame[f"{name}_low"], high=frame[f"{name}_high"],
-            )
-            for name, words in names.items()
-        ]
-    )  # fmt: skip
-    rows = [f"ρ = {rho:g}" for rho in frame["rho"]]
-    return dots(tidy, width, models=list(names.values()), rows=rows, title="points of recall lost", zero=True)
 
 
 def _every_model(options: StudyOptions, measured: Measured, home: Results, anywhere: Results) -> Finding:

@@ -23,7 +23,7 @@ from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import cross_part_pseudo_values, mean_over_trainings, trend
 from holdfast.studies import trainings
-from holdfast.studies.study import Setting, Study, StudyOptions, ranged
+from holdfast.studies.study import Setting, Study, StudyOptions, long_form, ranged
 from holdfast.studies.trainings import RightAnswers, right_answers
 from holdfast.training.small_models import DOSE_SEEDS, DOSE_SIZE, DOSES, SmallModel, dose_models, facts_of
 
@@ -49,11 +49,7 @@ Measured = Mapping[SmallModel, Mapping[str, Floats]]
 def run(options: StudyOptions) -> StudyResult:
     """Train the missing models, evaluate, and compare doses."""
     settings = options.settings
-    rhos = sorted(set(settings["rhos"]))
-    if len(rhos) < 2 or not 0 <= rhos[0] <= rhos[-1] <= 1:
-        raise UserError("rhos are two or more numbers from 0 to 1, for example --set rhos=0,0.5,1")
-    if len({round(100 * rho) for rho in rhos}) < len(rhos):
-        raise UserError("rhos must differ by a hundredth or more")
+    rhos = doses_of(options)
     options.require(scenes=24)
     models = dose_models(rhos, settings["seeds"], first=options.seed)
     trainings.train_for(options, models, trainings.size_of(options, DOSE_SIZE))
@@ -77,9 +73,19 @@ def run(options: StudyOptions) -> StudyResult:
             _accuracies(rhos, models, anywhere, at_home, own),
             _every_model(options, measured),
         ],
-        facts=[(str(len(rhos)), "doses"), (str(len(models)), "models"), (str(settings["scenes"]), "test scenes")],
+        facts={"doses": len(rhos), "models": len(models), "test scenes": settings["scenes"]},
         note=DRAWN_WORLD,
     )
+
+
+def doses_of(options: StudyOptions) -> list[float]:
+    """Return the doses of a study in rising order, after a check."""
+    rhos = sorted(set(options.settings["rhos"]))
+    if len(rhos) < 2 or not 0 <= rhos[0] <= rhos[-1] <= 1:
+        raise UserError("rhos are two or more numbers from 0 to 1, for example --set rhos=0,0.5,1")
+    if len({round(100 * rho) for rho in rhos}) < len(rhos):
+        raise UserError("rhos must differ by a hundredth or more")
+    return rhos
 
 
 STUDY = Study(
@@ -280,13 +286,7 @@ def _every_model(options: StudyOptions, measured: Measured) -> Finding:
 
 def dose_chart(frame: pd.DataFrame, dots: pd.DataFrame, width: int) -> Chart:
     """Return a panel per measure: means with intervals joined by a line, and a dot for every training."""
-    import pandas as pd
-
-    means = pd.concat(
-        frame[["rho", name, f"{name}_low", f"{name}_high"]].set_axis(["rho", "value", "low", "high"], axis=1)
-        .assign(measure=name)
-        for name in MEASURES
-    )  # fmt: skip
+    means = long_form(frame, {name: name for name in MEASURES}, "rho")
     columns = 2 if width >= WIDE else 1
     panels = [_panel(name, title, (width - columns * 74) // columns) for name, title in MEASURES.items()]
     data = {"means": records(_labelled(means), 6), "dots": records(_labelled(dots), 6)}

@@ -56,11 +56,7 @@ def run(options: StudyOptions) -> StudyResult:
             "resampled scenes. Intervals are at the 95 % level."
         ),
         findings=[_ranking(rows), _agreement(rows, options.seed)],
-        facts=[
-            (str(len(models)), "models"),
-            (str(len(generators)), "generators"),
-            (str(rows["sample_id"].nunique()), "scenes"),
-        ],
+        facts={"models": len(models), "generators": len(generators), "scenes": rows["sample_id"].nunique()},
         note=world_note(options),
     )
 

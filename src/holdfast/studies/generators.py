@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -72,7 +71,7 @@ class PoolPair:
 def run(options: StudyOptions) -> StudyResult:
     """Make both pools from the same prompts and seeds, classify and judge them, and compare them prompt by prompt."""
     settings = options.settings
-    _check(options)
+    mining = _check(options)
     pools, seconds = {}, {}
     for side in SIDES:
         folder = options.out / "work" / side
@@ -82,7 +81,8 @@ def run(options: StudyOptions) -> StudyResult:
             limit=settings["limit"], seed=options.seed, device=options.device, batch_size=settings["batch_size"],
             progress=options.progress,
         )  # fmt: skip
-        pools[side] = measure(_spec(options, folder), str(folder), options.out / "runs" / side, options.progress)[0]
+        spec = replace(mining, pool=str(folder))
+        pools[side] = measure(spec, str(folder), options.out / "runs" / side, options.progress)[0]
         samples = pools[side].collection.samples
         seconds[side] = float(np.mean([float(sample.attributes["seconds"]) for sample in samples]))
     both = joined(pools, settings["at_least"], seconds)
@@ -93,12 +93,12 @@ def run(options: StudyOptions) -> StudyResult:
         title="Two generations of generator",
         question=_question(settings, drawn=drawn),
         findings=findings,
-        facts=[
-            (str(len(both.images)), "images of each generator"),
-            (str(both.images["prompt_id"].nunique()), "prompts"),
-            (str(len(settings["surrogates"])), "surrogates"),
-            (str(len(settings["targets"])), "targets"),
-        ],
+        facts={
+            "images of each generator": len(both.images),
+            "prompts": both.images["prompt_id"].nunique(),
+            "surrogates": len(settings["surrogates"]),
+            "targets": len(settings["targets"]),
+        },
         note=(DRAWN_WORLD if drawn else ""),
         runs=[f"runs/{side}" for side in SIDES],
     )
@@ -107,7 +107,8 @@ def run(options: StudyOptions) -> StudyResult:
 STUDY = Study(run, SETTINGS)
 
 
-def _check(options: StudyOptions) -> None:
+def _check(options: StudyOptions) -> MineSpec:
+    """Return what mines a pool, whose folder is still open; raise UserError where a setting makes no sense."""
     settings = options.settings
     options.require(per_pair=1, limit=0, batch_size=1, at_least=1)
     if settings["at_least"] > len(settings["surrogates"]):
@@ -117,15 +118,12 @@ def _check(options: StudyOptions) -> None:
     for kind in settings["kinds"]:
         if kind not in KINDS:
             raise unknown("kind of nuisance", kind, KINDS)
-    check(MineSpec("", tuple(settings["surrogates"]), tuple(settings["targets"]), settings["oracle"]))
-
-
-def _spec(options: StudyOptions, folder: Path) -> MineSpec:
-    settings = options.settings
-    return MineSpec(
-        str(folder), tuple(settings["surrogates"]), tuple(settings["targets"]), settings["oracle"],
+    mining = MineSpec(
+        "", tuple(settings["surrogates"]), tuple(settings["targets"]), settings["oracle"],
         labels=settings["labels"] or None, device=options.device, seed=options.seed,
     )  # fmt: skip
+    check(mining)
+    return mining
 
 
 def _question(settings: Mapping[str, Any], *, drawn: bool) -> str:

@@ -16,7 +16,7 @@ from holdfast.report.page.tables import Column
 from holdfast.report.page.words import listing, number, points, short_names, span
 from holdfast.report.study import Finding
 from holdfast.studies.mask_measures import SCORES, MaskMeasures
-from holdfast.studies.study import dots_of, ranged
+from holdfast.studies.study import dots_of, long_form, ranged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,18 +58,20 @@ def _quality(measures: MaskMeasures, pictures: Mapping[str, Image]) -> Finding:
 
 
 def _moved(measures: MaskMeasures) -> Finding:
-    import pandas as pd
 
     frame = measures.means
     others = frame[frame["kind"] != EXACT]
     off = _clear(others)
     worst = _at(others, others["change"].abs().argmax())
-    effect = frame.iloc[0]["effect"]
+    effect, best_off = frame.iloc[0]["effect"], ""
+    if len(off):
+        best = _at(off, off["iou"].argmax())
+        best_off = f"; the best of those masks are {best['kind']} (IoU {number(best['iou'])})"
     sentences = [
         f"With exact masks the background effect is {points(effect)}, mean over {len(measures.models)} models. It "
         f"moves most with {worst['kind']} masks (IoU {number(worst['iou'])}): by {_plus(worst['change'])} points "
         f"({span(worst['change_low'], worst['change_high'])}). For {len(off)} of {len(others)} kinds the interval of "
-        f"the change leaves out zero{_from(off)}."
+        f"the change leaves out zero{best_off}."
     ]
     if measures.truths:
         small, large = _at(frame, frame["bias"].argmin()), _at(frame, frame["bias"].argmax())
@@ -81,13 +83,8 @@ def _moved(measures: MaskMeasures) -> Finding:
         )
     if len(others) > 3:
         sentences.append(_with_iou(others, measures.masks))
-    wanted = {"effect": "change", "score": "score_change", "cross_background": "cross_background_change"}
-    drawn = pd.concat(
-        others[["kind", "family", "iou", name, f"{name}_low", f"{name}_high"]]
-        .set_axis(["kind", "family", "iou", "value", "low", "high"], axis=1)
-        .assign(measure=measure)
-        for measure, name in wanted.items()
-    )  # fmt: skip
+    wanted = {"change": "effect", "score_change": "score", "cross_background_change": "cross_background"}
+    drawn = long_form(others, wanted, "kind", "family", "iou")
     panels = {"effect": "Change of background effect, points"}
     panels |= {name: f"Change of {title[0].lower()}{title[1:]}" for name, title in SCORES.items()}
     families = [name for name in measures.families if name != EXACT]
@@ -133,13 +130,6 @@ def _at(frame: pd.DataFrame, place: int | np.intp) -> dict[str, Any]:
     return {str(key): value for key, value in frame.iloc[int(place)].items()}
 
 
-def _from(off: pd.DataFrame) -> str:
-    if off.empty:
-        return ""
-    best = _at(off, off["iou"].argmax())
-    return f"; the best of those masks are {best['kind']} (IoU {number(best['iou'])})"
-
-
 def _with_iou(others: pd.DataFrame, masks: pd.DataFrame) -> str:
     """Say how the change goes with IoU, and with the way in which the masks err."""
     from scipy.stats import spearmanr
@@ -169,9 +159,9 @@ def _by_model(measures: MaskMeasures) -> Finding:
 
     frame = measures.effects
     short = short_names(measures.models)
-    drawn = frame.assign(model=frame["model"].map(short)).rename(
-        columns={"effect": "value", "effect_low": "low", "effect_high": "high"}
-    )[["model", "kind", "family", "iou", "value", "low", "high"]]
+    drawn = long_form(
+        frame.assign(model=frame["model"].map(short)), {"effect": "effect"}, "model", "kind", "family", "iou"
+    )
     true = [{"model": short[model], "truth": effect.value} for model, effect in measures.truths.items()]
     others = frame[frame["kind"] != EXACT]
     worst = _at(others, others["change"].abs().argmax())
@@ -354,15 +344,11 @@ def _family(families: Sequence[str]) -> Chart:
     return channels
 
 
-def _tips(number: str) -> list[Chart]:
+def _marks(x: Chart, y: Chart, families: Sequence[str], number: str, size: int) -> list[Chart]:
+    marked = _family(families)
     tips: list[Chart] = [{"field": "kind", "title": "masks"}, {"field": "iou", "title": "mean IoU", "format": ".2f"}]
     for field, title in (("value", "value"), ("low", "95 % from"), ("high", "to")):
         tips.append({"field": field, "type": "quantitative", "title": title, "format": number})
-    return tips
-
-
-def _marks(x: Chart, y: Chart, families: Sequence[str], number: str, size: int) -> list[Chart]:
-    marked = _family(families)
     return [
         {
             "mark": {"type": "rule", "strokeWidth": 1.6},
@@ -370,7 +356,7 @@ def _marks(x: Chart, y: Chart, families: Sequence[str], number: str, size: int) 
         },
         {
             "mark": {"type": "point", "filled": True, "size": size, "opacity": 1},
-            "encoding": {"x": x, "y": y | {"field": "value"}, **marked, "tooltip": _tips(number)},
+            "encoding": {"x": x, "y": y | {"field": "value"}, **marked, "tooltip": tips},
         },
     ]
 

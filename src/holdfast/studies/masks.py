@@ -64,7 +64,8 @@ def run(options: StudyOptions) -> StudyResult:
     conditions = _check(options)
     kinds, absent = kinds_of(settings["kinds"])
     models = model_names(settings["models"])
-    spec = _data(options)
+    images = images_of(options, least=LEAST)
+    spec = DataSpec(images["data"], images.get("masks"), limit=images.get("limit", 0), seed=options.seed)
     # Drawn scenes can be painted anew on another background, so that the true effect is known.
     known = settings["data"] in ("", DRAWN)
     evaluated = spec.data.replace("diorama:", "diorama-rerendered:") if known else spec.data
@@ -76,7 +77,11 @@ def run(options: StudyOptions) -> StudyResult:
         masked = read(replace(spec, data=evaluated, masks=str(folder))).samples
         others[kind.name] = {sample.sample_id: sample for sample in masked if sample.condition == ORIGINAL}
     overlap_rows = overlaps(samples, others, spec.max_pixels)
-    kinds, useless = _usable(kinds, overlap_rows)
+    count = overlap_rows[overlap_rows["usable"]].groupby("kind").size()
+    useless = [kind.name for kind in kinds if count.get(kind.name, 0) < LEAST]
+    kinds = [kind for kind in kinds if kind.name not in useless]
+    if not kinds:
+        raise UserError(f"no kind of masks has {LEAST} that could be used: all are empty or cover the whole picture")
     runs = {
         kind.name: _evaluated(options, replace(spec, data=evaluated), kind, models, conditions)
         for kind in (MaskKind(EXACT, EXACT), *kinds)
@@ -93,11 +98,7 @@ def run(options: StudyOptions) -> StudyResult:
             "mask makers. Differences are against exact masks, paired by picture; intervals are at the 95 % level."
         ),
         findings=findings(measures, _pictures(samples, others, kinds, spec.max_pixels)),
-        facts=[
-            (str(len(measures.models)), "models"),
-            (str(len(kinds) + 1), "kinds of masks"),
-            (str(len(samples)), "pictures"),
-        ],
+        facts={"models": len(measures.models), "kinds of masks": len(kinds) + 1, "pictures": len(samples)},
         note=" ".join(part for part in (world_note(options), *left_out) if part),
         runs=[f"runs/{name}" for name in (EXACT, *(kind.folder for kind in kinds))],
     )
@@ -126,20 +127,6 @@ def _check(options: StudyOptions) -> str:
     if missing := [name for name in (ORIGINAL, RANDOM, SAME) if name not in asked]:
         raise UserError(f"conditions lack {listing(missing)}: without them there is no background effect")
     return text
-
-
-def _data(options: StudyOptions) -> DataSpec:
-    images = images_of(options, least=LEAST)
-    return DataSpec(images["data"], images.get("masks"), limit=images.get("limit", 0), seed=options.seed)
-
-
-def _usable(kinds: Sequence[MaskKind], overlaps: pd.DataFrame) -> tuple[list[MaskKind], list[str]]:
-    """Return the kinds with enough masks to compare, and the names of the others."""
-    count = overlaps[overlaps["usable"]].groupby("kind").size()
-    good = [kind for kind in kinds if count.get(kind.name, 0) >= LEAST]
-    if not good:
-        raise UserError(f"no kind of masks has {LEAST} that could be used: all are empty or cover the whole picture")
-    return good, [kind.name for kind in kinds if kind not in good]
 
 
 def _evaluated(

@@ -67,12 +67,12 @@ def run(options: StudyOptions) -> StudyResult:
         title="Metrics of robustness",
         question=_question(len(models.names), bool(other)),
         findings=findings,
-        facts=[
-            (str(len(models.names)), "models"),
-            (str(len(metrics)), "metrics"),
-            (str(len(other)), "other data"),
-            (str(len(metrics[0].clusters)), "images"),
-        ],
+        facts={
+            "models": len(models.names),
+            "metrics": len(metrics),
+            "other data": len(other),
+            "images": len(metrics[0].clusters),
+        },
         note=world_note(options),
     )
 

@@ -72,11 +72,7 @@ def run(options: StudyOptions) -> StudyResult:
             "once against each classifier. Lines are means over scenes, bands their 95 % intervals."
         ),
         findings=[_curves(_frame(curves, options.seed)), _ends(curves)],
-        facts=[
-            (str(len(curves)), "networks"),
-            (str(len(collection)), "test scenes"),
-            (str(settings["steps"]), "steps"),
-        ],
+        facts={"networks": len(curves), "test scenes": len(collection), "steps": settings["steps"]},
         note=world_note(options),
     )
 

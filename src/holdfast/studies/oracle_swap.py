@@ -70,11 +70,7 @@ def run(options: StudyOptions) -> StudyResult:
             _moves(rows, oracles),
             _agreement(_judged(results, oracles, options), oracles, options.seed),
         ],
-        facts=[
-            (str(len(models)), "models"),
-            (str(len(oracles)), "oracles"),
-            (str(rows["sample_id"].nunique()), "test scenes"),
-        ],
+        facts={"models": len(models), "oracles": len(oracles), "test scenes": rows["sample_id"].nunique()},
         note=world_note(options),
     )
 

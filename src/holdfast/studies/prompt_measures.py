@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import cv2
 import numpy as np
@@ -128,18 +128,13 @@ def seam(image: Image, mask: Mask) -> float:
     """
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
     steep = np.hypot(cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1))
-    away = _from_edge(mask)
+    inside = mask.view(np.uint8)
+    distances = [cv2.distanceTransform(side, cv2.DIST_L2, cv2.DIST_MASK_PRECISE) for side in (inside, 1 - inside)]
+    away = np.maximum(*distances)  # of each pixel from the other side of the mask's edge
     edge, nearby = away <= EDGE, (away >= NEARBY[0]) & (away <= NEARBY[1])
     if not edge.any() or not nearby.any() or not steep[nearby].any():
         return float("nan")
     return float(steep[edge].mean() / steep[nearby].mean())
-
-
-def _from_edge(mask: Mask) -> NDArray[np.float32]:
-    """Return the distance of each pixel from the other side of the mask's edge."""
-    inside = mask.view(np.uint8)
-    parts = [cv2.distanceTransform(side, cv2.DIST_L2, cv2.DIST_MASK_PRECISE) for side in (inside, 1 - inside)]
-    return cast("NDArray[np.float32]", np.maximum(*parts))
 
 
 def seam_against(image: Image, original: Image, mask: Mask) -> float:

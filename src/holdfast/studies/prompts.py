@@ -126,12 +126,12 @@ def run(options: StudyOptions) -> StudyResult:
         title="Prompts for backgrounds",
         question=_question(options),
         findings=findings,
-        facts=[
-            (str(len(strategies)), "strategies"),
-            (str(settings["seeds"]), "seeds"),
-            (str(len(originals.samples)), "scenes" if drawn else "photographs"),
-            (str(sum(len(part.rows) for part in painted)), "pictures"),
-        ],
+        facts={
+            "strategies": len(strategies),
+            "seeds": settings["seeds"],
+            ("scenes" if drawn else "photographs"): len(originals.samples),
+            "pictures": sum(len(part.rows) for part in painted),
+        },
         note=world_note(options),
         runs=["runs/originals", *(f"runs/{part.name}" for part in painted)],
     )

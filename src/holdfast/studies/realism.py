@@ -91,12 +91,12 @@ def run(options: StudyOptions) -> StudyResult:
             "network, so the numbers compare pools measured with these features and nothing else."
         ),
         findings=findings,
-        facts=[
-            (str(len(pool.samples)), "pictures"),
-            (str(len(reference.samples)), "reference pictures"),
-            (str(len(set(pool.labels))), "classes"),
-            (number(float(row["fid"]), 1), "FID"),
-        ],
+        facts={
+            "pictures": len(pool.samples),
+            "reference pictures": len(reference.samples),
+            "classes": len(set(pool.labels)),
+            "FID": number(float(row["fid"]), 1),
+        },
         note=about_world(settings["data"]),
     )
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.report.page.charts import dots
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import number, span
 from holdfast.report.study import Finding, StudyResult
@@ -16,7 +15,18 @@ from holdfast.stats.core.bootstrap import Floats, resampled_sums
 from holdfast.stats.models.between import kendall
 from holdfast.stats.models.trainings import Estimate, cross_part_pseudo_values, mean_over_trainings
 from holdfast.studies import trainings, walks
-from holdfast.studies.study import Setting, Study, StudyOptions, evaluate, model_names, ranged, result_names, world_note
+from holdfast.studies.study import (
+    Setting,
+    Study,
+    StudyOptions,
+    dots_of,
+    evaluate,
+    long_form,
+    model_names,
+    ranged,
+    result_names,
+    world_note,
+)
 from holdfast.studies.trainings import TRAINED, RightAnswers
 from holdfast.training import robust
 from holdfast.training.small_models import ROBUST
@@ -55,6 +65,9 @@ def run(options: StudyOptions) -> StudyResult:
     groups = trainings.by_training(rows, models)
     frame = _frame(models, answers, groups)
     own = {way: group for way, group in models.items() if way in options.settings["ways"]}
+    generator, warnings = options.settings["generator"], []
+    if "dat" in models and generator == options.settings["latent_training"]:
+        warnings = [f"The DAT-like models were trained with images of {generator}, the generator that makes the walks."]
     return StudyResult(
         title="Robust training",
         question=(
@@ -65,11 +78,11 @@ def run(options: StudyOptions) -> StudyResult:
             f"the study's page in the documentation says what they leave out. {trainings.INTERVALS}"
         ),
         findings=[
-            _both(frame, _warning(options, models)),
+            _both(frame, warnings),
             _orders(frame, models, answers, groups, options.seed),
             *([trainings.model_table(options, own)] if own else []),
         ],
-        facts=[(str(len(models)), "ways of training"), *trainings.facts(options, models)],
+        facts={"ways of training": len(models), **trainings.facts(options, models)},
         note=world_note(options),
     )
 
@@ -128,16 +141,7 @@ def _frame(models: Models, answers: RightAnswers, groups: Mapping[str, Sequence[
     return frame
 
 
-def _warning(options: StudyOptions, models: Models) -> list[str]:
-    """Return a warning where a way of training has seen images of the generator that makes the walks."""
-    generator = options.settings["generator"]
-    if "dat" not in models or generator != options.settings["latent_training"]:
-        return []
-    return [f"The DAT-like models were trained with images of {generator}, the generator that makes the walks."]
-
-
 def _both(frame: pd.DataFrame, warnings: Sequence[str]) -> Finding:
-    import pandas as pd
 
     best = {
         words: frame["training"].iloc[int(np.nanargmax(frame[name].to_numpy(np.float64)))]
@@ -145,14 +149,8 @@ def _both(frame: pd.DataFrame, warnings: Sequence[str]) -> Finding:
         if frame[name].notna().any()
     }
     sentence = " and ".join(f"{words} {way} is highest" for words, way in best.items())
-    order = list(frame.sort_values("fmr", ascending=False)["training"])
-    drawn = pd.concat(
-        pd.DataFrame(
-            {"model": TITLES[name], "row": frame["training"], "estimate": frame[name]}
-            | {end: frame[f"{name}_{end}"] for end in ("low", "high")}
-        )
-        for name in ("fmr", "static")
-    )
+    shown = {name: TITLES[name] for name in ("fmr", "static")}
+    drawn = long_form(frame.sort_values("fmr", ascending=False), shown, "training")
     columns = [
         Column("training", "Training"),
         Column("what", "What it does"),
@@ -167,9 +165,7 @@ def _both(frame: pd.DataFrame, warnings: Sequence[str]) -> Finding:
         [f"Of {len(frame)} ways, {sentence}.", *warnings],
         frame,
         columns,
-        chart=lambda width: dots(
-            drawn, width, models=[TITLES["fmr"], TITLES["static"]], rows=order, title="FMR, and accuracy"
-        ),
+        chart=dots_of(drawn, line="measure", row="training", title="FMR, and accuracy"),
         caption="Static and dynamic robustness by way of training",
     )
 

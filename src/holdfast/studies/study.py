@@ -314,13 +314,31 @@ def ranged(name: str, title: str, kind: Kind = "percent", digits: int = 1, hint:
     return Column(name, title, kind, f"{name}_low", f"{name}_high", digits=digits, hint=hint)
 
 
-def dots_of(
-    frame: pd.DataFrame, measure: str, *, line: str, row: str, title: str, zero: bool = False
-) -> Callable[[int], Chart]:
-    """Return a chart of dots with intervals, in the order of the frame."""
+def long_form(frame: pd.DataFrame, names: Mapping[str, str], *kept: str) -> pd.DataFrame:
+    """Return a row per row and measure: ``kept`` columns, the title as ``measure``, and value, low, high."""
     import pandas as pd
 
-    columns = {"model": line, "row": row, "estimate": measure, "low": f"{measure}_low", "high": f"{measure}_high"}
+    ends = {"value": "", "low": "_low", "high": "_high"}
+    return pd.concat(
+        frame[list(kept)].assign(measure=title, **{end: frame[f"{name}{suffix}"] for end, suffix in ends.items()})
+        for name, title in names.items()
+    )
+
+
+def dots_of(
+    frame: pd.DataFrame, measure: str = "", *, line: str, row: str, title: str, zero: bool = False
+) -> Callable[[int], Chart]:
+    """Return a chart of dots with intervals, in the order of the frame: a measure, or value, low and high."""
+    import pandas as pd
+
+    prefix = f"{measure}_" if measure else ""
+    columns = {
+        "model": line,
+        "row": row,
+        "estimate": measure or "value",
+        "low": f"{prefix}low",
+        "high": f"{prefix}high",
+    }
     tidy = pd.DataFrame({name: frame[column] for name, column in columns.items()})
     models, rows = (list(dict.fromkeys(tidy[name])) for name in ("model", "row"))
     return lambda width: dots(tidy, width, models=models, rows=rows, title=title, zero=zero)

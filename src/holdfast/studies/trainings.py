@@ -241,12 +241,15 @@ def model_table(options: StudyOptions, models: Mapping[str, Mapping[str, str]], 
 
 
 def facts(
-    options: StudyOptions, models: Mapping[str, Mapping[str, str]], *more: tuple[str, str]
-) -> list[tuple[str, str]]:
+    options: StudyOptions, models: Mapping[str, Mapping[str, str]], more: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """Return the numbers at the top of the page: models, ``more``, test images."""
-    drawn = is_drawn(options)
-    count = options.settings["scenes"] if drawn else len(collection_of(options))
-    return [(str(len(all_names(models))), "models"), *more, (str(count), "test scenes" if drawn else "test images")]
+    tested = {"test scenes": options.settings["scenes"]} if is_drawn(options) else {}
+    return {
+        "models": len(all_names(models)),
+        **(more or {}),
+        **(tested or {"test images": len(collection_of(options))}),
+    }
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def run(options: StudyOptions) -> StudyResult:
             + ("" if second else f" {NO_SECOND}.")
         ),
         findings=[_matrix(rows, answers, names), _own_and_others(rows, answers, names, bool(second), options.seed)],
-        facts=[(str(len(models)), "models"), (str(rows["sample_id"].nunique()), "test scenes")],
+        facts={"models": len(models), "test scenes": rows["sample_id"].nunique()},
         note=world_note(options),
     )
 

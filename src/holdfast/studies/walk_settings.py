@@ -37,7 +37,7 @@ def run_start(options: StudyOptions) -> StudyResult:
             "what the generator makes of the start. Intervals are at the 95 % level, differences paired by scene."
         ),
         findings=[_each_start(rows), _differences(rows)],
-        facts=[(str(rows["model"].nunique()), "models"), (str(rows["sample_id"].nunique()), "test scenes")],
+        facts={"models": rows["model"].nunique(), "test scenes": rows["sample_id"].nunique()},
         note=world_note(options),
     )
 
@@ -113,11 +113,7 @@ def run_step_size(options: StudyOptions) -> StudyResult:
             "scene walked against each model with each size. Intervals are at the 95 % level."
         ),
         findings=[_response(rows, sizes)],
-        facts=[
-            (str(rows["model"].nunique()), "models"),
-            (str(len(sizes)), "step sizes"),
-            (str(rows["sample_id"].nunique()), "test scenes"),
-        ],
+        facts={"models": rows["model"].nunique(), "step sizes": len(sizes), "test scenes": rows["sample_id"].nunique()},
         note=world_note(options),
     )
 

@@ -19,7 +19,7 @@ from holdfast.stats.core.bootstrap import Floats, resampled_sums
 from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 from holdfast.stats.walks.fmr import fmr
 from holdfast.stats.walks.walk_rows import COLUMNS, paired
-from holdfast.studies.study import Setting, StudyOptions, images_of, ranged, result_names, subject
+from holdfast.studies.study import Setting, StudyOptions, images_of, long_form, ranged, result_names, subject
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -220,15 +220,7 @@ def curves(
     few: bool = False,  # few values on a logarithmic axis, each with a dot and a bar; else a band
 ) -> Chart:
     """Return curves with intervals, a panel per measure."""
-    import pandas as pd
-
-    tidy = pd.concat(
-        pd.DataFrame(
-            {"model": frame[line], "measure": name, "x": frame[x], "value": frame[name]}
-            | {end: frame[f"{name}_{end}"] for end in ("low", "high")}
-        )
-        for name in panels
-    )
+    tidy = long_form(frame.assign(model=frame[line], x=frame[x]), {name: name for name in panels}, "model", "x")
     lines = list(dict.fromkeys(frame[line]))
     beside = min(len(panels), 3) if width >= WIDE else 1
     axis: Chart = {"field": "x", "type": "quantitative", "title": across, "scale": {"nice": False}}

@@ -51,7 +51,8 @@ def run(options: StudyOptions) -> StudyResult:
     runs = {part: make(options) for part, (make, _) in ways.items() if part in settings["parts"]}
     sections: list[Section] = []
     for part, results in runs.items():
-        sections += _with_progress(results, ways[part][1](results, options.seed))
+        first, *others = ways[part][1](results, options.seed)
+        sections += [replace(first, lead=[*first.lead, *page.unfinished(results)]), *others]
     data = {str(results.run.spec().get("data", "")) for results in runs.values()}
     findings: list[Finding | Section] = [*page.in_order(sections), page.cost(runs)]
     return StudyResult(
@@ -92,12 +93,6 @@ STUDY = Study(
         Setting("detected", "", f"{MADE}: holdfast telltale"),
     ),
 )
-
-
-def _with_progress(results: Results, sections: list[Section]) -> list[Section]:
-    """Return the sections of a run; where it is not finished, the first of them says so."""
-    first = sections[0]
-    return [replace(first, lead=[*first.lead, *page.unfinished(results)]), *sections[1:]]
 
 
 def _check(options: StudyOptions) -> None:

@@ -302,15 +302,15 @@ def _planned(results: Results) -> int:
     return len(spec["architectures"]) * int(spec["folds"]) * trained_on
 
 
-def facts(runs: Mapping[str, Results]) -> list[tuple[str, str]]:
+def facts(runs: Mapping[str, Results]) -> dict[str, str]:
     """Return the numbers at the top of the page."""
     trainings = sum(len(_jobs(results)) for results in runs.values())
     first = next(iter(runs.values()))
     spec = first.run.spec()
     rows = sum(results.run.predictions.dataset().count_rows() for results in runs.values())
     conditions = first.rows(["condition"])["condition"].unique()
-    folds = (f"{spec['folds']}", "folds" if spec["folds"] != 1 else "fold")
-    return [(f"{trainings:,}", "trainings"), (f"{len(conditions)}", "conditions"), folds, (f"{rows:,}", "rows")]
+    folds = {"folds" if spec["folds"] != 1 else "fold": str(spec["folds"])}
+    return {"trainings": f"{trainings:,}", "conditions": str(len(conditions)), **folds, "rows": f"{rows:,}"}
 
 
 def cost(runs: Mapping[str, Results]) -> Finding:

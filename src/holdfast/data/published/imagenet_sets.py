@@ -380,7 +380,7 @@ class BorderedImage:
         """Return the SHA-256 of the stored bytes and the border."""
         return bytes_sha256(read_file(self.path) + f"\0border {self.border}".encode())
 
-    def load_objectnet(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
+    def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
         """Decode to HWC uint8 RGB without the border."""
         image = decode_image(read_file(self.path), max_pixels=max_pixels)
         height, width = image.shape[:2]

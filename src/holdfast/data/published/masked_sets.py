@@ -233,7 +233,7 @@ class NumpyMask:
         """Return the SHA-256 of the stored bytes."""
         return bytes_sha256(read_file(self.path))
 
-    def load_imagenet_9(self, height: int, width: int) -> Mask:
+    def load(self, height: int, width: int) -> Mask:
         """Return HW bool of exactly this size; the header is checked first, and pickled objects are refused."""
         stream = io.BytesIO(read_file(self.path))
         try:

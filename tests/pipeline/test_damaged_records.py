@@ -16,7 +16,7 @@ from holdfast.pipeline.train import fitting
 from holdfast.pipeline.train.train import write_jobs
 from holdfast.results import Results
 from holdfast.store import Run
-from holdfast.studies import augmentation
+from holdfast.studies.trained import augmentation
 from holdfast.training import small_models
 
 READERS: dict[str, Callable[[Path], Any]] = {

@@ -13,9 +13,9 @@ import pytest
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.stats.models.trainings import cross_part_pseudo_values
-from holdfast.studies import dose
 from holdfast.studies.study import run_study
-from holdfast.studies.trainings import right_answers
+from holdfast.studies.trained import dose
+from holdfast.studies.trained.trainings import right_answers
 from holdfast.training import small_models
 from holdfast.training.classifiers import Size
 

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import api
 from holdfast.core.errors import UserError
-from holdfast.studies import detectors
 from holdfast.studies.study import run_study
+from holdfast.studies.trained import detectors
 
 SMALLER = ["train=16", "batch=8", "scenes=12"]
 

@@ -21,8 +21,8 @@ from holdfast.core.errors import UserError
 from holdfast.generate import load_generator
 from holdfast.generate.embedded import ASSETS
 from holdfast.models import load_classifier
-from holdfast.studies import augmentation, trainings
 from holdfast.studies.study import run_study
+from holdfast.studies.trained import augmentation, trainings
 from holdfast.training import augment, classifiers, robust, small_models
 from holdfast.training.classifiers import rendered
 from holdfast.training.small_models import SmallModel

@@ -18,11 +18,11 @@ from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.stats.people.agreement import agreement
 from holdfast.store import Parts
-from holdfast.studies import walks as walk_measures
-from holdfast.studies.oracle_attack import led_astray, targets_of
-from holdfast.studies.oracle_swap import same_verdicts
 from holdfast.studies.study import run_study
-from holdfast.studies.transfer import UNMOVED
+from holdfast.studies.walking import walks as walk_measures
+from holdfast.studies.walking.oracle_attack import led_astray, targets_of
+from holdfast.studies.walking.oracle_swap import same_verdicts
+from holdfast.studies.walking.transfer import UNMOVED
 
 FIRST, SECOND = "embedded:resnet_rho95", "embedded:vit_rho95"
 SAID = [f"models={FIRST},{SECOND}", "scenes=12"]

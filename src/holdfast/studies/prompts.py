@@ -42,7 +42,7 @@ from holdfast.studies.study import (
     subject,
     world_note,
 )
-from holdfast.studies.walks import in_points
+from holdfast.studies.walking.walks import in_points
 
 if TYPE_CHECKING:
     import pandas as pd

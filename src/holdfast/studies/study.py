@@ -331,14 +331,8 @@ def dots_of(
     """Return a chart of dots with intervals, in the order of the frame: a measure, or value, low and high."""
     import pandas as pd
 
-    prefix = f"{measure}_" if measure else ""
-    columns = {
-        "model": line,
-        "row": row,
-        "estimate": measure or "value",
-        "low": f"{prefix}low",
-        "high": f"{prefix}high",
-    }
+    low, high = (f"{measure}_{end}" if measure else end for end in ("low", "high"))
+    columns = {"model": line, "row": row, "estimate": measure or "value", "low": low, "high": high}
     tidy = pd.DataFrame({name: frame[column] for name, column in columns.items()})
     models, rows = (list(dict.fromkeys(tidy[name])) for name in ("model", "row"))
     return lambda width: dots(tidy, width, models=models, rows=rows, title=title, zero=zero)

@@ -15,9 +15,10 @@ from holdfast.report.page.words import p_value, percent
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.trainings import trend
 from holdfast.store import Parts
-from holdfast.studies import trainings, walks
 from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, evaluate, world_note
-from holdfast.studies.transfer import side_by_side, swapped
+from holdfast.studies.trained import trainings
+from holdfast.studies.walking import walks
+from holdfast.studies.walking.transfer import side_by_side, swapped
 from holdfast.training.robust import ADVERSARIAL_STEPS, RADIUS
 from holdfast.training.small_models import HEADS, STUDIES, swin
 

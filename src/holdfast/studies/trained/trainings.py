@@ -26,7 +26,7 @@ from holdfast.results import Results, static_conditions
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import Estimate, mean_over_trainings
 from holdfast.studies.study import Setting, StudyOptions, collection_of, is_drawn, model_names, result_names
-from holdfast.studies.walks import FAMILY, counts_of, family, in_points, measured, shared_images, walk_settings
+from holdfast.studies.walking.walks import FAMILY, counts_of, family, in_points, measured, shared_images, walk_settings
 from holdfast.training import robust
 from holdfast.training.classifiers import SIDE, OwnPictures, Scenes, Size, squeezed
 from holdfast.training.small_models import RHO, SEEDS, SIZE, SmallModel, facts_of, small_models, train_all
@@ -244,12 +244,9 @@ def facts(
     options: StudyOptions, models: Mapping[str, Mapping[str, str]], more: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """Return the numbers at the top of the page: models, ``more``, test images."""
-    tested = {"test scenes": options.settings["scenes"]} if is_drawn(options) else {}
-    return {
-        "models": len(all_names(models)),
-        **(more or {}),
-        **(tested or {"test images": len(collection_of(options))}),
-    }
+    drawn = is_drawn(options)
+    tested = options.settings["scenes"] if drawn else len(collection_of(options))
+    return {"models": len(all_names(models)), **(more or {}), "test scenes" if drawn else "test images": tested}
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import interval
 from holdfast.stats.models.trainings import Estimate
 from holdfast.store import read_table
-from holdfast.studies import walks
 from holdfast.studies.study import Setting, Study, StudyOptions, collection_of, model_names, ranged, world_note
+from holdfast.studies.walking import walks
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,9 +19,10 @@ from holdfast.report.page.tables import Column
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.trainings import mean_over_trainings
 from holdfast.store import read_table
-from holdfast.studies import trainings, walks
 from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, evaluate, ranged, world_note
-from holdfast.studies.transfer import swapped
+from holdfast.studies.trained import trainings
+from holdfast.studies.walking import walks
+from holdfast.studies.walking.transfer import swapped
 from holdfast.training import augment, classifiers
 from holdfast.training.classifiers import FAMILIES, SIDE, DrawnPictures, Size, normalised, squeezed
 from holdfast.training.small_models import STUDIES, SmallModel, is_complete, write_model

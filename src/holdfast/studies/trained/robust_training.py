@@ -14,7 +14,6 @@ from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, resampled_sums
 from holdfast.stats.models.between import kendall
 from holdfast.stats.models.trainings import Estimate, cross_part_pseudo_values, mean_over_trainings
-from holdfast.studies import trainings, walks
 from holdfast.studies.study import (
     Setting,
     Study,
@@ -27,7 +26,9 @@ from holdfast.studies.study import (
     result_names,
     world_note,
 )
-from holdfast.studies.trainings import TRAINED, RightAnswers
+from holdfast.studies.trained import trainings
+from holdfast.studies.trained.trainings import TRAINED, RightAnswers
+from holdfast.studies.walking import walks
 from holdfast.training import robust
 from holdfast.training.small_models import ROBUST
 

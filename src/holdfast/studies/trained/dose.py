@@ -22,9 +22,9 @@ from holdfast.report.page.words import MINUS, p_value
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import cross_part_pseudo_values, mean_over_trainings, trend
-from holdfast.studies import trainings
 from holdfast.studies.study import Setting, Study, StudyOptions, long_form, ranged
-from holdfast.studies.trainings import RightAnswers, right_answers
+from holdfast.studies.trained import trainings
+from holdfast.studies.trained.trainings import RightAnswers, right_answers
 from holdfast.training.small_models import DOSE_SEEDS, DOSE_SIZE, DOSES, SmallModel, dose_models, facts_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from holdfast.report.page.tables import Column
 from holdfast.report.page.words import percent, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
-from holdfast.studies import walks
 from holdfast.studies.study import (
     Setting,
     Study,
@@ -32,6 +31,7 @@ from holdfast.studies.study import (
     ranged,
     world_note,
 )
+from holdfast.studies.walking import walks
 
 if TYPE_CHECKING:
     import pandas as pd

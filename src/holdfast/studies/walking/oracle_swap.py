@@ -18,7 +18,6 @@ from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
 from holdfast.stats.models.trainings import Estimate
 from holdfast.store import Parts
-from holdfast.studies import walks
 from holdfast.studies.study import (
     Setting,
     Study,
@@ -30,6 +29,7 @@ from holdfast.studies.study import (
     ranged,
     world_note,
 )
+from holdfast.studies.walking import walks
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,8 +23,8 @@ from holdfast.report.page.words import MINUS, p_value
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import mean_over_trainings, trend
-from holdfast.studies.dose import doses_of
 from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, long_form, ranged
+from holdfast.studies.trained.dose import doses_of
 from holdfast.training.small_models import facts_of
 
 if TYPE_CHECKING:

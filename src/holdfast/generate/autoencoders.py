@@ -12,16 +12,15 @@ import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from holdfast.core.errors import UserError, first_line, raise_machine_trouble
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.generate.loading import check_batch, checked, fetch, place, resolve_device, shown, to_unit, weights_sha256
 from holdfast.registry import unknown
-
-if TYPE_CHECKING:
-    import torch
 
 QUANTISERS = ("straight_through", "none")
 
@@ -95,8 +94,6 @@ class Codes:
 
     def nearest(self, cells: torch.Tensor) -> torch.Tensor:
         """Return the code (n, dimensions) at the least Euclidean distance from each cell (n, dimensions)."""
-        import torch
-
         if self._tree is not None and bool(cells.isfinite().all()):
             apart, nearest = self._tree.query(cells.float().numpy(), k=2)
             places, tied = torch.from_numpy(nearest[:, 0]), torch.from_numpy(apart[:, 0] == apart[:, 1])
@@ -107,8 +104,6 @@ class Codes:
 
     def _first(self, cells: torch.Tensor) -> torch.Tensor:
         """Return the indices of the nearest codes, by all distances."""
-        import torch
-
         with torch.autocast(cells.device.type, enabled=False):
             book = self.book.float()
             lengths, turned = (book * book).sum(1), book.T.contiguous()
@@ -168,7 +163,6 @@ def load_taming(file: Path) -> Any:
 
 def read_state(file: Path) -> dict[str, torch.Tensor]:
     """Read the tensors by name, without running anything else that the file holds."""
-    import torch
     from safetensors.torch import load_file
 
     try:
@@ -298,7 +292,6 @@ def _moved(key: str) -> str:
 
 def _add_branches(layers: torch.nn.Sequential, state: Mapping[str, torch.Tensor], before: int) -> None:
     """Add the 1 × 1 branch, named ``pool``, that TAEF2's blocks at the lowest resolution add to their input."""
-    import torch
 
     class WithBranch(torch.nn.Module):
         def __init__(self, block: Any, channels: int, inner: int) -> None:
@@ -327,7 +320,6 @@ def _part(folder: Path, part: str) -> Path | None:
 
 
 def _read_chain(folder: Path, part: str) -> dict[str, Any]:
-    import torch
     from safetensors.torch import load_file
 
     file = _part(folder, part)

@@ -8,7 +8,9 @@ relatives, in diffusers' format, or as their authors publish them: ``ddim:FILE.p
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
@@ -25,9 +27,6 @@ from holdfast.generate.loading import (
     to_unit,
     weights_sha256,
 )
-
-if TYPE_CHECKING:
-    import torch
 
 STRENGTH, STEPS = 0.3, 4
 FLOOR = 0.02
@@ -123,8 +122,6 @@ class Ddim:
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
         """RGB NCHW in 0..1 → latent of the same shape. Gradients do not pass."""
-        import torch
-
         check_batch(batch, self.name, factor=self.factor, size=self.size)
         with torch.no_grad():
             latent = (batch.to(self.device) * 2 - 1) * self._signal[0]
@@ -146,8 +143,6 @@ class Ddim:
 
     def _up(self, latent: torch.Tensor, level: int) -> torch.Tensor:
         """Search, in ``REFINEMENTS`` iterations, for the point of this level that ``_down`` takes to ``latent``."""
-        import torch
-
         ratio = self._signal[level] / self._signal[level - 1]
         above = best = ratio * latent
         smallest = torch.full((len(latent), 1, 1, 1), float("inf"), device=latent.device)
@@ -161,8 +156,6 @@ class Ddim:
 
     def _answer(self, latent: torch.Tensor, level: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the model's estimates of the clean image and of the noise."""
-        import torch
-
         labels = {} if self._classes is None else {"class_labels": self._classes.expand(len(latent))}
         time = torch.full((len(latent),), self._times[level], device=latent.device)
         answer = self.module(latent, time, **labels).sample[:, :3]  # a learned variance, if any, comes after
@@ -181,8 +174,6 @@ def levels(kept: torch.Tensor, strength: float, steps: int) -> tuple[list[int], 
     as the next.
     ``kept`` is the cumulative product of the alphas, ``strength`` a share of the timesteps.
     """
-    import torch
-
     kept = kept.double().cpu()
     ratio = ((1 - kept) / kept).sqrt()
     top = min(len(kept) - 1, max(1, round(strength * len(kept)) - 1))
@@ -228,8 +219,6 @@ def _check_parts(name: str, unet: Any, scheduler: Any) -> None:
 
 def _conditioned(name: str, unet: Any, class_label: int | None) -> torch.Tensor | None:
     """Return the class to ask for, a tensor of one, or None; class-conditional models get the mean as a new class."""
-    import torch
-
     table = unet.class_embedding
     if table is None:
         if class_label is not None:

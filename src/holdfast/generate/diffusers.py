@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
+import torch
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
@@ -60,8 +61,6 @@ class DiffusersImageMaker:
     """
 
     def __init__(self, name: str, pipeline: Any, options: dict[str, Any]) -> None:
-        import torch
-
         self.name = name
         self._pipeline = pipeline
         self._options = options
@@ -159,8 +158,6 @@ class DiffusersImageMaker:
         return (slice(start, start + step) for start in range(0, count, step))
 
     def _run(self, pipeline: Any, prompts: Sequence[str], seeds: Sequence[int], inputs: dict[str, Any]) -> list[Image]:
-        import torch
-
         known = inspect.signature(pipeline.__call__).parameters
         asked = {
             "num_inference_steps": self._options.get("steps"),
@@ -181,8 +178,6 @@ def _images(answer: Any) -> list[Image]:
 
     Most pipelines answer with a tensor NCHW in 0..1 when they are asked to, older ones with an array NHWC.
     """
-    import torch
-
     if isinstance(answer, list):
         return [np.array(picture.convert("RGB")) for picture in answer]
     batch = answer if isinstance(answer, torch.Tensor) else torch.from_numpy(np.asarray(answer)).permute(0, 3, 1, 2)
@@ -204,8 +199,6 @@ def _scheduler(kind: str, pipeline: Any, shown_name: str) -> Any:
 
 
 def _dtype(option: str, device: str) -> Any:
-    import torch
-
     known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if option and option not in known:
         raise UserError(f"diffusers: option dtype={option} should be {', '.join(known)}")

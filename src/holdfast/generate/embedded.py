@@ -12,10 +12,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
+import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
@@ -38,9 +39,6 @@ from holdfast.generate.loading import (
     weights_sha256,
 )
 from holdfast.registry import unknown
-
-if TYPE_CHECKING:
-    import torch
 
 ASSETS = Path(__file__).parents[1] / "assets"
 SETTINGS = "settings.json"
@@ -135,8 +133,6 @@ class TextConditions:
 
     def of_tokens(self, ids: torch.Tensor) -> Conditions:
         """Return the conditions of token ids, (n, length)."""
-        import torch
-
         present = ids != self.tokenizer.pad_token_id
         with torch.no_grad():
             answer = self.tower(input_ids=ids, attention_mask=present.long())
@@ -162,8 +158,6 @@ class EmbeddedParts:
 
     def pictures(self, latents: torch.Tensor) -> torch.Tensor:
         """Return RGB NCHW in 0..1 of latents, through the codes of the VQGAN."""
-        import torch
-
         # A few at a time: finding codes compares every cell with every code, 17 MB an image.
         whole = latents * self._spread() + self._mean()
         return torch.cat([self.vqgan.decode(part) for part in torch.split(whole, _BATCH // 4)])
@@ -175,8 +169,6 @@ class EmbeddedParts:
         return self._per_channel("latent_spread")
 
     def _per_channel(self, key: str) -> torch.Tensor:
-        import torch
-
         return torch.tensor(self.settings[key], device=self.device).view(1, -1, 1, 1)
 
 
@@ -255,8 +247,6 @@ class EmbeddedImageMaker:
     def _paint(
         self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
     ) -> list[Image]:
-        import torch
-
         results: list[Image] = []
         for start in range(0, len(prompts), _BATCH):
             part = slice(start, start + _BATCH)
@@ -284,8 +274,6 @@ def given_channels(parts: EmbeddedParts, batch: torch.Tensor, kept: torch.Tensor
 
     ``batch`` is RGB NCHW in 0..1; ``kept`` (n, 1, height, width) is true where the image stays.
     """
-    import torch
-
     latents = parts.latents(torch.where(kept, batch, torch.full_like(batch, GREY)))
     height, width = latents.shape[-2:]
     paint = torch.nn.functional.adaptive_avg_pool2d((~kept).float(), (height, width))
@@ -302,8 +290,6 @@ def sample(
     ``negative``: to nothing, or to a prompt to keep away from.
     """
     import copy
-
-    import torch
 
     count = len(start)
     nothing = parts.text([negative] * count)

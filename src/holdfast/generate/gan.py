@@ -11,16 +11,15 @@ from __future__ import annotations
 import inspect
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.generate.loading import check_batch, checked, noise, resolve_device, weights_sha256
 from holdfast.generate.simple import load_object
-
-if TYPE_CHECKING:
-    import torch
 
 STEPS, RATE = 200, 0.1
 _DRAWS = 512
@@ -57,8 +56,6 @@ class Gan:
         rate: float = RATE,
         class_label: int | None = None,
     ) -> None:
-        import torch
-
         self.name = name
         self.device = resolve_device(device)
         self.size = int(pair.img_resolution) if getattr(pair, "img_resolution", None) else None
@@ -74,8 +71,6 @@ class Gan:
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
         """RGB NCHW in 0..1 → latent (n, layers, width) or (n, width): each image's best of all steps."""
-        import torch
-
         check_batch(batch, self.name, size=self.size)
         with torch.inference_mode(False), torch.enable_grad():
             wanted = batch.detach().to(self.device).clone()
@@ -105,8 +100,6 @@ class Gan:
 
     def _statistics(self, class_label: int | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the mean of w per layer, and its spread as one number."""
-        import torch
-
         width, classes = getattr(self.pair, "z_dim", None), int(getattr(self.pair, "c_dim", 0) or 0)
         if not isinstance(width, int):
             raise UserError(f"{self.name} should say in z_dim how wide its z is")
@@ -125,7 +118,6 @@ class Gan:
 
 def _errors(image: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     """Return the squared error per image over three resolutions: the coarse ones pull shapes into place first."""
-    import torch
     import torch.nn.functional
 
     if image.shape != wanted.shape:

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch  # noqa: TID253 (this module is loaded for ddim:FILE names only)
-from torch import nn  # noqa: TID253
-from torch.nn import functional  # noqa: TID253
+import torch
+from torch import nn
+from torch.nn import functional
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.generate.loading import read_tensors

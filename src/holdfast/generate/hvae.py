@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch  # noqa: TID253 (this module is loaded for hvae: names only)
-import torch.nn.functional as functional  # noqa: TID253
-from torch import nn  # noqa: TID253
+import torch
+import torch.nn.functional as functional
+from torch import nn
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
@@ -74,7 +74,6 @@ def save(folder: Path, module: Hvae) -> None:
 
 def read(folder: Path) -> Hvae:
     """Read the model of a folder; a missing weight or one too many is a UserError."""
-    import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import inspect
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.generate.loading import check_batch, checked, read_tensors, resolve_device, shown, weights_sha256
 from holdfast.registry import find_attribute
-
-if TYPE_CHECKING:
-    import torch
 
 
 def load_pixel(name: Name, *, device: str) -> Pixel:
@@ -67,8 +66,6 @@ class Noise:
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
         """Return zeros in the shape of the images."""
-        import torch
-
         check_batch(batch, self.name)
         return torch.zeros_like(batch, device=self.device)
 
@@ -194,8 +191,6 @@ def load_object(name: Name, *, device: str, wanted: tuple[str, ...]) -> tuple[An
 
 def _fill(name: Name, target: Any) -> str:
     """Read the weights of a module from the file behind the @, and return their hash."""
-    import torch
-
     file = Path(name.tag)
     if not isinstance(target, torch.nn.Module):
         raise UserError(f"{name.scheme}:{name.name} is no torch.nn.Module, so {file.name} cannot be its weights")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.models.torch_classifier import resolve_device
@@ -11,9 +11,6 @@ from holdfast.report.page.tables import Column
 from holdfast.report.page.words import MINUS
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
 from holdfast.studies.study import EMBEDDED, Study, StudyOptions, dots_of, long_form, model_names, ranged, subject
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def run(options: StudyOptions) -> StudyResult:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
+import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
@@ -21,9 +22,6 @@ from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
 from holdfast.stats.core.paired import paired_change
 from holdfast.stats.hard.mining import share, shared
 from holdfast.studies.study import Setting, Study, StudyOptions, dots_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SETTINGS = (
     Setting(
@@ -145,8 +143,6 @@ def _question(settings: Mapping[str, Any], *, drawn: bool) -> str:
 
 def joined(pools: Mapping[str, MeasuredPool], at_least: int, seconds: Mapping[str, float]) -> PoolPair:
     """Return the images that both pools have, and every measure of both."""
-    import pandas as pd
-
     first, second = (pools[side] for side in SIDES)
     common = first.images.index.intersection(second.images.index)
     if common.empty:
@@ -168,8 +164,6 @@ def joined(pools: Mapping[str, MeasuredPool], at_least: int, seconds: Mapping[st
 
 def compared(both: PoolPair, *, seed: int = 0) -> pd.DataFrame:
     """Return a row per measure and kind of nuisance ("all" for all): the columns of ``paired_change``."""
-    import pandas as pd
-
     rows = []
     kinds = ["all", *dict.fromkeys(both.images["kind"])]
     for measure_name, values in both.values.items():
@@ -237,8 +231,6 @@ def _by_kind(table: pd.DataFrame) -> Finding:
 
 def _stay(both: PoolPair) -> Finding:
     """Say whether a prompt that is hard with one generator is hard with the other."""
-    import pandas as pd
-
     hard = both.values["hard"] == 1
     prompts = both.images["prompt_id"].astype(str)
     rows = []
@@ -269,8 +261,6 @@ def _stay(both: PoolPair) -> Finding:
 
 def _pictures(both: PoolPair, settings: Mapping[str, Any]) -> Finding:
     """Show the same prompts painted by both, a category and kind at a time."""
-    import pandas as pd
-
     order = both.images.assign(turn=both.images.groupby(["kind", "category"]).cumcount())
     chosen = order.sort_values(["turn", "prompt_id"]).drop_duplicates("category").head(SHOWN).index
     shown: dict[str, Image] = {}

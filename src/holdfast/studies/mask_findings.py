@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from holdfast.annotate.degraded import EXACT, FAMILIES
 from holdfast.core.conditions import condition_words
@@ -17,9 +18,6 @@ from holdfast.report.page.words import listing, number, points, short_names, spa
 from holdfast.report.study import Finding
 from holdfast.studies.mask_measures import SCORES, MaskMeasures
 from holdfast.studies.study import dots_of, long_form, ranged
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 UNDECIDED = "undecided"
 
@@ -155,8 +153,6 @@ def _plus(value: float) -> str:
 
 
 def _by_model(measures: MaskMeasures) -> Finding:
-    import pandas as pd
-
     frame = measures.effects
     short = short_names(measures.models)
     drawn = long_form(
@@ -194,8 +190,6 @@ def _by_model(measures: MaskMeasures) -> Finding:
 
 
 def _flips(measures: MaskMeasures) -> Finding:
-    import pandas as pd
-
     rows = []
     short = short_names(measures.models)
     decided = _contradictions(measures)
@@ -260,8 +254,6 @@ def _verdicts(measures: MaskMeasures) -> Finding:
 
 
 def _ranks(measures: MaskMeasures) -> Finding:
-    import pandas as pd
-
     titles = {"effect": "By background effect", "cross_background": "By cross part, background changed"}
     titles |= {"truth": "Effect against the true one"} if measures.truths else {}
     rows = []

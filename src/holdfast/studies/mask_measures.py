@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from holdfast.annotate.degraded import EXACT, FAMILIES, MaskKind
 from holdfast.core.types import ORIGINAL
@@ -18,9 +19,6 @@ from holdfast.stats.effects.drops import paired_effect
 from holdfast.stats.effects.verdict import RANDOM, SAME
 from holdfast.stats.models.between import common, kendall
 from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SCORES = {"score": "Robustness score", "cross_background": "Cross part, background changed"}
 """The published score, 1 less its cross part over the static conditions; and the cross part over those conditions that
@@ -66,8 +64,6 @@ class MaskRun:
 
         Half of it is the difference of two shares: a picture's share is the mean over its cells on either side.
         """
-        import pandas as pd
-
         shared = set.intersection(*(set(cells["source_id"]) for cells in (*plus, *minus)))
         sides = [pd.concat([cells[cells["source_id"].isin(shared)] for cells in side]) for side in (plus, minus)]
         return Estimate(*(2 * value for value in self.difference(*sides)))
@@ -130,8 +126,6 @@ def score_changes(run: MaskRun, exact: MaskRun) -> ScoreChanges:
 
 def _accuracies(run: MaskRun, exact: MaskRun) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Return condition → accuracy (1, 2 × models), these masks first, and that of resamples (n, 2 × models)."""
-    import pandas as pd
-
     conditions = [name for name in exact.counts.conditions if name in run.counts.conditions]
     cells = [
         side.counts.cells.assign(model=f"{place}{_JOIN}" + side.counts.cells["model"].astype(str))
@@ -194,8 +188,6 @@ def measure_kinds(
     kinds: Sequence[MaskKind], overlaps: pd.DataFrame, runs: Mapping[str, MaskRun], *, known: bool
 ) -> MaskMeasures:
     """Measure every run against that of the exact masks; ``known``: whether the true effect is known."""
-    import pandas as pd
-
     exact = runs[EXACT]
     models = list(exact.counts.models)
     masks = _masks(kinds, overlaps)
@@ -222,8 +214,6 @@ def measure_kinds(
 
 
 def _masks(kinds: Sequence[MaskKind], overlaps: pd.DataFrame) -> pd.DataFrame:
-    import pandas as pd
-
     rows = [{"kind": EXACT, "family": EXACT, "iou": 1.0, "iou_low": np.nan, "iou_high": np.nan, "median": 1.0}
             | {"lost": 0.0, "added": 0.0, "unusable": 0, "n": overlaps["source_id"].nunique()}]  # fmt: skip
     for kind in kinds:

@@ -11,10 +11,11 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import cv2
 import numpy as np
+import pandas as pd
 
 from holdfast import api
 from holdfast.annotate.degraded import EXACT, MaskKind, degraded, kinds_of
@@ -43,9 +44,6 @@ from holdfast.studies.study import (
     subject,
     world_note,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KINDS = (
     "erode-0.03", "erode-0.05", "erode-0.1", "dilate-0.05", "dilate-0.1", "dilate-0.2", "box", "grabcut-box", "grabcut",
@@ -210,8 +208,6 @@ def overlaps(samples: Sequence[Sample], others: Mapping[str, Mapping[str, Sample
     the object's area; ``usable``: neither empty nor the whole picture.
     ``others`` leads from kind to sample id to the same picture with that kind's mask.
     """
-    import pandas as pd
-
     rows = []
     for sample, image, exact in masked(samples, max_pixels):
         for kind, masked_samples in others.items():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.report.page.charts import in_order, records, room
@@ -27,9 +28,6 @@ from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 from holdfast.studies import metric_measures as measures
 from holdfast.studies.metric_measures import Metric
 from holdfast.studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions, ranged, subject, world_note
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 QUICK_MODELS = (
     "embedded:resnet_rho0", "embedded:resnet_rho95", "embedded:mobilenet_rho95", "embedded:resnet_rho95_strong",
@@ -152,8 +150,6 @@ def _row(first: str, second: str, correlation: Mapping[str, Any]) -> dict[str, A
 
 
 def _against_each_other(metrics: Sequence[Metric], values: Mapping[str, MetricValues], seed: int) -> Finding:
-    import pandas as pd
-
     rows = [
         _row(metric.title, other.title, correlate(values[metric.key], values[other.key], seed=seed))
         for metric, other in combinations(metrics, 2)
@@ -225,8 +221,6 @@ def _against_other_data(
     metrics: Sequence[Metric], other: Sequence[Metric], values: Mapping[str, MetricValues], seed: int
 ) -> Finding:
     """Compare each metric with the order of the models on other data."""
-    import pandas as pd
-
     targets = {metric.title: values[metric.key] for metric in other}
     if len(other) > 1:
         targets[MEAN] = mean_of(list(targets.values()))
@@ -281,8 +275,6 @@ def _foretold_in_words(frame: pd.DataFrame, last: str) -> list[str]:
 
 
 def _every_model(names: Sequence[str], metrics: Sequence[Metric], values: Mapping[str, MetricValues]) -> Finding:
-    import pandas as pd
-
     short = short_names(names)
     table: dict[str, Any] = {"model": [short[name] for name in names]}
     columns = [Column("model", "Model")]
@@ -302,8 +294,6 @@ def _every_model(names: Sequence[str], metrics: Sequence[Metric], values: Mappin
 def _what_was_measured(
     metrics: Sequence[Metric], other: Sequence[Metric], values: Mapping[str, MetricValues], missing: Mapping[str, str]
 ) -> Finding:
-    import pandas as pd
-
     rows: list[dict[str, Any]] = [
         {"metric": metric.title, "what": metric.what, "images": len(metric.clusters),
          "sources": len(set(metric.clusters)), "reliability": values[metric.key].reliability(),

@@ -8,6 +8,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from holdfast.core.types import Image, Mask
@@ -44,7 +45,6 @@ def kernel_distance(real: NDArray[np.float32], generated: NDArray[np.float32]) -
 
 def _given(width: int) -> Any:
     """Return a module that lets torchmetrics take features instead of pictures."""
-    import torch
 
     class Given(torch.nn.Identity):
         num_features = width
@@ -53,8 +53,6 @@ def _given(width: int) -> Any:
 
 
 def _distance(metric: Any, real: NDArray[np.float32], generated: NDArray[np.float32]) -> float:
-    import torch
-
     metric.set_dtype(torch.float64)
     for features, is_real in ((real, True), (generated, False)):
         metric.update(torch.from_numpy(features).double(), real=is_real)

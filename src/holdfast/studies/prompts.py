@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import cv2
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from holdfast import api
@@ -43,9 +44,6 @@ from holdfast.studies.study import (
     world_note,
 )
 from holdfast.studies.walking.walks import in_points
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Features = NDArray[np.float32]
 
@@ -220,8 +218,6 @@ def _measured(
     options: StudyOptions,
 ) -> pd.DataFrame:
     """Return a row per strategy and seed, after one of the originals."""
-    import pandas as pd
-
     names = [_said(label, collection) for label in collection.classes]
     judge = load_classifier(options.settings["oracle"], device=options.device, classes=names)
     rows = [_yardstick(originals, painted[0].sources)]
@@ -308,8 +304,6 @@ def _drops(
     options: StudyOptions, data: str, painted: Sequence[PaintedPictures], models: Sequence[str]
 ) -> pd.DataFrame:  # fmt: skip
     """Return what each strategy costs each model: a row per model × strategy over all seeds (seed -1), and per seed."""
-    import pandas as pd
-
     settings = options.settings
     common: dict[str, Any] = {
         "models": models, "scenarios": "original", "device": options.device, "labels": settings["labels"] or None,
@@ -425,8 +419,6 @@ def _seeds(pictures: pd.DataFrame, drops: pd.DataFrame) -> Finding:
 
 def _words(strategies: Mapping[str, Prompts], painted: Sequence[PaintedPictures], originals: Originals) -> Finding:
     """Show the prompts in full, with pictures."""
-    import pandas as pd
-
     first = [part for part in painted if part.seed == 0]
     examples = {part.strategy: list(dict.fromkeys(str(row["prompt"]) for row in part.rows))[:3] for part in first}
     rows = [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
@@ -29,9 +30,6 @@ from holdfast.studies.prompt_measures import (
     precision_recall,
 )
 from holdfast.studies.study import Setting, Study, StudyOptions
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Features = NDArray[np.float32]
 
@@ -145,8 +143,6 @@ def _pictures(name: str, data: str, settings: Mapping[str, Any], clip: Clip) -> 
 
 def measures(pool: Pictures, reference: Pictures) -> pd.DataFrame:
     """Return FID, KID, precision, recall, density, coverage and diversity: the pool, and the reference's own halves."""
-    import pandas as pd
-
     even = np.arange(len(reference.samples)) % 2 == 0
     rows = [
         {"pictures": "pool", "n": len(pool.samples)}
@@ -195,8 +191,6 @@ def _realism(table: pd.DataFrame) -> Finding:
 
 
 def _diversity(pool: Pictures, reference: Pictures) -> Finding:
-    import pandas as pd
-
     rows = []
     for label in sorted(set(pool.labels)):
         row: dict[str, Any] = {"label": label}
@@ -227,8 +221,6 @@ def _diversity(pool: Pictures, reference: Pictures) -> Finding:
 
 
 def _neighbours(pool: Pictures, reference: Pictures) -> Finding:
-    import pandas as pd
-
     place, similar = nearest(pool.features, reference.features)
     _, twins = nearest(pool.features, pool.features, itself=True)
     usual = nearest(reference.features, reference.features, itself=True)[1]
@@ -270,8 +262,6 @@ def _side_by_side(first: Image, second: Image, side: int = 128) -> Image:
 
 
 def _shown(pool: Pictures, reference: Pictures, looks: Mapping[str, list[str]], clip: Clip) -> Finding:
-    import pandas as pd
-
     rows = [
         {"look": name, "side": side.name, "text": text} | counted
         for name, texts in looks.items()

@@ -10,7 +10,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from holdfast import api, registry
 from holdfast.core.errors import UserError
@@ -29,9 +31,6 @@ from holdfast.report.page.charts import dots
 from holdfast.report.page.figures import Chart
 from holdfast.report.page.tables import Column, Kind
 from holdfast.report.study import DRAWN_WORLD, StudyResult, write_study
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Value = bool | int | float | str | tuple[float, ...] | tuple[str, ...]
 
@@ -316,8 +315,6 @@ def ranged(name: str, title: str, kind: Kind = "percent", digits: int = 1, hint:
 
 def long_form(frame: pd.DataFrame, names: Mapping[str, str], *kept: str) -> pd.DataFrame:
     """Return a row per row and measure: ``kept`` columns, the title as ``measure``, and value, low, high."""
-    import pandas as pd
-
     ends = {"value": "", "low": "_low", "high": "_high"}
     return pd.concat(
         frame[list(kept)].assign(measure=title, **{end: frame[f"{name}{suffix}"] for end, suffix in ends.items()})
@@ -329,8 +326,6 @@ def dots_of(
     frame: pd.DataFrame, measure: str = "", *, line: str, row: str, title: str, zero: bool = False
 ) -> Callable[[int], Chart]:
     """Return a chart of dots with intervals, in the order of the frame: a measure, or value, low and high."""
-    import pandas as pd
-
     low, high = (f"{measure}_{end}" if measure else end for end in ("low", "high"))
     columns = {"model": line, "row": row, "estimate": measure or "value", "low": low, "high": high}
     tidy = pd.DataFrame({name: frame[column] for name, column in columns.items()})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.core.schema import JOBS
@@ -33,9 +34,6 @@ from holdfast.stats.effects.score import WHOLE, score_parts
 from holdfast.stats.effects.segments import WITHIN
 from holdfast.store import read_table
 from holdfast.studies.study import ranged
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 QUESTION = (
     "What do networks lose under the twelve scenarios of XIMAGENET-12 because they were never trained on them (EX1: "
@@ -129,8 +127,6 @@ def _bounds(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
 
 def _by_scenario(name: str, caption: str, values: Mapping[tuple[str, str], pd.DataFrame]) -> Table:
     """Return a row per scenario, the most harmful first, and a column per (title, key) of ``values``."""
-    import pandas as pd
-
     columns = [Column("condition", "Scenario", show=condition_label)]
     parts = []
     for (title, key), frame in values.items():
@@ -315,8 +311,6 @@ def facts(runs: Mapping[str, Results]) -> dict[str, str]:
 
 def cost(runs: Mapping[str, Results]) -> Finding:
     """Return what each run was, where and how long it took, and what twelve folds would take."""
-    import pandas as pd
-
     rows = []
     for part, results in runs.items():
         spec, jobs = results.run.spec(), _jobs(results)

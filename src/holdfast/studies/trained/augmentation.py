@@ -8,9 +8,11 @@ each has the images alone. All are tested: on images made anew against each, on 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
 
 from holdfast import api
 from holdfast.data.images import decode_image, read_file
@@ -26,10 +28,6 @@ from holdfast.studies.walking.transfer import swapped
 from holdfast.training import augment, classifiers
 from holdfast.training.classifiers import FAMILIES, SIDE, DrawnPictures, Size, normalised, squeezed
 from holdfast.training.small_models import STUDIES, SmallModel, is_complete, write_model
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import torch
 
 CONTINUED = {"plain": "before", "continued": "after, images alone", "augmented": "after, with perturbed copies"}
 SCRATCH = {"scratch": "from scratch, images alone", "scratch_copies": "from scratch, with perturbed copies"}
@@ -111,8 +109,6 @@ def _pairs(options: StudyOptions, name: str, model: str) -> Pairs:
 
     An empty model makes no copies.
     """
-    import torch
-
     settings = options.settings
     walked = {key: settings[key] for key in ("generator", "oracle", "steps", "step_size")}
     part = trainings.train_part(options, settings["pairs"])
@@ -181,8 +177,6 @@ def _train(options: StudyOptions, new: str, start: str | None, pairs: Pairs, *, 
 
 def prepared_pairs(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Move the two images of each pair (n, 2, side, side, 3) alike; return all scenes, then all copies, normalised."""
-    import torch
-
     scenes, copies = (images[:, place].permute(0, 3, 1, 2).float() / 255 for place in (0, 1))
     grid = augment.move_grid(scenes, augment.Moves(rotation=12, zoom=0.15))
     return normalised(torch.cat([augment.move(scenes, grid), augment.move(copies, grid)])), labels
@@ -190,8 +184,6 @@ def prepared_pairs(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Te
 
 def consistency_loss(module: Any, batch: tuple[torch.Tensor, torch.Tensor], weight: float) -> dict[str, torch.Tensor]:
     """Return the cross-entropy of scenes and copies plus ``weight`` × the squared ℓ2 distance between their logits."""
-    import torch
-
     images, labels = batch
     logits = module(images).float()
     scenes, copies = logits.chunk(2)
@@ -237,8 +229,6 @@ def _walked(heading: str, sentences: list[str], groups: dict[str, list[pd.DataFr
 
 def _static(options: StudyOptions, models: Mapping[str, Mapping[str, str]]) -> Finding:
     """Compare accuracy under each static condition, before and after."""
-    import pandas as pd
-
     results = evaluate(options, trainings.all_names(models), trainings.static_scenarios(options), "static")
     answers = trainings.right_answers(results, [name for group in models.values() for name in group])
     right = {

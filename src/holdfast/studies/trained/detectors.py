@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
@@ -21,16 +22,12 @@ from holdfast.models.torch_classifier import resolve_device
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import MINUS, p_value
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
+from holdfast.results import Results
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import mean_over_trainings, trend
 from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, long_form, ranged
 from holdfast.studies.trained.dose import doses_of
 from holdfast.training.small_models import facts_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from holdfast.results import Results
 
 SAME, RANDOM, ONLY = "same_class_background", "random_background", "only_background"
 MEASURES = {
@@ -163,8 +160,6 @@ def _recalls(results: Results) -> pd.DataFrame:
 
 
 def _response(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
-    import pandas as pd
-
     rows, sentences = [], []
     for rho in rhos:
         row: dict[str, Any] = {"rho": rho}
@@ -202,8 +197,6 @@ def _response(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
 
 
 def _every_model(options: StudyOptions, measured: Measured, home: Results, anywhere: Results) -> Finding:
-    import pandas as pd
-
     rows = []
     tables = {"home": home, "anywhere": anywhere}
     numbers = {key: results.objects(precision=False, resamples=200) for key, results in tables.items()}

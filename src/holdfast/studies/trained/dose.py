@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from holdfast import api, registry
 from holdfast.core.errors import UserError
@@ -26,9 +27,6 @@ from holdfast.studies.study import Setting, Study, StudyOptions, long_form, rang
 from holdfast.studies.trained import trainings
 from holdfast.studies.trained.trainings import RightAnswers, right_answers
 from holdfast.training.small_models import DOSE_SEEDS, DOSE_SIZE, DOSES, SmallModel, dose_models, facts_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RANDOM, SAME, ONLY = "random_background", "same_class_background", "only_background"
 CONDITIONS = f"static,{SAME},{ONLY}"
@@ -145,8 +143,6 @@ def _shown(name: str, *, with_interval: bool) -> Column:
 
 
 def _response(rhos: Sequence[float], measured: Measured) -> Finding:
-    import pandas as pd
-
     rows = []
     for rho in rhos:
         row: dict[str, Any] = {"rho": rho, "p_home": rho + (1 - rho) / 16}
@@ -188,8 +184,6 @@ def _response(rhos: Sequence[float], measured: Measured) -> Finding:
 
 
 def _monotone(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
-    import pandas as pd
-
     rows, sentences = [], []
     doses = np.array([model.rho for model in measured])
     for measure, title in MEASURES.items():
@@ -231,8 +225,6 @@ def _accuracies(
     at_home: RightAnswers,
     own: Mapping[float, RightAnswers],
 ) -> Finding:
-    import pandas as pd
-
     columns = {
         "own": ("Scenes like those of training", None, ORIGINAL),
         "anywhere": ("Any background", anywhere, ORIGINAL),
@@ -263,8 +255,6 @@ def _accuracies(
 
 
 def _every_model(options: StudyOptions, measured: Measured) -> Finding:
-    import pandas as pd
-
     rows = []
     for model, measures in measured.items():
         facts = facts_of(options.out / "models" / model.name)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.report.page.tables import Column
@@ -31,9 +32,6 @@ from holdfast.studies.trained.trainings import TRAINED, RightAnswers
 from holdfast.studies.walking import walks
 from holdfast.training import robust
 from holdfast.training.small_models import ROBUST
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NAMES = {
     "adversarial": "PGD",
@@ -125,8 +123,6 @@ def _models(options: StudyOptions) -> dict[str, dict[str, str]]:
 
 def _frame(models: Models, answers: RightAnswers, groups: Mapping[str, Sequence[pd.DataFrame]]) -> pd.DataFrame:
     """Return a row per way of training: the measures of walks, static accuracy and score."""
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for group in models.values():
         right = np.stack([answers.with_original(name) for name in group])
@@ -175,8 +171,6 @@ def _orders(
     frame: pd.DataFrame, models: Models, answers: RightAnswers, groups: Mapping[str, Sequence[pd.DataFrame]], seed: int
 ) -> Finding:
     """Compare orders by Kendall's τ, with an interval over scenes that both were resampled by."""
-    import pandas as pd
-
     drawn = _resampled(models, answers, groups, seed)
     ways = list(frame["training"])
     rows = []

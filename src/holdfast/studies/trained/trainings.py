@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import safe_part, write_atomic
@@ -30,9 +31,6 @@ from holdfast.studies.walking.walks import FAMILY, counts_of, family, in_points,
 from holdfast.training import robust
 from holdfast.training.classifiers import SIDE, OwnPictures, Scenes, Size, squeezed
 from holdfast.training.small_models import RHO, SEEDS, SIZE, SmallModel, facts_of, small_models, train_all
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 INTERVALS = (
     "Intervals are at the 95 % level, for other trainings and other scenes; the trainings share their training scenes."
@@ -214,8 +212,6 @@ def way_of(models: Mapping[str, Mapping[str, str]], words: Mapping[str, str]) ->
 
 def model_table(options: StudyOptions, models: Mapping[str, Mapping[str, str]], folder: Path | None = None) -> Finding:
     """Return a finding that lists what the card of each model says, or the names of the user's own."""
-    import pandas as pd
-
     if is_own(options):
         named = [{"model": name, "training": way} for way, group in models.items() for name in group]
         columns = [Column("model", "Model"), Column("training", "Stands for")]
@@ -311,8 +307,6 @@ def by_training(walks: pd.DataFrame, models: Mapping[str, Mapping[str, str]]) ->
 
 def training_table(groups: Mapping[str, Sequence[pd.DataFrame]]) -> pd.DataFrame:
     """Return SA, VR, PA and FMR of each way of training with intervals, and counts over all of its trainings."""
-    import pandas as pd
-
     rows = []
     for way, trainings in groups.items():
         sums = np.sum([counts_of(walks).sum(axis=0) for walks in trainings], axis=0)
@@ -325,8 +319,6 @@ def training_table(groups: Mapping[str, Sequence[pd.DataFrame]]) -> pd.DataFrame
 
 def training_estimate(trainings: Sequence[pd.DataFrame], measure: str) -> Estimate:
     """Return the mean of a measure over trainings, with an interval for other trainings and other images."""
-    import pandas as pd
-
     mean = _around_mean(pseudo_values(trainings, measure), np.array([_whole(walks, measure) for walks in trainings]))
     if not (mean.high > mean.low or np.isnan(mean.value)):  # all images are alike: what is left is how few they are
         row = family(pd.concat(trainings).assign(all=0), ["all"]).iloc[0]

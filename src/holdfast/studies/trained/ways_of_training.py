@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
@@ -21,9 +21,6 @@ from holdfast.studies.walking import walks
 from holdfast.studies.walking.transfer import side_by_side, swapped
 from holdfast.training.robust import ADVERSARIAL_STEPS, RADIUS
 from holdfast.training.small_models import HEADS, STUDIES, swin
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ADVERSARIAL_WORDS = {"plain": "plain", "adversarial": "PGD-trained"}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
@@ -32,10 +34,6 @@ from holdfast.studies.study import (
     world_note,
 )
 from holdfast.studies.walking import walks
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import torch
 
 BATCH = 24
 MEASURES = ("target_loss", "true", "target")
@@ -123,8 +121,6 @@ def _led(
     options: StudyOptions,
 ) -> Floats:
     """Return (scenes, steps + 1, 3): loss towards the target, p(true), p(target)."""
-    import torch
-
     size = getattr(generator, "size", None)
     if not size:
         factor = getattr(generator, "factor", 1)
@@ -156,8 +152,6 @@ def led_astray(
 
     Returns (images, steps + 1, 3).
     """
-    import torch
-
     with torch.no_grad():
         latent = generator.encode(pixels)
     rows = []
@@ -176,8 +170,6 @@ def led_astray(
 
 def _frame(curves: dict[str, Floats], seed: int) -> pd.DataFrame:
     """Return network, step and each measure with its interval."""
-    import pandas as pd
-
     frames = []
     for name, values in curves.items():
         scenes, steps, width = values.shape
@@ -220,8 +212,6 @@ def _curves(frame: pd.DataFrame) -> Finding:
 
 def _ends(curves: dict[str, Floats]) -> Finding:
     """Count the scenes that end as the target, and the step at which the target overtakes the true class."""
-    import pandas as pd
-
     rows, sentences = [], []
     for name, values in curves.items():
         ahead = values[:, :, 2] > values[:, :, 1]

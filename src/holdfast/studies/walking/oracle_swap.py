@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
@@ -30,9 +31,6 @@ from holdfast.studies.study import (
     world_note,
 )
 from holdfast.studies.walking import walks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MODELS = ("embedded:resnet_rho95", "embedded:resnet_rho95_strong", "embedded:vit_rho95")
 ORACLES = (
@@ -104,8 +102,6 @@ def _each_oracle(rows: pd.DataFrame, oracles: list[str]) -> Finding:
 
 
 def _moves(rows: pd.DataFrame, oracles: list[str]) -> Finding:
-    import pandas as pd
-
     table = []
     for model, own in rows.groupby("model", sort=False):
         first, *others = (own[own["oracle"] == name] for name in oracles)
@@ -130,8 +126,6 @@ def _moves(rows: pd.DataFrame, oracles: list[str]) -> Finding:
 
 def _judged(results: api.Results, oracles: list[str], options: StudyOptions) -> pd.DataFrame:
     """Return a row per image that any oracle was shown: sample_id, step and, per oracle, whether it accepts."""
-    import pandas as pd
-
     rows = {row["row_id"]: row for row in results.rows(["row_id", "model", "sample_id", "label"]).to_pylist()}
     shown: dict[tuple[str, str, int], tuple[str, str]] = {}
     for frame in Parts(results.path / "details" / "frames", FRAMES).rows(["row_id", "step", "image"]).to_pylist():
@@ -174,8 +168,6 @@ def same_verdicts(judged: pd.DataFrame, first_name: str, second_name: str, *, se
 
 
 def _agreement(judged: pd.DataFrame, oracles: list[str], seed: int) -> Finding:
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for first, second in itertools.combinations(oracles, 2):
         same, kappa = same_verdicts(judged, first, second, seed=seed)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
@@ -21,9 +22,6 @@ from holdfast.stats.models.trainings import Estimate
 from holdfast.store import read_table
 from holdfast.studies.study import Setting, Study, StudyOptions, collection_of, model_names, ranged, world_note
 from holdfast.studies.walking import walks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 UNMOVED = "no step taken"
 NO_SECOND = "A second training of one architecture was not given (--set second=FOLDER)"
@@ -122,8 +120,6 @@ def swapped(
 
     ``way_of`` leads from the name of a model in the results to its kind, in words.
     """
-    import pandas as pd
-
     if not rows["validated"].any():
         return []
     answers = shown_images(options, results, rows, models, "swapped")
@@ -175,8 +171,6 @@ def side_by_side(
 
 
 def _matrix(rows: pd.DataFrame, answers: pd.DataFrame, models: list[str]) -> Finding:
-    import pandas as pd
-
     cells = pd.concat(
         [
             walks.family(crossed(rows, answers, *pair), ["model"]).assign(made_against=pair[0], tested=pair[1])
@@ -216,8 +210,6 @@ def _own_and_others(
     rows: pd.DataFrame, answers: pd.DataFrame, models: list[str], has_second: bool, seed: int
 ) -> Finding:
     """Average FMR over the cells of one kind: own images, those of a second training, those of other models."""
-    import pandas as pd
-
     pairs = list(itertools.product(models, models))
     measured, samples = walks.resampled([crossed(rows, answers, *pair) for pair in pairs], "fmr", seed=seed)
     twins = set(models[:2]) if has_second else set()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.report.page.tables import Column
@@ -16,9 +17,6 @@ from holdfast.stats.models.between import kendall
 from holdfast.stats.walks.fmr import fmr_ranking
 from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, model_names, ranged, world_note
 from holdfast.studies.walking import walks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STARTS = {"clean": "clean image", "fgsm": "FGSM image"}
 
@@ -73,8 +71,6 @@ def _each_start(rows: pd.DataFrame) -> Finding:
 
 
 def _differences(rows: pd.DataFrame) -> Finding:
-    import pandas as pd
-
     table, sentences = [], []
     compared = [name for name in walks.MEASURES if name != "standard_accuracy"]
     for model, own in rows.groupby("model", sort=False):
@@ -254,8 +250,6 @@ def _ranking(rows: pd.DataFrame) -> Finding:
 
 
 def _agreement(rows: pd.DataFrame, seed: int) -> Finding:
-    import pandas as pd
-
     models, generators = (list(dict.fromkeys(rows[name])) for name in ("model", "generator"))
     pairs = itertools.product(generators, models)
     groups = [rows[(rows["generator"] == generator) & (rows["model"] == model)] for generator, model in pairs]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
@@ -20,9 +21,6 @@ from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 from holdfast.stats.walks.fmr import fmr
 from holdfast.stats.walks.walk_rows import COLUMNS, paired
 from holdfast.studies.study import Setting, StudyOptions, images_of, long_form, ranged, result_names, subject
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MEASURES = {
     "standard_accuracy": "SA",
@@ -106,8 +104,6 @@ def family(walks: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     ``n`` counts images, ``validated`` those that the oracle accepted, ``survived`` those of them that are right.
     ``fmr_least`` and ``fmr_most`` count all rejected images as wrong, or as right.
     """
-    import pandas as pd
-
     table = []
     for key, group in walks.groupby(list(by), sort=False):
         measured_rows = fmr(group.assign(model="", label="").drop(columns="right_random_walk"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,15 @@ def read_label_file(path: str | Path) -> dict[str, ClassKeys]:
         for column in _KEY_COLUMNS:
             value = row.get(column, "")
             if value and value not in keys[column]:
-                keys[column].append(_checked(column, value, line, file.name))
+                is_index = value.isdecimal() and int(value) < IMAGENET_OUTPUTS
+                if column == "imagenet_index" and not is_index:
+                    raise UserError(
+                        f"line {line} of the label file {file.name}: {value!r} is not an index from 0 to 999"
+                    )
+                if column == "wnid" and not re.fullmatch(r"n\d{8}", value):
+                    problem = f"{value!r} is not a WordNet id such as n01440764"
+                    raise UserError(f"line {line} of the label file {file.name}: {problem}")
+                keys[column].append(value)
     return {
         name: ClassKeys(
             tuple(keys["wnid"]), tuple(int(index) for index in keys["imagenet_index"]), tuple(keys["label"]), True
@@ -109,18 +118,6 @@ def class_keys(collection: Collection, label_file: str | Path | None) -> dict[st
     for sentence in unmatched_rows(given, collection.classes):
         raise UserError(f"the label file {str(label_file)!r}: {sentence}; mend the row or remove it")
     return {**collection.keys, **given}
-
-
-def _checked(column: str, value: str, line: int, file_name: str) -> str:
-    if column == "imagenet_index" and not (value.isdecimal() and int(value) < IMAGENET_OUTPUTS):
-        raise UserError(f"line {line} of the label file {file_name}: {value!r} is not an index from 0 to 999")
-    if column == "wnid" and not _is_wnid(value):
-        raise UserError(f"line {line} of the label file {file_name}: {value!r} is not a WordNet id such as n01440764")
-    return value
-
-
-def _is_wnid(text: str) -> bool:
-    return re.fullmatch(r"n\d{8}", text) is not None
 
 
 def normalised(name: str) -> str:
@@ -181,14 +178,20 @@ def map_labels(
         if not indices:
             lost.append(name)
     if lost and not (some and len(lost) < len(classes)):
-        raise _unmappable(lost, outputs)
+        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+        file = "" if outputs.is_unnamed else "; name its outputs in a --labels file"
+        raise UserError(f"class {lost[0]!r}{more} is no output of the model; {outputs.hint(lost[0])}{file}")
     owner: dict[int, str] = {}
     for name, own in zip(classes, members, strict=True):
         for index in own:
             if index in owner:
                 raise UserError(f"the classes {owner[index]!r} and {name!r} both claim output {outputs.shown(index)}")
             owner[index] = name
-    names = _output_names(classes, owner, space)
+    counts = Counter([*classes, *space.names])
+    names = tuple(
+        owner[index] if index in owner else (name if counts[name] == 1 else f"{name} [{index}]")
+        for index, name in enumerate(space.names)
+    )
     identity = fingerprint({"classes": classes, "members": members, "outputs": space.names})
     return LabelMap(tuple(classes), tuple(members), names, identity)
 
@@ -236,22 +239,6 @@ def _ambiguous(name: str, label: str, candidates: set[int], outputs: _Outputs) -
     by = "imagenet_index or wnid" if outputs.is_imagenet else "label, in full"
     detail = f", label {label!r}," if label != name else ""
     return UserError(f"class {name!r}{detail} could be output {choices}; say which in a --labels file ({by})")
-
-
-def _unmappable(lost: Sequence[str], outputs: _Outputs) -> UserError:
-    more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
-    file = "" if outputs.is_unnamed else "; name its outputs in a --labels file"
-    return UserError(f"class {lost[0]!r}{more} is no output of the model; {outputs.hint(lost[0])}{file}")
-
-
-def _output_names(classes: Sequence[str], owner: Mapping[int, str], space: LabelSpace) -> tuple[str, ...]:
-    counts: dict[str, int] = {}
-    for name in [*classes, *space.names]:
-        counts[name] = counts.get(name, 0) + 1
-    return tuple(
-        owner[index] if index in owner else (name if counts[name] == 1 else f"{name} [{index}]")
-        for index, name in enumerate(space.names)
-    )
 
 
 def outcomes(probabilities: NDArray[np.float32], label_map: LabelMap, labels: Sequence[str]) -> dict[str, list[Any]]:

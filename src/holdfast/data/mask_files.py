@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -137,7 +138,8 @@ def match_entries(entries: Iterable[MaskEntry], paths: Sequence[str]) -> tuple[d
     for entry in entries:
         wanted = _parts(entry.path)
         places = by_name.get(wanted[-1], []) if wanted else []
-        shared = {place: _shared(parts[place], wanted) for place in places}
+        ends = {place: zip(parts[place][::-1], wanted[::-1], strict=False) for place in places}
+        shared = {place: len([*takewhile(lambda pair: pair[0] == pair[1], pairs)]) for place, pairs in ends.items()}
         most = max(shared.values(), default=0)
         best = [place for place in places if shared[place] == most]
         if len(best) > 1:
@@ -151,12 +153,3 @@ def match_entries(entries: Iterable[MaskEntry], paths: Sequence[str]) -> tuple[d
 
 def _parts(path: str) -> tuple[str, ...]:
     return PurePosixPath(os.path.splitext(path.replace("\\", "/"))[0].strip("/")).parts  # noqa: PTH122
-
-
-def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
-    count = 0
-    for left, other in zip(reversed(first), reversed(second), strict=False):
-        if left != other:
-            break
-        count += 1
-    return count

@@ -64,14 +64,12 @@ def in_nine_classes(collection: Collection, labels: str | Path | None) -> Collec
         collection,
         classes=tuple(RANGES),
         samples=samples,
-        keys={name: _keys(name) for name in RANGES},
+        keys={
+            name: ClassKeys(tuple(imagenet_space().wnids[first : last + 1]), tuple(range(first, last + 1)))
+            for name, (first, last) in RANGES.items()
+        },
         problems=tuple(problems),
     )
-
-
-def _keys(name: str) -> ClassKeys:
-    first, last = RANGES[name]
-    return ClassKeys(tuple(imagenet_space().wnids[first : last + 1]), tuple(range(first, last + 1)))
 
 
 def _super_class(name: str, keys: ClassKeys) -> str:

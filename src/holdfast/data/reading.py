@@ -129,7 +129,7 @@ def _entries(folder: str | Path, problems: list[Problem], prefix: str = "") -> I
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if not entry.name.isascii() and not _is_text(entry.name):
+            if any("\ud800" <= letter <= "\udfff" for letter in entry.name):  # bytes that are no text
                 problems.append(Problem(prefix + visible(entry.name), "the name is not UTF-8; rename it"))
                 continue
             is_link = entry.is_symlink()
@@ -142,14 +142,6 @@ def _entries(folder: str | Path, problems: list[Problem], prefix: str = "") -> I
                 yield entry.name, is_folder, is_link
             elif is_link:
                 problems.append(Problem(prefix + entry.name, "the link leads nowhere; remove it or mend it"))
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def visible_folders(folder: Path, problems: list[Problem] | None = None) -> list[str]:
@@ -271,7 +263,11 @@ def attach_masks(
 
     What ``holdfast mask`` wrote is found by its list, as ids need not be file names.
     """
-    listed = _listed_masks(folder)
+    listed: dict[str, str] = {}  # by the list of ``holdfast mask``; other lists are ignored
+    inside = InsideRoot(folder)
+    for row in _mask_rows(folder):
+        with suppress(SampleError):  # a file that is gone, or lies elsewhere
+            listed[row["sample_id"]] = inside.file(row["path"])
     matched: dict[str, tuple[int, str]] = {}
     for relative in walk_images(folder, [] if problems is None else problems):
         stem, suffix = os.path.splitext(relative)  # noqa: PTH122
@@ -303,16 +299,6 @@ def attach_masks(
         sample if path is None else dataclasses.replace(sample, mask=FileMask(path, format))
         for sample, path in zip(samples, paths, strict=True)
     ]
-
-
-def _listed_masks(folder: Path) -> dict[str, str]:
-    """Return the mask file of each sample id from the ``masks.csv`` of ``holdfast mask``; other lists are ignored."""
-    masks: dict[str, str] = {}
-    inside = InsideRoot(folder)
-    for row in _mask_rows(folder):
-        with suppress(SampleError):  # a file that is gone, or lies elsewhere
-            masks[row["sample_id"]] = inside.file(row["path"])
-    return masks
 
 
 def _mask_rows(folder: Path) -> list[dict[str, str]]:

@@ -133,18 +133,14 @@ def write_parquet_shard(path: Path, files: Sequence[File], classes: Sequence[str
         if pa.types.is_null(column.type):  # nothing in this shard, but perhaps in the next: all must have one schema
             column = column.cast(pa.string())
         table = table.append_column(name, column)
-        features[name] = {"dtype": _value_name(column.type), "_type": "Value"}
+        kind = {"double": "float64", "float": "float32"}.get(str(column.type), str(column.type))
+        features[name] = {"dtype": kind, "_type": "Value"}
     if classes:
         features["label"] = {"names": list(classes), "_type": "ClassLabel"}
     table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     with whole_file(path) as temporary:
         pq.write_table(table, temporary, row_group_size=_ROW_GROUP)
     return len(files)
-
-
-def _value_name(kind: pa.DataType) -> str:
-    """Return the ``datasets`` library's name of a type."""
-    return {"double": "float64", "float": "float32"}.get(str(kind), str(kind))
 
 
 def mask_rle(mask: Mask) -> str:

@@ -93,7 +93,10 @@ def run_attack(
         truth = torch.tensor([labels[place] for place in places], device=batch.device)
         alone = [seeds[place] for place in places]
         with _exact():
-            changed = _where_right(attack, victim, batch, truth, alone, levels, own) if levels else batch
+            changed, right = batch.clone(), victim.right(batch, truth).nonzero()[:, 0]
+            if levels and len(right):
+                chosen = [alone[place] for place in right.tolist()]
+                changed[right] = attack(victim, batch[right], truth[right], eps=levels / 255, seeds=chosen, **own)
         rounded = _rounded(changed, before, levels).permute(0, 2, 3, 1).numpy()
         for place, picture in zip(places, rounded, strict=True):
             pictures[place] = np.ascontiguousarray(picture)
@@ -227,9 +230,10 @@ def decision_attack(
     # The boundary to a thousandth of the way, which is finer than a level.
     attack = Walk(init_attack=start, steps=steps, constraint="linf", gamma=values**2 / 1000)
     changed = batch.clone()
+    forked = [batch.device] if batch.device.type == "cuda" else []  # whose global generators foolbox uses
     for place, seed in enumerate(seeds):
         single = slice(place, place + 1)
-        with torch.random.fork_rng(_forked(batch)), warnings.catch_warnings():
+        with torch.random.fork_rng(forked), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*failed to draw sufficient random")
             torch.manual_seed(seed % 2**63)
             try:
@@ -250,7 +254,9 @@ def _descent(batch: torch.Tensor, eps: float, seeds: Sequence[int], steps: int, 
     best_other_classes = foolbox.attacks.carlini_wagner.best_other_classes
 
     shape = tuple(batch.shape[1:])
-    noise = torch.stack([torch.rand(shape, generator=_generator(seed)) * 2 - 1 for seed in seeds]).to(batch.device)
+    noise = torch.stack(
+        [torch.rand(shape, generator=torch.Generator().manual_seed(seed % 2**63)) * 2 - 1 for seed in seeds]
+    ).to(batch.device)
 
     base: Any = foolbox.attacks.LinfProjectedGradientDescentAttack
 
@@ -287,23 +293,6 @@ def _to_radius(attacked: torch.Tensor, batch: torch.Tensor, eps: float) -> torch
     return (batch + change * (eps / largest).clamp(min=1, max=1e6)).clamp(0, 1)
 
 
-def _where_right(
-    attack: Attack,
-    victim: Victim,
-    batch: torch.Tensor,
-    labels: torch.Tensor,
-    seeds: Sequence[int],
-    levels: int,
-    parameters: Mapping[str, Any],
-) -> torch.Tensor:
-    changed = batch.clone()
-    places = victim.right(batch, labels).nonzero()[:, 0]
-    if len(places):
-        own = [seeds[place] for place in places.tolist()]
-        changed[places] = attack(victim, batch[places], labels[places], eps=levels / 255, seeds=own, **parameters)
-    return changed
-
-
 def _rounded(changed: torch.Tensor, before: torch.Tensor, levels: int) -> torch.Tensor:
     """Return uint8 pictures that differ by at most so many levels from the originals."""
     import torch
@@ -321,18 +310,11 @@ def _victim(classifier: Classifier, members: Sequence[Sequence[int]], space: str
 
     class Grouped(torch.nn.Module):
         def forward(self, batch: torch.Tensor) -> torch.Tensor:
-            return grouped(_scores(classifier, batch))
+            if isinstance(classifier, DifferentiableClassifier):
+                return grouped(classifier.logits(batch))
+            return grouped(torch.from_numpy(classifier.predict(as_pictures(batch))).to(batch.device))
 
     return Victim(foolbox.PyTorchModel(Grouped().eval(), bounds=(0, 1), device=_device(classifier)))
-
-
-def _scores(classifier: Classifier, batch: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    if isinstance(classifier, DifferentiableClassifier):
-        logits: torch.Tensor = classifier.logits(batch)
-        return logits
-    return torch.from_numpy(classifier.predict(as_pictures(batch))).to(batch.device)
 
 
 def _by_shape(pictures: Sequence[Image]) -> list[list[int]]:
@@ -352,17 +334,6 @@ def _foolbox() -> Any:
         warnings.simplefilter("ignore", DeprecationWarning)
         import foolbox
     return foolbox
-
-
-def _generator(seed: int) -> torch.Generator:
-    import torch
-
-    return torch.Generator().manual_seed(seed % 2**63)
-
-
-def _forked(batch: torch.Tensor) -> list[torch.device]:
-    """Return the devices whose global generators foolbox uses, so that their states can be restored."""
-    return [batch.device] if batch.device.type == "cuda" else []
 
 
 @contextmanager

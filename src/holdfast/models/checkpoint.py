@@ -47,6 +47,8 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     Where ``config.json`` lies beside a ``model.safetensors``, as timm and ``holdfast train`` write the two, it says how
     the network is built and how images are prepared.
     """
+    from holdfast.models import local_dir
+
     options = checked(name, {"labels": str, **PREPROCESSING})
     architecture, at, path = untagged(name).partition("@")
     if not at or not path:
@@ -63,7 +65,9 @@ def load(name: Name, *, device: str) -> TorchClassifier:
         module, preparation = _module(library, bare, state, file, overrides)
         outputs = _head(library, module)[1]
     else:
-        module, preparation = _configured(config, state, file, overrides)
+        module = local_dir.build(config)
+        fill(module, _rename(state, module.state_dict()), f"{config['library']}/{config['architecture']}", file.name)
+        preparation = timm.from_config({**config["pretrained_cfg"], **overrides})
         outputs = config["num_classes"]
         classes = classes or (label_spaces.named(config["label_names"]) if config.get("label_names") else None)
     return TorchClassifier(
@@ -99,16 +103,6 @@ def _beside(file: Path, library: str, architecture: str) -> dict[str, Any] | Non
             f"{config['library']}/{config['architecture']}"
         )
     return config
-
-
-def _configured(
-    config: Mapping[str, Any], state: Mapping[str, torch.Tensor], file: Path, overrides: Mapping[str, Any]
-) -> tuple[Any, Preprocessing]:
-    from holdfast.models.local_dir import build
-
-    module = build(dict(config))
-    fill(module, _rename(state, module.state_dict()), f"{config['library']}/{config['architecture']}", file.name)
-    return module, timm.from_config({**config["pretrained_cfg"], **overrides})
 
 
 def read_state(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
@@ -229,13 +223,10 @@ def fill(module: torch.nn.Module, state: Mapping[str, torch.Tensor], architectur
     other = [key for key in state if key in expected and state[key].shape != expected[key].shape]
     if missing or unexpected or other:
         parts = (("misses", missing), ("has unknown", unexpected), ("has other shapes for", other))
-        detail = "; ".join(f"{verb} {_few(keys)}" for verb, keys in parts if keys)
+        more = {verb: f" and {len(keys) - 3} more" if len(keys) > 3 else "" for verb, keys in parts}
+        detail = "; ".join(f"{verb} {', '.join(keys[:3])}{more[verb]}" for verb, keys in parts if keys)
         raise UserError(f"{file_name} is not a checkpoint of {architecture}: it {detail}")
     module.load_state_dict(dict(state), strict=False)
-
-
-def _few(keys: list[str]) -> str:
-    return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
 
 
 def _names(file: Path, classes: LabelSpace | None, outputs: int) -> LabelSpace | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from holdfast.models import label_spaces
 from holdfast.models.options import checked, display_name, untagged
 from holdfast.models.timm import OFFLINE
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture, resolve_device
-from holdfast.models.transformers import no_progress_bars, preprocessing, shape_of
+from holdfast.models.transformers import hub_errors, hub_place, preprocessing, shape_of
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
@@ -95,12 +95,12 @@ def image_embeddings(clip: Clip, images: Sequence[Image]) -> NDArray[np.float32]
     import torch
 
     rows = []
-    crops = clip.preprocessing.crops_centre
+    crops, device = clip.preprocessing.crops_centre, next(clip.module.parameters()).device
     with torch.inference_mode():
         for start in range(0, len(images), _BATCH):
             pictures = [picture(image, crops_centre=crops) for image in images[start : start + _BATCH]]
             batch = torch.stack([clip.preprocessing.transform(picture) for picture in pictures])
-            rows.append(_unit(clip.encode_image(batch.to(_device(clip)))).cpu().numpy())
+            rows.append(_unit(clip.encode_image(batch.to(device))).cpu().numpy())
     return np.concatenate(rows) if rows else np.empty((0, _width(clip)), np.float32)
 
 
@@ -150,10 +150,6 @@ def _unit(rows: torch.Tensor) -> torch.Tensor:
     import torch.nn.functional
 
     return torch.nn.functional.normalize(rows.float(), dim=-1)
-
-
-def _device(clip: Clip) -> torch.device:
-    return next(clip.module.parameters()).device
 
 
 def _width(clip: Clip) -> int:
@@ -246,12 +242,27 @@ def _short(name: Name) -> str:
 
 
 def _transformers(name: Name, device: str) -> Clip:
-    where = untagged(name).removeprefix("hf/")
-    local = Path(where).is_dir()
-    place, revision = (where, "main") if local else (name.name.removeprefix("hf/"), name.tag or "main")
-    model, processor, tokenizer = _fetch(place, revision, local=local)
+    """Load both towers by transformers; only safetensors are read, and code beside them is never run."""
+    import transformers
+
+    where, revision, local, body = hub_place(replace(name, name=name.name.removeprefix("hf/")))
+    shown = f"clip:hf/{body if local else where}"
+    trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    with hub_errors(shown, local=local):
+        processor = transformers.AutoImageProcessor.from_pretrained(where, **trust)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, **trust)
+        model, report = transformers.AutoModel.from_pretrained(
+            where, **trust, use_safetensors=True, output_loading_info=True
+        )
+    if not all(hasattr(model, needed) for needed in ("get_image_features", "get_text_features", "logit_scale")):
+        raise UserError(f"{shown} is a {type(model).__name__}, not an image and a text tower")
+    missing = sorted(report["missing_keys"])
+    if missing:
+        # transformers fills what is missing with random numbers and only warns.
+        raise UserError(f"{shown} lacks weights: {', '.join(missing[:3])}")
     model = model.float().eval().to(device)
-    longest = _longest(model.config, tokenizer)
+    settings: Mapping[str, Any] = model.config.text_config.to_dict()
+    longest = min(int(settings.get("max_position_embeddings", 77)), int(tokenizer.model_max_length))
 
     def encode_text(texts: Sequence[str]) -> torch.Tensor:
         # To the full length, because some towers (SigLIP) were trained so and look at the padding.
@@ -268,41 +279,7 @@ def _transformers(name: Name, device: str) -> Clip:
     )
 
 
-def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, Any, Any]:
-    """Return model, image processor and tokenizer; only safetensors are read, and code beside them is never run."""
-    import transformers
-
-    trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
-    if not local:
-        mind_the_hub()
-    try:
-        with no_progress_bars():
-            processor = transformers.AutoImageProcessor.from_pretrained(where, **trust)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **trust)
-            model, report = transformers.AutoModel.from_pretrained(
-                where, **trust, use_safetensors=True, output_loading_info=True
-            )
-    except OSError as error:
-        if local:
-            raise UserError(f"clip:hf/{Path(where).name} cannot be loaded: {first_line(error)}") from error
-        raise UserError(OFFLINE.format(name=f"clip:hf/{where}", reason=first_line(error))) from error
-    except (ValueError, RuntimeError, KeyError) as error:
-        raise UserError(f"clip:hf/{Path(where).name} cannot be loaded: {first_line(error)}") from error
-    if not all(hasattr(model, needed) for needed in ("get_image_features", "get_text_features", "logit_scale")):
-        raise UserError(f"clip:hf/{Path(where).name} is a {type(model).__name__}, not an image and a text tower")
-    missing = sorted(report["missing_keys"])
-    if missing:
-        # transformers fills what is missing with random numbers and only warns.
-        raise UserError(f"clip:hf/{Path(where).name} lacks weights: {', '.join(missing[:3])}")
-    return model, processor, tokenizer
-
-
 def _features(output: Any) -> torch.Tensor:
     """Return the projected features, which newer versions wrap."""
     features: torch.Tensor = getattr(output, "pooler_output", output)
     return features
-
-
-def _longest(config: Any, tokenizer: Any) -> int:
-    settings: Mapping[str, Any] = config.text_config.to_dict()
-    return min(int(settings.get("max_position_embeddings", 77)), int(tokenizer.model_max_length))

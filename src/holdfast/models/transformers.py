@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,20 +27,10 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     Weights are read from safetensors only and code in the repository is never run. Option: ``labels=FILE``.
     """
     options = checked(name, {"labels": str})
-    folder = Path(untagged(name))
-    local = folder.is_dir()
-    where, revision = (str(folder), "main") if local else (name.name, name.tag or "main")
-    model, processor = fetched(
-        where,
-        revision,
-        local=local,
-        kind="an image classifier",
-        auto="AutoModelForImageClassification",
-        processor=_processor,
-    )
+    model, processor = fetched(name, kind="an image classifier", auto="AutoModelForImageClassification")
     names = [str(model.config.id2label[index]) for index in sorted(model.config.id2label)]
     return TorchClassifier(
-        display_name(name, folder.name if local else untagged(name)),
+        display_name(name, hub_place(name)[3]),
         _only_logits(model),
         label_spaces.from_option(options.get("labels"), len(names), label_spaces.named(names)),
         preprocessing(processor),
@@ -49,38 +39,52 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     )
 
 
-def fetched(
-    where: str, revision: str, *, local: bool, kind: str, auto: str, processor: Callable[..., Any]
-) -> tuple[Any, Any]:
-    """Return a model with trained weights, and what ``processor`` returns for it.
+def hub_place(name: Name) -> tuple[str, str, bool, str]:
+    """Return where a model lies (a folder, or its name on the hub), the revision, whether it is local, and its name."""
+    folder = Path(untagged(name))
+    if folder.is_dir():
+        return str(folder), "main", True, folder.name
+    return name.name, name.tag or "main", False, untagged(name)
 
-    ``kind`` says in words what it must be, ``auto`` is transformers' class for it, and ``processor`` is called with
-    ``where`` and the revision.
-    """
-    import transformers
 
-    trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+@contextmanager
+def hub_errors(shown: str, *, local: bool, offline: str = OFFLINE, wrong: str = "cannot be loaded") -> Iterator[None]:
+    """Turn what goes wrong while transformers loads ``shown`` into a UserError; its progress bars are hidden."""
     if not local:
         mind_the_hub()
     try:
         with no_progress_bars():
-            processed = processor(where, revision=revision)
-            refuse_other_weights(transformers.AutoConfig.from_pretrained(where, **trust), where)
-            model, report = getattr(transformers, auto).from_pretrained(
-                where, **trust, use_safetensors=True, output_loading_info=True
-            )
+            yield
     except OSError as error:
-        if local:
-            raise UserError(f"hf:{Path(where).name} cannot be loaded: {first_line(error)}") from error
-        raise UserError(OFFLINE.format(name=f"hf:{where}", reason=first_line(error))) from error
-    except (ValueError, RuntimeError) as error:
-        raise UserError(f"hf:{where} is not {kind} that can be loaded: {first_line(error)}") from error
+        reason = first_line(error)
+        raise UserError(
+            f"{shown} cannot be loaded: {reason}" if local else offline.format(name=shown, reason=reason)
+        ) from error
+    except (ValueError, RuntimeError, KeyError, ImportError, TypeError) as error:
+        raise UserError(f"{shown} {wrong}: {first_line(error)}") from error
+
+
+def fetched(name: Name, *, kind: str, auto: str, processor: str = "AutoImageProcessor") -> tuple[Any, Any]:
+    """Return a model with trained weights, and its processor, if one is asked for.
+
+    ``kind`` says in words what it must be; ``auto`` and ``processor`` are transformers' classes for the two. Only
+    safetensors are read, and code beside them is never run.
+    """
+    import transformers
+
+    where, revision, local, body = hub_place(name)
+    shown = f"hf:{body if local else where}"
+    trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    with hub_errors(shown, local=local, wrong=f"is not {kind} that can be loaded"):
+        processed = getattr(transformers, processor).from_pretrained(where, **trust) if processor else None
+        refuse_other_weights(transformers.AutoConfig.from_pretrained(where, **trust), where)
+        model, report = getattr(transformers, auto).from_pretrained(
+            where, **trust, use_safetensors=True, output_loading_info=True
+        )
     missing = sorted(report["missing_keys"])
     if missing:
         # transformers fills what is missing with random numbers and only warns.
-        raise UserError(
-            f"hf:{where} has no trained {kind.split()[-1]}: {', '.join(missing[:3])} are not in its weights"
-        )
+        raise UserError(f"{shown} has no trained {kind.split()[-1]}: {', '.join(missing[:3])} are not in its weights")
     return model, processed
 
 
@@ -89,12 +93,6 @@ def refuse_other_weights(config: Any, where: str) -> None:
     inner = getattr(config, "backbone_config", None)
     if any(getattr(part, "use_pretrained_backbone", False) for part in (config, inner) if part is not None):
         raise UserError(f"hf:{where} asks for a pretrained backbone besides its own weights")
-
-
-def _processor(where: str, *, revision: str) -> Any:
-    import transformers
-
-    return transformers.AutoImageProcessor.from_pretrained(where, revision=revision, trust_remote_code=False)
 
 
 @contextmanager

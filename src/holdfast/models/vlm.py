@@ -13,7 +13,6 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -29,14 +28,13 @@ from holdfast.core.remote import (
     RemoteServer,
     TryAgainError,
     check_limits,
-    mind_the_hub,
     server_address,
     server_key,
 )
 from holdfast.core.types import Image
-from holdfast.models.options import checked, display_name, untagged
+from holdfast.models.options import checked, display_name
 from holdfast.models.torch_classifier import picture, resolve_device, weights_sha256
-from holdfast.models.transformers import no_progress_bars, shape_of
+from holdfast.models.transformers import hub_errors, hub_place, shape_of
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
@@ -45,6 +43,10 @@ if TYPE_CHECKING:
 MAX_NEW_TOKENS = 32
 """An answer is a class's name; what a model adds to it is cut here."""
 
+OFFLINE = (
+    "the model hub cannot be reached or does not have {where!r}, and no downloaded copy is here; name a folder with "
+    "vlm:FOLDER or a server with vlm+http: ({reason})"
+)
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -95,7 +97,9 @@ class TransformersVlm:
         inputs = self._processor(
             text=prompts, images=[[picture] for picture in pictures], padding=True, return_tensors="pt"
         ).to(self.device)
-        inputs = _cast(inputs, self._model.dtype)
+        for key, value in inputs.items():
+            if value.is_floating_point():
+                inputs[key] = value.to(self._model.dtype)
         # TF32 convolutions are off: they would make answers depend on the batch more than need be.
         exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
         with torch.inference_mode(), exact:
@@ -116,11 +120,8 @@ def load(name: Name, *, device: str) -> TransformersVlm:
     if not 1 <= limit <= 4096:
         raise UserError(f"vlm: option max_new_tokens={limit} should be between 1 and 4096")
     device = resolve_device(device)
-    folder = Path(untagged(name))
-    local = folder.is_dir()
-    where, revision = (str(folder), "main") if local else (name.name, name.tag or "main")
-    shown = folder.name if local else untagged(name)
-    model, processor = _fetch(where, revision, shown, local=local, dtype=_dtype(options.get("dtype", "auto"), device))
+    shown = hub_place(name)[3]
+    model, processor = _fetch(name, _dtype(options.get("dtype", "auto"), device))
     if not getattr(processor, "chat_template", None):
         raise UserError(f"vlm:{shown} has no chat template, so nobody knows how it wants to be asked")
     return TransformersVlm(display_name(name, shown), model, processor, device=device, max_new_tokens=limit)
@@ -137,35 +138,24 @@ def _dtype(text: str, device: str) -> torch.dtype:
     return dtype
 
 
-def _fetch(where: str, revision: str, shown: str, *, local: bool, dtype: torch.dtype) -> tuple[Any, Any]:
+def _fetch(name: Name, dtype: torch.dtype) -> tuple[Any, Any]:
     """Return model and processor; only safetensors are read, and code beside them is never run."""
     import transformers
 
-    trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
-    if not local:
-        mind_the_hub()
-    try:
-        with no_progress_bars():
-            processor = transformers.AutoProcessor.from_pretrained(where, **trust)
-            model, report = transformers.AutoModelForImageTextToText.from_pretrained(
-                where, **trust, use_safetensors=True, output_loading_info=True, dtype=dtype
-            )
-    except OSError as error:
-        if local:
-            raise UserError(f"vlm:{shown} cannot be loaded: {first_line(error)}") from error
-        raise UserError(
-            f"the model hub cannot be reached or does not have {where!r}, and no downloaded copy is here; name a "
-            f"folder with vlm:FOLDER or a server with vlm+http: ({first_line(error)})"
-        ) from error
-    except (ValueError, RuntimeError, KeyError, ImportError, TypeError) as error:
-        reason = first_line(error)
-        raise UserError(f"vlm:{shown} is not an image-text-to-text model that can be loaded: {reason}") from error
+    where, revision, local, body = hub_place(name)
+    shown, trust = f"vlm:{body}", {"revision": revision, "trust_remote_code": False}
+    wrong = "is not an image-text-to-text model that can be loaded"
+    with hub_errors(shown, local=local, offline=OFFLINE.format(where=where, reason="{reason}"), wrong=wrong):
+        processor = transformers.AutoProcessor.from_pretrained(where, **trust)
+        model, report = transformers.AutoModelForImageTextToText.from_pretrained(
+            where, **trust, use_safetensors=True, output_loading_info=True, dtype=dtype
+        )
     missing = sorted(report["missing_keys"])
     if missing:
         # transformers fills what is missing with random numbers and only warns.
-        raise UserError(f"vlm:{shown} lacks weights: {', '.join(missing[:3])}")
+        raise UserError(f"{shown} lacks weights: {', '.join(missing[:3])}")
     if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
-        raise UserError(f"vlm:{shown} has no processor for images and text")
+        raise UserError(f"{shown} has no processor for images and text")
     return model, processor
 
 
@@ -189,23 +179,12 @@ def _greedy(model: Any, tokenizer: Any, max_new_tokens: int) -> Any:
     )
 
 
-def _cast(inputs: Any, dtype: torch.dtype) -> Any:
-    for key, value in inputs.items():
-        if value.is_floating_point():
-            inputs[key] = value.to(dtype)
-    return inputs
-
-
 def _processor_settings(processor: Any) -> dict[str, Any]:
     """Return what prepares images and prompts, without what differs between library versions and machines."""
     images: dict[str, Any] = json.loads(processor.image_processor.to_json_string())
     images.pop("transformers_version", None)
-    return {"images": images, "template": processor.chat_template, "vocabulary": fingerprint(_vocabulary(processor))}
-
-
-def _vocabulary(processor: Any) -> dict[str, int]:
-    vocabulary: dict[str, int] = processor.tokenizer.get_vocab()
-    return vocabulary
+    vocabulary = fingerprint(processor.tokenizer.get_vocab())
+    return {"images": images, "template": processor.chat_template, "vocabulary": vocabulary}
 
 
 _PATIENT = ("timeout", "retries", "backoff", "per_minute")

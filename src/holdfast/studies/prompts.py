@@ -220,7 +220,12 @@ def _measured(
     """Return a row per strategy and seed, after one of the originals."""
     names = [_said(label, collection) for label in collection.classes]
     judge = load_classifier(options.settings["oracle"], device=options.device, classes=names)
-    rows = [_yardstick(originals, painted[0].sources)]
+    sources = painted[0].sources
+    own = originals.features[[originals.place[source] for source in sources]]
+    # How far photographs are from one another.
+    yardstick = {"strategy": ORIGINALS, "seed": 0, "pictures": len(sources), "seam": 1.0}
+    yardstick |= _distances(originals, sources, own)
+    rows = [yardstick | {"diversity": diversity(own, [originals.samples[source].label for source in sources])}]
     for part in painted:
         labels = [str(row["label"]) for row in part.rows]
         answers = judge.predict(part.images).argmax(1)
@@ -244,15 +249,6 @@ def _measured(
             }
         )
     return pd.DataFrame(rows)
-
-
-def _yardstick(originals: Originals, sources: Sequence[str]) -> dict[str, Any]:
-    """Return the measures of the originals themselves: how far photographs are from one another."""
-    at = [originals.place[source] for source in sources]
-    labels = [originals.samples[source].label for source in sources]
-    facts = {"strategy": ORIGINALS, "seed": 0, "pictures": len(sources), "seam": 1.0}
-    own = originals.features[at]
-    return facts | _distances(originals, sources, own) | {"diversity": diversity(own, labels)}
 
 
 def _distances(originals: Originals, sources: Sequence[str], features: Features) -> dict[str, float]:

@@ -85,7 +85,8 @@ def classified(results: Results, seed: int) -> list[Section]:
         every=counts,
     )
     whole = training([results.run], every)
-    curves = [part for part in whole.parts if _name(part).startswith(("curves_", "class_balance", "jobs"))]
+    named = ((part, part.name if isinstance(part, (Figure, Table)) else "") for part in whole.parts)
+    curves = [part for part, name in named if name.startswith(("curves_", "class_balance", "jobs"))]
     compared = [part for part in whole.parts if part not in curves]
     compared = [part for long in compared for part in (*_wide_accuracies(long, every), long)]
     if any(str(name).startswith("embedded:") for name in results.run.spec()["architectures"]):
@@ -99,10 +100,6 @@ def classified(results: Results, seed: int) -> list[Section]:
     ]
     errors = trouble(every, [results.run])
     return [*sections, errors] if errors.parts else sections
-
-
-def _name(part: Part) -> str:
-    return part.name if isinstance(part, (Figure, Table)) else ""
 
 
 def _wide_accuracies(part: Part, evidence: Evidence) -> list[Part]:
@@ -161,17 +158,12 @@ def _scored(evidence: Evidence) -> Section:
     best, worst = table.iloc[0], table.iloc[-1]
     words = [_score_words(evidence, row) for row in ([best, worst] if len(table) > 1 else [best])]
     section.lead.append(f"The score, its part across scenarios and its part within them: {'; '.join(words)}.")
-    section.parts = [_filled(part) for part in section.parts]
+    for place, part in enumerate(section.parts):  # static conditions alone have no effect of pasting
+        if isinstance(part, Table):
+            kept = [column for column in part.columns if part.frame[column.key].notna().any()]
+            section.parts[place] = replace(part, columns=kept)
     section.parts[:0] = [_parts_table(evidence, table), _scenario_table(evidence, frame)]
     return section
-
-
-def _filled(part: Part) -> Part:
-    """Return a table without its empty columns: static conditions alone have no effect of pasting."""
-    if not isinstance(part, Table):
-        return part
-    kept = [column for column in part.columns if part.frame[column.key].notna().any()]
-    return replace(part, columns=kept)
 
 
 def _score_words(evidence: Evidence, row: pd.Series) -> str:
@@ -233,7 +225,9 @@ def segmented(results: Results, seed: int) -> list[Section]:
         raise UserError(f"{results.path} has no row of any segmenter")
     section = segmentation(segments)
     if not segments.frame.empty:
-        section.parts = [_folded(part) for part in section.parts]
+        for place, part in enumerate(section.parts):  # the long table stands behind the short ones
+            if isinstance(part, Table) and part.name == "segmentation":
+                section.parts[place] = replace(part, folded=True)
         measures = {"miou": "Mean IoU", "pixel_accuracy": "Pixels right"}
         section.parts[1:1] = [_segment_table(segments, *measure) for measure in measures.items()]
     return [section]
@@ -250,13 +244,6 @@ def _segment_table(segments: Segmented, measure: str, title: str) -> Table:
                 values[title_of, f"{experiment}_{place}"] = _bounds(own, measure)
     caption = f"{title} by scenario and network: trained on originals (EX1), trained within the scenario (EX2)"
     return _by_scenario(f"segmentation_{measure}", caption, values)
-
-
-def _folded(part: Part) -> Part:
-    """Fold the long table, which stands behind the short ones."""
-    if isinstance(part, Table) and part.name == "segmentation":
-        return replace(part, folded=True)
-    return part
 
 
 def looked(results: Results, seed: int) -> list[Section]:
@@ -317,6 +304,8 @@ def cost(runs: Mapping[str, Results]) -> Finding:
         planned = _planned(results)
         folds, hours = int(spec["folds"]), float(jobs["seconds"].sum()) / 3600
         recipe = spec.get("trained_by") or {}
+        # Twelve folds are more trainings, each on 11/12 of the scenes.
+        whole = hours * planned / len(jobs)
         rows.append(
             {
                 "part": part,
@@ -329,7 +318,7 @@ def cost(runs: Mapping[str, Results]) -> Finding:
                 "epochs": int(recipe.get("epochs", 0)),
                 "size": int(recipe.get("size", 0)),
                 "hours": hours,
-                "twelve": _twelve(folds, hours * planned / len(jobs)),
+                "twelve": whole * (12 / folds) * (11 / 12) / (1 - 1 / folds) if folds > 1 else None,
                 "libraries": _libraries(results),
                 "device": listing(sorted(set(jobs["device"].dropna()))),
             }
@@ -354,11 +343,6 @@ def cost(runs: Mapping[str, Results]) -> Finding:
         "more scenes."
     )
     return Finding("What it took", [sentence], frame, columns, caption="The runs behind this page")
-
-
-def _twelve(folds: int, hours: float) -> float | None:
-    """Return the hours of 12 folds: more trainings, each on 11/12 of the scenes; None for one split."""
-    return hours * (12 / folds) * (11 / 12) / (1 - 1 / folds) if folds > 1 else None
 
 
 def _libraries(results: Results) -> str:

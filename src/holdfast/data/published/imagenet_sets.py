@@ -63,12 +63,18 @@ def load_imagenet_c(name: Name, *, masks: Path | None = None) -> Collection:
             f"{str(root)!r} is not in the ImageNet-C layout: it has none of the folders {', '.join(CORRUPTIONS[:3])}, …"
         )
     wanted = reading.chosen(options.get("corruptions", ""), folders, f"corruption in {str(root)!r}")
+    text = options.get("severities", "")
+    named = split_list(text)
+    if not all(name in map(str, SEVERITIES) for name in named):
+        raise UserError(f"severities of imagenet-c: are numbers from 1 to 5 with commas between, not {text!r}")
+    severities = sorted({int(name) for name in named}) or list(SEVERITIES)
     problems: list[Problem] = []
     samples: list[Sample] = []
     classes: set[str] = set()
     for corruption in wanted:
-        for severity in _severities(options.get("severities", "")):
+        for severity in severities:
             folder = folders[corruption] / str(severity)
+            attributes = {"variant": f"severity_{severity}"}  # one for all: there may be millions of images
             if not folder.is_dir():
                 problems.append(Problem(f"{corruption}/{severity}", "the severity has no folder"))
                 continue
@@ -77,7 +83,13 @@ def load_imagenet_c(name: Name, *, masks: Path | None = None) -> Collection:
                     problems.append(Problem(f"{corruption}/{severity}/{wnid}", "the folder's name is no WordNet id"))
                     continue
                 classes.add(wnid)
-                samples += _read_class(folder, wnid, corruption, severity, problems)
+                samples += [
+                    Sample(
+                        f"{corruption}/{severity}/{source_id}", wnid, FileImage(path), source_id=source_id,
+                        condition=corruption, attributes=attributes,
+                    )
+                    for source_id, path in reading.images_below(folder, wnid, problems)
+                ]  # fmt: skip
     return reading.finish_folder(
         root, samples, problems, classes=sorted(classes), keys=reading.wordnet_keys(classes), masks=masks,
         format=options["mask_format"], by_source=True, fits=lambda sample: sample.condition != _MOVED,
@@ -88,11 +100,15 @@ def is_imagenet_c(root: Path) -> bool:
     """Return whether a folder clearly has this layout."""
     folders = reading.visible_folders(root)
     known = {*PUBLISHED, *ARCHIVES}
-    return bool(folders) and known.issuperset(folders) and any(map(_has_severities, _corruption_folders(root).values()))
-
-
-def _has_severities(folder: Path) -> bool:
-    return any((folder / str(severity)).is_dir() for severity in SEVERITIES)
+    return (
+        bool(folders)
+        and known.issuperset(folders)
+        and any(
+            (folder / str(severity)).is_dir()
+            for folder in _corruption_folders(root).values()
+            for severity in SEVERITIES
+        )
+    )
 
 
 def _corruption_folders(root: Path) -> dict[str, Path]:
@@ -104,28 +120,6 @@ def _corruption_folders(root: Path) -> dict[str, Path]:
         if present:
             by_corruption[corruption] = present[0]
     return by_corruption
-
-
-def _severities(text: str) -> list[int]:
-    named = split_list(text)
-    if not all(name in map(str, SEVERITIES) for name in named):
-        raise UserError(f"severities of imagenet-c: are numbers from 1 to 5 with commas between, not {text!r}")
-    return sorted({int(name) for name in named}) or list(SEVERITIES)
-
-
-def _read_class(folder: Path, wnid: str, corruption: str, severity: int, problems: list[Problem]) -> list[Sample]:
-    attributes = {"variant": f"severity_{severity}"}  # one for all: there may be millions of images
-    return [
-        Sample(
-            f"{corruption}/{severity}/{source_id}",
-            wnid,
-            FileImage(path),
-            source_id=source_id,
-            condition=corruption,
-            attributes=attributes,
-        )
-        for source_id, path in reading.images_below(folder, wnid, problems)
-    ]
 
 
 _QUESTION_COLUMNS = ("gt_category", "top1_pred_cate", "top2_pred_cate")
@@ -145,7 +139,8 @@ def load_imagenet_d(name: Name, *, masks: Path | None = None) -> Collection:
     if not present:
         raise UserError(f"{str(root)!r} is not in the ImageNet-D layout: it has none of {', '.join(NUISANCES)}")
     problems: list[Problem] = []
-    facts = _manifest(root)
+    manifest = next((root / file for file in ("manifest.parquet", "manifest.csv") if (root / file).is_file()), None)
+    facts = {str(row["path"]): row for row in read_rows(manifest) if "path" in row} if manifest else {}
     samples: list[Sample] = []
     categories: set[str] = set()
     for nuisance in present:
@@ -154,35 +149,17 @@ def load_imagenet_d(name: Name, *, masks: Path | None = None) -> Collection:
             entries = []
             for sample_id, path in reading.images_below(root, f"{nuisance}/{category}", problems):
                 file = path.removeprefix(f"{root}/")
-                asked, known = questions.get(file, {}), facts.get(file, {})
-                entries.append(_imagenet_d_sample(sample_id, category, nuisance, path, asked, known))
+                known = facts.get(file, {})  # the category is the manifest's: a folder cannot bear every name
+                fields = sample_fields({"label": category} | known) | {"kind": "generated", "condition": nuisance}
+                fields["attributes"] = fields["attributes"] | questions.get(file, {})
+                hashed = known.get("published_sha256")
+                image = PublishedImage(path, str(hashed)) if hashed else FileImage(path)
+                entries.append(Sample(sample_id, image=image, **fields))
             categories |= {sample.label for sample in entries} or {category}
             samples += entries
     return reading.finish_folder(
         root, samples, problems, classes=sorted(categories), masks=masks, format=options["mask_format"]
     )
-
-
-def _imagenet_d_sample(
-    sample_id: str, category: str, nuisance: str, path: str, asked: dict[str, Any], facts: dict[str, Any]
-) -> Sample:
-    """Return a sample with what its folders, the question file and the manifest say.
-
-    The category is the manifest's: a folder cannot bear every name.
-    """
-    fields = sample_fields({"label": category} | facts)
-    hashed = facts.get("published_sha256")
-    fields |= {"kind": "generated", "condition": nuisance}
-    fields["attributes"] = fields["attributes"] | asked
-    return Sample(sample_id, image=PublishedImage(path, str(hashed)) if hashed else FileImage(path), **fields)
-
-
-def _manifest(root: Path) -> dict[str, dict[str, Any]]:
-    """Return the manifest's rows by ``nuisance/category/file``, where there is a manifest."""
-    for name in ("manifest.parquet", "manifest.csv"):
-        if (root / name).is_file():
-            return {str(row["path"]): row for row in read_rows(root / name) if "path" in row}
-    return {}
 
 
 def is_imagenet_d(root: Path) -> bool:

@@ -294,7 +294,10 @@ def load_mvtec(name: Name, *, masks: Path | None = None) -> Collection:
     if by not in LABELS:
         raise unknown("way to label mvtec:", by, LABELS)
     root = reading.existing(name.name, "the folder")
-    places = _categories(root)
+    below = reading.visible_folders(root) if root.is_dir() and not _is_category(root) else []
+    places = {folder: root / folder for folder in below if _is_category(root / folder)}
+    if _is_category(root):
+        places = {reading.collection_name(root): root}
     if not places:
         raise UserError(
             f"{str(root)!r} is not in the MVTec AD layout: neither it nor a folder in it has test and ground_truth"
@@ -314,16 +317,6 @@ def is_mvtec(root: Path) -> bool:
 
 def _is_category(folder: Path) -> bool:
     return (folder / "test").is_dir() and (folder / TRUTH).is_dir()
-
-
-def _categories(root: Path) -> dict[str, Path]:
-    if _is_category(root):
-        return {reading.collection_name(root): root}
-    return (
-        {folder: root / folder for folder in reading.visible_folders(root) if _is_category(root / folder)}
-        if root.is_dir()
-        else {}
-    )
 
 
 def _read(place: Path, category: str, problems: list[Problem]) -> list[Sample]:

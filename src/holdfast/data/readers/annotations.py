@@ -9,6 +9,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,10 @@ def load_coco(name: Name, *, masks: Path | None = None) -> Collection:
             samples.append(_coco_sample(sample_id, image, own, categories, licences, inside))
         except SampleError as error:
             problems.append(Problem(sample_id or f"image {image.get('id')}", str(error)))
-            if not own and (path := _coco_file(image, inside)):
-                empty.append(Sample(sample_id, "", FileImage(path), objects=ListedObjects(())))
+            if not own:
+                with suppress(SampleError):
+                    path = inside.file(str(image.get("file_name") or ""))
+                    empty.append(Sample(sample_id, "", FileImage(path), objects=ListedObjects(())))
     samples = reading.without_repeats(samples, problems)
     title = file.stem if file.stem not in ("annotations", "instances") else last_name(resolved(file).parent)
     collection = reading.finish(
@@ -73,13 +76,6 @@ def load_coco(name: Name, *, masks: Path | None = None) -> Collection:
     used = {record_id(annotation, "category_id") for annotation in annotations}
     classes = dict.fromkeys(name for key, name in categories.items() if key in used)
     return replace(collection, empty=tuple(empty), object_classes=tuple(classes))
-
-
-def _coco_file(image: _Record, inside: reading.InsideRoot) -> str:
-    try:
-        return inside.file(str(image.get("file_name") or ""))
-    except SampleError:
-        return ""
 
 
 def _read_coco(file: Path) -> tuple[list[_Record], list[_Record], dict[str, str], dict[str, str]]:

@@ -40,28 +40,25 @@ def load_folder(name: Name, *, masks: Path | None = None) -> Collection:
     if not root.is_dir():
         raise UserError(f"{str(root)!r} is not a folder")
     images, own_masks = _image_and_mask_roots(root)
+    mask_root = masks or (own_masks if own_masks.is_dir() else None)
     problems: list[Problem] = []
     samples, classes = read_tree(images, problems, loose_label=options.get("label", ""))
     if not samples:
         raise _nothing_found(images, problems)
     return reading.finish_folder(
-        root, samples, problems, classes=classes, keys=reading.wordnet_keys(classes), masks=masks or own_masks,
+        root, samples, problems, classes=classes, keys=reading.wordnet_keys(classes), masks=mask_root,
         format=options["mask_format"], required=masks is not None,
     )  # fmt: skip
 
 
-def _image_and_mask_roots(root: Path) -> tuple[Path, Path | None]:
+def _image_and_mask_roots(root: Path) -> tuple[Path, Path]:
     for candidate in reading.IMAGE_FOLDERS:
         images = root / candidate
         if images.is_dir() and reading.visible_folders(images):
-            return images, _folder_or_none(root / _MASK_FOLDER)
+            return images, root / _MASK_FOLDER
     if last_name(root) in reading.IMAGE_FOLDERS:
-        return root, _folder_or_none(resolved(root).parent / _MASK_FOLDER)
-    return root, _folder_or_none(root / _MASK_FOLDER)
-
-
-def _folder_or_none(path: Path) -> Path | None:
-    return path if path.is_dir() else None
+        return root, resolved(root).parent / _MASK_FOLDER
+    return root, root / _MASK_FOLDER
 
 
 def read_tree(root: Path, problems: list[Problem], *, loose_label: str = "") -> tuple[list[Sample], list[str]]:

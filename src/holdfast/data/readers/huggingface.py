@@ -111,7 +111,8 @@ def matches(root: Path) -> bool:
 def _read(root: Path, options: Mapping[str, str], masks: Path | None) -> Collection:
     tables = list(_tables(root, options.get("config", "")))
     schema = tables[0].schema
-    features = _features(schema)
+    said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))  # by the ``datasets`` library
+    features = said.get("info", {}).get("features", {})
     image = _column(schema, options.get("image", ""), ("image", "img"), "image", pictures=True)
     mask = _column(schema, options.get("mask", ""), ("mask",), "mask", pictures=True)
     label = _column(schema, options.get("label", ""), _LABELS, "label")
@@ -121,7 +122,7 @@ def _read(root: Path, options: Mapping[str, str], masks: Path | None) -> Collect
             f"{str(root)!r} has no column with the {missing}s that is called so; its columns are "
             f"{', '.join(schema.names)}: name one with ?{missing}=COLUMN"
         )
-    names = features.get(label, {}).get("names")
+    names = features[label].get("names") if isinstance(features.get(label), dict) else None
     inside, problems = reading.InsideRoot(root if root.is_dir() else root.parent), list[Problem]()
     rows: list[tuple[Sample, str]] = []
     for table in tables:
@@ -151,7 +152,10 @@ def _samples(
     schema, path = table.schema, shown(table.file)
     plain = [field.name for field in schema if not pa.types.is_nested(field.type) and not _is_picture(field.type)]
     parts = [f"{each}.path" for each in (image, mask) if each and pa.types.is_struct(schema.field(each).type)]
-    embedded = _is_embedded(table, image)
+    embedded = True  # whether the pictures are in the file: else it has their paths
+    if pa.types.is_struct(schema.field(image).type):
+        first = next(_groups(table.file, [f"{image}.bytes"]), None)
+        embedded = first is not None and len(first) > 0 and first[image][0].as_py()["bytes"] is not None
     for group, row, values in table.rows([*plain, *parts]):
         place = f"{table.split}/{table.file.stem}/{group}/{row}".lstrip("/")
         file = (values.pop(image, None) or {}).get("path") or ""
@@ -175,21 +179,6 @@ def _samples(
             yield sample, own or place
         except SampleError as error:
             problems.append(Problem(own or place, str(error)))
-
-
-def _is_embedded(table: _Table, column: str) -> bool:
-    """Return whether the pictures are in the file: else it has their paths."""
-    if not pa.types.is_struct(table.schema.field(column).type):
-        return True
-    first = next(_groups(table.file, [f"{column}.bytes"]), None)
-    return first is not None and len(first) > 0 and first[column][0].as_py()["bytes"] is not None
-
-
-def _features(schema: pa.Schema) -> dict[str, dict[str, Any]]:
-    """Return what the ``datasets`` library says of each column."""
-    said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    features = said.get("info", {}).get("features", {})
-    return {name: feature for name, feature in features.items() if isinstance(feature, dict)}
 
 
 def _column(schema: pa.Schema, asked: str, usual: Sequence[str], what: str, *, pictures: bool = False) -> str:

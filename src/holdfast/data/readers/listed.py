@@ -72,7 +72,7 @@ def load_manifest(name: Name, *, masks: Path | None = None) -> Collection:
 def read_rows(file: Path) -> list[dict[str, Any]]:
     """Return the rows under their canonical column names, without empty cells."""
     try:
-        columns, rows = _read_parquet(file) if file.suffix.lower() == ".parquet" else _read_csv(file)
+        columns, rows = (_read_parquet if file.suffix.lower() == ".parquet" else _read_csv)(file)
     except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
         raise UserError(f"the manifest {str(file)!r} cannot be read: {error}") from error
     named = {_RENAMED.get(column, column) for column in columns}
@@ -93,15 +93,12 @@ def _read_csv(file: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
 
 
 def _read_parquet(file: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
-    with file.open("rb") as stream:
-        return _read_columns(pq.ParquetFile(stream))
-
-
-def _read_columns(file: pq.ParquetFile) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
     # Nested and binary columns (embedded images, say) are of no use here and may be larger than memory.
     heavy = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
-    plain = [column.name for column in file.schema_arrow if not any(is_kind(column.type) for is_kind in heavy)]
-    return plain, file.read(columns=plain).to_pylist()
+    with file.open("rb") as stream:
+        table = pq.ParquetFile(stream)
+        plain = [column.name for column in table.schema_arrow if not any(is_kind(column.type) for is_kind in heavy)]
+        return plain, table.read(columns=plain).to_pylist()
 
 
 def canonical(row: Mapping[Any, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
@@ -17,10 +16,11 @@ from holdfast.core.objects import LEAST_SCORE
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedImage
-from holdfast.models.options import checked, display_name, untagged
+from holdfast.models.options import checked, display_name
 from holdfast.models.torch_classifier import picture, resolve_device, weights_sha256
-from holdfast.models.transformers import fetched, shape_of
+from holdfast.models.transformers import fetched, hub_place, shape_of
 
+KIND = "an object detector"
 PROMPT = "a photo of a {}"
 
 
@@ -88,10 +88,10 @@ def load(name: Name, *, device: str) -> TransformersDetector:
     ``task=detect`` for a hub name that has not been fetched yet.
     """
     options = checked(name, {"labels": str, "task": str})
-    model, processor, shown = _fetched(name, "AutoModelForObjectDetection", "AutoImageProcessor")
+    model, processor = fetched(name, kind=KIND, auto="AutoModelForObjectDetection")
     names = [str(model.config.id2label[index]) for index in sorted(model.config.id2label)]
     labels = label_spaces.from_option(options.get("labels"), len(names), LabelSpace(tuple(names)))
-    return TransformersDetector(shown, model, processor, labels, device)
+    return TransformersDetector(display_name(name, hub_place(name)[3]), model, processor, labels, device)
 
 
 def load_owl(name: Name, *, device: str, classes: Sequence[str] | None = None) -> TransformersDetector:
@@ -106,21 +106,7 @@ def load_owl(name: Name, *, device: str, classes: Sequence[str] | None = None) -
     names = label_spaces.read_names(options["labels"]) if "labels" in options else list(classes or ())
     if not names:
         raise UserError("owl: is asked for classes by name; use it on a dataset, or name them with ?labels=FILE")
-    model, processor, shown = _fetched(name, "AutoModelForZeroShotObjectDetection", "AutoProcessor")
+    auto, shown = "AutoModelForZeroShotObjectDetection", display_name(name, hub_place(name)[3])
+    model, processor = fetched(name, kind=KIND, auto=auto, processor="AutoProcessor")
     words = [prompt.format(each) for each in names]
     return TransformersDetector(shown, model, processor, LabelSpace(tuple(names)), device, words)
-
-
-def _fetched(name: Name, auto: str, processor_class: str) -> tuple[Any, Any, str]:
-    folder = Path(untagged(name))
-    local = folder.is_dir()
-    where, revision = (str(folder), "main") if local else (name.name, name.tag or "main")
-
-    def processor(where: str, *, revision: str) -> Any:
-        import transformers
-
-        library_class: Any = getattr(transformers, processor_class)
-        return library_class.from_pretrained(where, revision=revision, trust_remote_code=False)
-
-    model, loaded = fetched(where, revision, local=local, kind="an object detector", auto=auto, processor=processor)
-    return model, loaded, display_name(name, folder.name if local else untagged(name))

@@ -13,7 +13,7 @@ from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, checked, display_name, untagged
 from holdfast.models.segmenters.torch_segmenter import MAX_CONFIG, TorchSegmenter, picked, prepared_as
-from holdfast.models.transformers import fetched, refuse_other_weights, shape_of
+from holdfast.models.transformers import fetched, hub_errors, hub_place, refuse_other_weights, shape_of
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
@@ -30,36 +30,25 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
     its image processor and normalised as that says. Options: ``labels=FILE``, ``size``, ``mean``, ``std``.
     """
     options = checked(name, _OPTIONS)
-    folder = Path(untagged(name))
-    local = folder.is_dir()
-    where, revision = (str(folder), "main") if local else (name.name, name.tag or "main")
-    model, settings = fetched(
-        where, revision, local=local, kind="a segmenter", auto="AutoModelForSemanticSegmentation", processor=_processor
-    )
+    import transformers
+
+    where, revision, local, body = hub_place(name)
+    with hub_errors(f"hf:{body if local else where}", local=local, wrong="is not a segmenter that can be loaded"):
+        settings, _ = transformers.ImageProcessingMixin.get_image_processor_dict(where, revision=revision)
+    model, _ = fetched(name, kind="a segmenter", auto="AutoModelForSemanticSegmentation", processor="")
     names = [str(model.config.id2label[index]) for index in sorted(model.config.id2label)]
     if len(names) > 256:
         raise UserError(f"hf:{where} has {len(names)} classes; class maps hold at most 256")
-    shown = display_name(name, folder.name if local else untagged(name))
+    shown = display_name(name, body)
+    shape = {key: value for key, value in shape_of(model.config).items() if key != "holdfast"}
     return TorchSegmenter(
         shown,
         picked(model, _KEY),
         label_spaces.from_option(options.get("labels"), len(names), LabelSpace(tuple(names))),
         prepared_as(shown, _facts(settings), options),
-        architecture=f"transformers/{type(model).__name__}/{_identity(model.config)}",
+        architecture=f"transformers/{type(model).__name__}/{json.dumps(shape, sort_keys=True)}",
         device=device,
     )
-
-
-def _processor(where: str, *, revision: str) -> dict[str, Any]:
-    import transformers
-
-    settings, _ = transformers.ImageProcessingMixin.get_image_processor_dict(where, revision=revision)
-    return dict(settings)
-
-
-def _identity(config: Any) -> str:
-    """Return the settings that shape the computation, without what Holdfast wrote about the training."""
-    return json.dumps({key: value for key, value in shape_of(config).items() if key != "holdfast"}, sort_keys=True)
 
 
 def _facts(settings: Mapping[str, Any]) -> dict[str, Any]:

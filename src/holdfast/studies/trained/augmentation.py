@@ -118,7 +118,9 @@ def _pairs(options: StudyOptions, name: str, model: str) -> Pairs:
             models=[model], keep_images=True, random_walk=False, **part, **walked,
             **options.run_options(f"copies-{name}"),
         )  # fmt: skip
-        copies = _copies(results)
+        folder = results.path / "images"
+        table = read_table(folder / "manifest.parquet").to_pandas()
+        copies = {str(row.made_from): folder / str(row.path) for row in table.itertuples()}
     collection = trainings.train_images(options, settings["pairs"])
     images, labels = [], []
     for sample in collection.samples:
@@ -128,13 +130,6 @@ def _pairs(options: StudyOptions, name: str, model: str) -> Pairs:
         labels.append(collection.classes.index(sample.label))
     small = squeezed(images, [0] * len(images), side=SIDE).images
     return torch.from_numpy(small.reshape(-1, 2, SIDE, SIDE, 3)), torch.tensor(labels)
-
-
-def _copies(results: api.Results) -> dict[str, Any]:
-    """Return image → file of its perturbed copy."""
-    folder = results.path / "images"
-    table = read_table(folder / "manifest.parquet").to_pandas()
-    return {str(image): folder / str(path) for image, path in zip(table["made_from"], table["path"], strict=True)}
 
 
 def _train(options: StudyOptions, new: str, start: str | None, pairs: Pairs, *, copies: bool) -> None:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.protocols import Classifier, DifferentiableClassifier
 from holdfast.core.types import Image
-from holdfast.models.torch_classifier import ClassScores, TorchClassifier, as_batch, as_pictures
+from holdfast.models.torch_classifier import ClassScores, TorchClassifier, as_batch, as_pictures, exact
 
 if TYPE_CHECKING:
     import torch
@@ -92,7 +91,7 @@ def run_attack(
         batch = (before.float() / 255).to(_device(classifier))
         truth = torch.tensor([labels[place] for place in places], device=batch.device)
         alone = [seeds[place] for place in places]
-        with _exact():
+        with exact():
             changed, right = batch.clone(), victim.right(batch, truth).nonzero()[:, 0]
             if levels and len(right):
                 chosen = [alone[place] for place in right.tolist()]
@@ -130,7 +129,7 @@ def answers(classifier: Classifier, pictures: Sequence[Image]) -> NDArray[np.flo
     rows = np.empty((len(pictures), len(classifier.labels)), np.float32)
     for places in _by_shape(pictures):
         batch = as_batch([pictures[place] for place in places], _device(classifier))
-        with torch.inference_mode(), _exact():
+        with torch.inference_mode(), exact():
             rows[places] = classifier.logits(batch).float().softmax(1).cpu()
     return rows
 
@@ -334,12 +333,3 @@ def _foolbox() -> Any:
         warnings.simplefilter("ignore", DeprecationWarning)
         import foolbox
     return foolbox
-
-
-@contextmanager
-def _exact() -> Iterator[None]:
-    """Switch TF32 off: it would make answers depend on the batch."""
-    import torch
-
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
-        yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -88,6 +89,34 @@ def weights_sha256(module: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
+def exact() -> Any:
+    """Return a context without TF32 convolutions: they would make answers depend on the batch by more than 1e-4."""
+    import torch
+
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+
+
+def in_parts(model: Any, batch: Any, ask: Callable[[Any], Any]) -> Iterator[Any]:
+    """Yield what ``ask`` answers to each part of a batch; where memory runs out, the model's batch size is halved."""
+    while len(batch):
+        some, answer = batch[: model.batch_size], None
+        try:
+            answer = ask(some)
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+        if answer is not None:
+            yield answer
+            batch = batch[len(some) :]
+            continue
+        if len(some) == 1:
+            where = f"{model.name} runs out of memory on {model.device}"
+            raise MachineError(f"{where} with a single image; try --device cpu")
+        model.batch_size = len(some) // 2
+        if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
 class TorchClassifier:
     """A ``StagedClassifier`` around a module that maps a normalised batch to logits, (n, labels)."""
 
@@ -160,37 +189,15 @@ class TorchClassifier:
             prepared = [prepare(item) for item in items[done : done + self.batch_size]]
             # Some processors keep the aspect of an image, so neighbours may differ in shape.
             for _, alike in itertools.groupby(prepared, key=lambda tensor: tensor.shape):
-                for answer in self._answers(list(alike)):
+                for answer in in_parts(self, list(alike), self._probabilities):
                     rows[done : done + len(answer)] = answer
                     done += len(answer)
         return rows
 
-    def _answers(self, tensors: list[torch.Tensor]) -> Iterator[NDArray[np.float32]]:
-        """Return the probabilities of tensors of one shape, in as many batches as memory needs."""
-        while tensors:
-            batch = tensors[: self.batch_size]
-            answer = self._attempt(batch)
-            if answer is None:
-                self._halve(len(batch))
-                continue
-            yield answer
-            tensors = tensors[len(batch) :]
-
-    def _attempt(self, batch: list[torch.Tensor]) -> NDArray[np.float32] | None:
-        """Return probabilities, or None if memory ran out; the caller retries when this frame has freed its tensors."""
-        try:
-            return self._probabilities(batch)
-        except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error):
-                raise
-            return None
-
     def _probabilities(self, batch: list[torch.Tensor]) -> NDArray[np.float32]:
         import torch
 
-        # TF32 convolutions are off: they would make answers depend on the batch by more than 1e-4.
-        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-        with torch.inference_mode(), exact:
+        with torch.inference_mode(), exact():
             logits = self._module(torch.stack(batch).to(self.device))
             if logits.ndim != 2 or logits.shape[1] != len(self.labels):
                 raise UserError(
@@ -199,14 +206,21 @@ class TorchClassifier:
             probabilities: NDArray[np.float32] = logits.float().softmax(1).cpu().numpy()
         return probabilities
 
-    def _halve(self, failed: int) -> None:
-        import torch
 
-        if failed == 1:
-            raise MachineError(f"{self.name} runs out of memory on {self.device} with a single image; try --device cpu")
-        self.batch_size = failed // 2
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+def picked(model: Any, output: str) -> torch.nn.Module:
+    """Return a module that gives the scores which another one returns under a key or an attribute."""
+    import torch
+
+    class Picked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            scores: torch.Tensor = self.model(batch)[output]
+            return scores
+
+    return Picked()
 
 
 class ClassScores:

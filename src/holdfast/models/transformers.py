@@ -14,7 +14,7 @@ from holdfast.core.remote import mind_the_hub
 from holdfast.models import label_spaces
 from holdfast.models.options import checked, display_name, untagged
 from holdfast.models.timm import OFFLINE
-from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
+from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picked
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -31,7 +31,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     names = [str(model.config.id2label[index]) for index in sorted(model.config.id2label)]
     return TorchClassifier(
         display_name(name, hub_place(name)[3]),
-        _only_logits(model),
+        picked(model, "logits"),
         label_spaces.from_option(options.get("labels"), len(names), label_spaces.named(names)),
         preprocessing(processor),
         architecture=f"transformers/{type(model).__name__}/{json.dumps(shape_of(model.config), sort_keys=True)}",
@@ -114,22 +114,6 @@ def shape_of(config: Any) -> dict[str, Any]:
     settings: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
     volatile = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "id2label", "label2id")
     return {key: value for key, value in settings.items() if key not in volatile}
-
-
-def _only_logits(model: Any) -> torch.nn.Module:
-    """Wrap the model as a module from a batch to a tensor."""
-    import torch
-
-    class Logits(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, batch: torch.Tensor) -> torch.Tensor:
-            logits: torch.Tensor = self.model(pixel_values=batch).logits
-            return logits
-
-    return Logits()
 
 
 def preprocessing(processor: Any) -> Preprocessing:

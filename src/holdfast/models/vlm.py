@@ -33,7 +33,7 @@ from holdfast.core.remote import (
 )
 from holdfast.core.types import Image
 from holdfast.models.options import checked, display_name
-from holdfast.models.torch_classifier import picture, resolve_device, weights_sha256
+from holdfast.models.torch_classifier import exact, picture, resolve_device, weights_sha256
 from holdfast.models.transformers import hub_errors, hub_place, shape_of
 from holdfast.registry import unknown
 
@@ -100,9 +100,7 @@ class TransformersVlm:
         for key, value in inputs.items():
             if value.is_floating_point():
                 inputs[key] = value.to(self._model.dtype)
-        # TF32 convolutions are off: they would make answers depend on the batch more than need be.
-        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-        with torch.inference_mode(), exact:
+        with torch.inference_mode(), exact():
             tokens = self._model.generate(**inputs)
         written = tokens[:, inputs["input_ids"].shape[1] :]
         answers: list[str] = self._processor.tokenizer.batch_decode(written, skip_special_tokens=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, TypeVar
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import MachineError, SampleError, out_of_memory
+from holdfast.core.errors import SampleError
 from holdfast.core.objects import LEAST_SCORE, MOST_PREDICTIONS, Boxes, Detections, box_overlaps
 from holdfast.core.types import Image, LabelSpace
+from holdfast.models.torch_classifier import in_parts
 
 CANDIDATES = 1000
 """Boxes of a picture that suppression looks at, the best first."""
@@ -176,24 +177,4 @@ class BatchedDetector:
         return answers
 
     def _in_halves(self, batch: Any, ask: Callable[[Any], list[Asked]]) -> list[Asked]:
-        answers: list[Asked] = []
-        while len(batch):
-            some = batch[: self.batch_size]
-            given = _attempt(ask, some)
-            if given is None:
-                if len(some) == 1:
-                    raise MachineError(f"{self.name} runs out of memory with a single image; try --device cpu")
-                self.batch_size = len(some) // 2
-                continue
-            answers, batch = answers + given, batch[len(some) :]
-        return answers
-
-
-def _attempt(ask: Callable[[Any], list[Asked]], batch: Any) -> list[Asked] | None:
-    """Return the answers, or None where memory ran out; the caller retries when this frame has freed its own."""
-    try:
-        return ask(batch)
-    except (MemoryError, RuntimeError) as error:
-        if not out_of_memory(error):
-            raise
-        return None
+        return list(chain.from_iterable(in_parts(self, batch, ask)))

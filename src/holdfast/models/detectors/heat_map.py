@@ -27,7 +27,7 @@ from holdfast.models.detectors.batched import (
     without_doubles,
 )
 from holdfast.models.options import checked, display_name
-from holdfast.models.torch_classifier import resolve_device, weights_sha256
+from holdfast.models.torch_classifier import exact, resolve_device, weights_sha256
 
 if TYPE_CHECKING:
     import torch
@@ -131,8 +131,7 @@ class HeatMapDetector(BatchedDetector):
         """Return the boxes of a batch."""
         import torch
 
-        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-        with torch.inference_mode(), exact:
+        with torch.inference_mode(), exact():
             tensor = torch.from_numpy(np.stack(batch)).to(self.device).permute(0, 3, 1, 2).float() / 255
             return read_map(self._module(tensor), len(self.labels))
 

@@ -16,7 +16,7 @@ from holdfast.core.types import Image, LabelSpace
 from holdfast.models import checkpoint, label_spaces
 from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedImage
 from holdfast.models.options import checked, display_name, existing_file, untagged
-from holdfast.models.torch_classifier import resolve_device, weights_sha256
+from holdfast.models.torch_classifier import exact, resolve_device, weights_sha256
 from holdfast.models.torchvision import pretrained
 from holdfast.registry import unknown
 
@@ -50,8 +50,7 @@ class TorchvisionDetector(BatchedDetector):
         """Return the boxes of images of one shape."""
         import torch
 
-        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-        with torch.inference_mode(), exact:
+        with torch.inference_mode(), exact():
             tensors = [torch.from_numpy(image).to(self.device).permute(2, 0, 1).float() / 255 for image in batch]
             return _parts(self._module(tensors))
 

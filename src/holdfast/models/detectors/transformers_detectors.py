@@ -17,7 +17,7 @@ from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedImage
 from holdfast.models.options import checked, display_name
-from holdfast.models.torch_classifier import picture, resolve_device, weights_sha256
+from holdfast.models.torch_classifier import exact, picture, resolve_device, weights_sha256
 from holdfast.models.transformers import fetched, hub_place, shape_of
 
 KIND = "an object detector"
@@ -55,8 +55,7 @@ class TransformersDetector(BatchedDetector):
         """Return the boxes of inputs of one shape, as shares of the image's sides."""
         import torch
 
-        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-        with torch.inference_mode(), exact:
+        with torch.inference_mode(), exact():
             return self._found(torch.stack(batch).to(self.device))
 
     def ask_tensors(self, pictures: Any) -> tuple[list[Answer], PlacedImage]:

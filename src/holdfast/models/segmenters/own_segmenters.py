@@ -16,17 +16,16 @@ from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.onnx import external_files, open_session, outputs_of
-from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, untagged
+from holdfast.models.options import checked, display_name, existing_file, untagged
 from holdfast.models.python import called, own_labels
 from holdfast.models.runtimes.exported import file_sha256, layout_of
-from holdfast.models.segmenters.torch_segmenter import class_map, prepared_as, prepared_image
+from holdfast.models.segmenters.torch_segmenter import OPTIONS, class_map, prepared_as, prepared_image
 from holdfast.registry import find_attribute, unknown
 
 SIZE = 256
 """Pixels where a file leaves the size open, as published with XIMAGENET-12."""
 
 _ANSWERS = ("auto", "scores", "classes")
-_OPTIONS = {"labels": str, "answers": str, **{key: PREPROCESSING[key] for key in ("size", "mean", "std")}}
 
 
 class OnnxSegmenter:
@@ -112,7 +111,7 @@ def load_onnx(name: Name, *, device: str) -> OnnxSegmenter:
     ``mean``, ``std``. Images are squeezed to the size and normalised with ImageNet's mean and deviation; networks that
     take bytes get plain pixels.
     """
-    options = checked(name, _OPTIONS)
+    options = checked(name, {**OPTIONS, "answers": str})
     if options.get("answers", "auto") not in _ANSWERS:
         raise unknown("kind of answers", options["answers"], _ANSWERS)
     return OnnxSegmenter(name, existing_file(untagged(name), what="ONNX file"), options, device)

@@ -14,8 +14,8 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces, local_dir
-from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, untagged
-from holdfast.models.segmenters.torch_segmenter import TorchSegmenter, prepared_as, read_config
+from holdfast.models.options import checked, display_name, existing_file, untagged
+from holdfast.models.segmenters.torch_segmenter import OPTIONS, TorchSegmenter, prepared_as, read_config
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ ARCHITECTURES = (
     "DeepLabV3", "DeepLabV3Plus", "DPT", "FPN", "Linknet", "MAnet", "PAN", "PSPNet", "Segformer", "UPerNet", "Unet",
     "UnetPlusPlus",
 )  # fmt: skip
-_OPTIONS = {"labels": str, **{key: PREPROCESSING[key] for key in ("size", "mean", "std")}}
 
 
 def load(name: Name, *, device: str) -> TorchSegmenter:
@@ -34,7 +33,7 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
     Options: ``labels=FILE``, ``size``, ``mean`` and ``std`` as for classifiers. Without them images are squeezed to
     256 × 256 and normalised as ImageNet's are.
     """
-    options = checked(name, _OPTIONS)
+    options = checked(name, OPTIONS)
     architecture, _, path = untagged(name).partition("@")  # a folder's name may hold an @ as well
     if architecture not in ARCHITECTURES:
         raise unknown("architecture of segmentation_models_pytorch", architecture, ARCHITECTURES)

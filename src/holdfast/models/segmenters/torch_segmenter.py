@@ -16,11 +16,14 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models.local_dir import LOADING, MAX_SIDE
-from holdfast.models.options import preprocessing_overrides
-from holdfast.models.torch_classifier import resolve_device, weights_sha256
+from holdfast.models.options import PREPROCESSING, preprocessing_overrides
+from holdfast.models.torch_classifier import exact, resolve_device, weights_sha256
 
 if TYPE_CHECKING:
     import torch
+
+OPTIONS = {"labels": str, **{key: PREPROCESSING[key] for key in ("size", "mean", "std")}}
+"""Options of every segmenter."""
 
 MAX_CONFIG = 1_000_000
 """Bytes of a segmenter's configuration."""
@@ -99,8 +102,7 @@ class TorchSegmenter:
     def _scores(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
         import torch
 
-        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-        with torch.inference_mode(), exact:
+        with torch.inference_mode(), exact():
             scores = self._module(torch.from_numpy(batch).to(self.device))
             if scores.ndim != 4 or scores.shape[1] != len(self.labels):
                 raise UserError(f"{self.name} answers with shape {tuple(scores.shape)}, not {len(self.labels)} labels")
@@ -164,19 +166,3 @@ def read_config(file: Path) -> dict[str, Any]:
     if refused:
         raise UserError(f"{file.parent.name}/{file.name} asks for more than its own weights ({', '.join(refused)})")
     return config
-
-
-def picked(model: Any, output: str) -> torch.nn.Module:
-    """Return a module that gives the scores which another one returns under a key or an attribute."""
-    import torch
-
-    class Picked(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, batch: torch.Tensor) -> torch.Tensor:
-            scores: torch.Tensor = self.model(batch)[output]
-            return scores
-
-    return Picked()

@@ -14,15 +14,14 @@ from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces
-from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, untagged
-from holdfast.models.segmenters.torch_segmenter import TorchSegmenter, picked, prepared_as, read_config
+from holdfast.models.options import checked, display_name, existing_file, untagged
+from holdfast.models.segmenters.torch_segmenter import OPTIONS, TorchSegmenter, prepared_as, read_config
+from holdfast.models.torch_classifier import picked
 from holdfast.models.torchvision import pretrained
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch
-
-_OPTIONS = {"labels": str, **{key: PREPROCESSING[key] for key in ("size", "mean", "std")}}
 
 
 def load(name: Name, *, device: str) -> TorchSegmenter:
@@ -31,7 +30,7 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
     Options: ``labels=FILE``, ``size``, ``mean`` and ``std``. Images are squeezed to a square: 520 pixels for
     torchvision's own weights.
     """
-    options = checked(name, _OPTIONS)
+    options = checked(name, OPTIONS)
     architecture, _, path = untagged(name).partition("@")  # a folder's name may hold an @ as well
     name = Name(name.scheme, architecture, path, name.options)
     known_architecture(architecture)

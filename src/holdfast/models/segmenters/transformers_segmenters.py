@@ -11,15 +11,15 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces
-from holdfast.models.options import PREPROCESSING, checked, display_name, untagged
-from holdfast.models.segmenters.torch_segmenter import MAX_CONFIG, TorchSegmenter, picked, prepared_as
+from holdfast.models.options import checked, display_name, untagged
+from holdfast.models.segmenters.torch_segmenter import MAX_CONFIG, OPTIONS, TorchSegmenter, prepared_as
+from holdfast.models.torch_classifier import picked
 from holdfast.models.transformers import fetched, hub_errors, hub_place, refuse_other_weights, shape_of
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch
 
-_OPTIONS = {"labels": str, **{key: PREPROCESSING[key] for key in ("size", "mean", "std")}}
 _KEY = "logits"
 
 
@@ -29,7 +29,7 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
     Weights are read from safetensors only and code in the repository is never run. Images are squeezed to the size of
     its image processor and normalised as that says. Options: ``labels=FILE``, ``size``, ``mean``, ``std``.
     """
-    options = checked(name, _OPTIONS)
+    options = checked(name, OPTIONS)
     import transformers
 
     where, revision, local, body = hub_place(name)

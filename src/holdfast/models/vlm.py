@@ -13,10 +13,11 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import PIL.Image
+import torch
 
 from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import fingerprint
@@ -36,9 +37,6 @@ from holdfast.models.options import checked, display_name
 from holdfast.models.torch_classifier import exact, picture, resolve_device, weights_sha256
 from holdfast.models.transformers import hub_errors, hub_place, shape_of
 from holdfast.registry import unknown
-
-if TYPE_CHECKING:
-    import torch
 
 MAX_NEW_TOKENS = 32
 """An answer is a class's name; what a model adds to it is cut here."""
@@ -92,8 +90,6 @@ class TransformersVlm:
         return prompt
 
     def _generate(self, pictures: list[PIL.Image.Image], prompts: list[str]) -> list[str]:
-        import torch
-
         inputs = self._processor(
             text=prompts, images=[[picture] for picture in pictures], padding=True, return_tensors="pt"
         ).to(self.device)
@@ -126,8 +122,6 @@ def load(name: Name, *, device: str) -> TransformersVlm:
 
 
 def _dtype(text: str, device: str) -> torch.dtype:
-    import torch
-
     if text not in PRECISIONS:
         raise unknown("dtype", text, PRECISIONS)
     if text == "auto":

@@ -9,9 +9,10 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
@@ -29,9 +30,6 @@ from holdfast.models.detectors.batched import (
 from holdfast.models.options import checked, display_name
 from holdfast.models.torch_classifier import exact, resolve_device, weights_sha256
 
-if TYPE_CHECKING:
-    import torch
-
 STRIDE = 4
 """Pixels of the input per cell of the map."""
 
@@ -47,7 +45,6 @@ def build(channels: Sequence[int], classes: int) -> torch.nn.Module:
     those at strides 2, 4, 8, 16 and 32; features of the coarse levels are added to the finer ones, so that every cell
     sees the whole picture.
     """
-    import torch
     from torch import nn
 
     def block(inside: int, outside: int, stride: int = 1) -> nn.Sequential:
@@ -97,8 +94,6 @@ def build(channels: Sequence[int], classes: int) -> torch.nn.Module:
 
 def read_map(scores: torch.Tensor, classes: int) -> list[Answer]:
     """Return the boxes of maps (n, classes + 4, h, w), in pixels of the input: peaks among their neighbours."""
-    import torch
-
     heat, edges = scores[:, :classes].sigmoid(), scores[:, classes:].clamp(-4, 5).exp()
     peaks = heat * (torch.nn.functional.max_pool2d(heat, 3, 1, 1) == heat)
     across = heat.shape[3]
@@ -129,8 +124,6 @@ class HeatMapDetector(BatchedDetector):
 
     def ask(self, batch: list[Any]) -> list[Answer]:
         """Return the boxes of a batch."""
-        import torch
-
         with torch.inference_mode(), exact():
             tensor = torch.from_numpy(np.stack(batch)).to(self.device).permute(0, 3, 1, 2).float() / 255
             return read_map(self._module(tensor), len(self.labels))

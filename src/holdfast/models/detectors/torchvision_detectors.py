@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
@@ -19,9 +20,6 @@ from holdfast.models.options import checked, display_name, existing_file, untagg
 from holdfast.models.torch_classifier import exact, resolve_device, weights_sha256
 from holdfast.models.torchvision import pretrained
 from holdfast.registry import unknown
-
-if TYPE_CHECKING:
-    import torch
 
 SURE = 0.5
 """Chance from which on a pixel belongs to a mask, as in torchvision's own examples."""
@@ -48,8 +46,6 @@ class TorchvisionDetector(BatchedDetector):
 
     def ask(self, batch: list[Any]) -> list[Answer]:
         """Return the boxes of images of one shape."""
-        import torch
-
         with torch.inference_mode(), exact():
             tensors = [torch.from_numpy(image).to(self.device).permute(2, 0, 1).float() / 255 for image in batch]
             return _parts(self._module(tensors))

@@ -9,6 +9,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
@@ -53,8 +55,6 @@ class TransformersDetector(BatchedDetector):
 
     def ask(self, batch: list[Any]) -> list[Answer]:
         """Return the boxes of inputs of one shape, as shares of the image's sides."""
-        import torch
-
         with torch.inference_mode(), exact():
             return self._found(torch.stack(batch).to(self.device))
 

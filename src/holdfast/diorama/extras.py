@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import cast
 
 import cv2
@@ -32,6 +33,12 @@ def add_clutter(canvas: Image, scene: Scene) -> None:
 
 
 Rgb = tuple[float, float, float]
+
+
+def _block(canvas: Image, x: float, y: float, size: float, ends: Sequence[float], colour: Sequence[float]) -> None:
+    """Fill a symmetric block: half its width at the foot, the foot's height, then the same of its top, in sizes."""
+    wide, foot, narrow, top = (size * end for end in ends)
+    area(canvas, [(x - wide, y - foot), (x + wide, y - foot), (x + narrow, y - top), (x - narrow, y - top)], colour)
 
 
 def _ball(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
@@ -67,37 +74,21 @@ def _plant(canvas: Image, rng: np.random.Generator, x: float, y: float, size: fl
             [size * 0.15, size * 0.34, size * 0.04],
             tint(rng, (70, 140, 70), 0.2),
         )
-    area(
-        canvas,
-        [(x - size * 0.6, y - size * 0.9), (x + size * 0.6, y - size * 0.9), (x + size * 0.4, y), (x - size * 0.4, y)],
-        colour,
-    )
+    _block(canvas, x, y, size, (0.6, 0.9, 0.4, 0.0), colour)
 
 
 def _sign(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
     stroke(canvas, [(x, y), (x, y - size * 2.4)], [size * 0.16, size * 0.16], (120, 124, 128))
     disc(canvas, x, y - size * 2.6, size * 0.8, (248, 248, 246))
     disc(canvas, x, y - size * 2.6, size * 0.66, colour)
-    area(
-        canvas, [(x - size * 0.4, y - size * 2.5), (x + size * 0.4, y - size * 2.5), (x + size * 0.4, y - size * 2.7),
-        (x - size * 0.4, y - size * 2.7)], (248, 248, 246),
-    )  # fmt: skip
+    _block(canvas, x, y, size, (0.4, 2.5, 0.4, 2.7), (248, 248, 246))
 
 
 def _cone(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
     """Draw a traffic cone: broad foot, point up, unlike a cone for ice cream."""
-    area(
-        canvas, [(x - size * 0.8, y), (x + size * 0.8, y), (x + size * 0.8, y - size * 0.16),
-        (x - size * 0.8, y - size * 0.16)], (70, 70, 74),
-    )  # fmt: skip
-    area(
-        canvas, [(x - size * 0.55, y - size * 0.16), (x + size * 0.55, y - size * 0.16),
-        (x + size * 0.1, y - size * 1.7), (x - size * 0.1, y - size * 1.7)], (240, 110, 40),
-    )  # fmt: skip
-    area(
-        canvas, [(x - size * 0.42, y - size * 0.6), (x + size * 0.42, y - size * 0.6),
-        (x + size * 0.3, y - size * 1.0), (x - size * 0.3, y - size * 1.0)], (246, 244, 240),
-    )  # fmt: skip
+    _block(canvas, x, y, size, (0.8, 0.0, 0.8, 0.16), (70, 70, 74))
+    _block(canvas, x, y, size, (0.55, 0.16, 0.1, 1.7), (240, 110, 40))
+    _block(canvas, x, y, size, (0.42, 0.6, 0.3, 1.0), (246, 244, 240))
 
 
 def _balloon(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
@@ -114,10 +105,7 @@ def _balloon(canvas: Image, rng: np.random.Generator, x: float, y: float, size: 
 
 def _pot(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
     area(canvas, lump(rng, x, y - size * 0.7, size * 0.85, size * 0.72, 12), colour)
-    area(
-        canvas, [(x - size * 0.4, y - size * 1.2), (x + size * 0.4, y - size * 1.2), (x + size * 0.5, y - size * 1.6),
-        (x - size * 0.5, y - size * 1.6)], [c * 0.8 for c in colour],
-    )  # fmt: skip
+    _block(canvas, x, y, size, (0.4, 1.2, 0.5, 1.6), [c * 0.8 for c in colour])
     stroke(
         canvas,
         [(x - size * 0.55, y - size * 0.9), (x - size * 0.6, y - size * 0.6)],
@@ -128,27 +116,14 @@ def _pot(canvas: Image, rng: np.random.Generator, x: float, y: float, size: floa
 
 def _lamp(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
     stroke(canvas, [(x, y), (x, y - size * 2.2)], [size * 0.14, size * 0.1], (74, 70, 70))
-    area(
-        canvas,
-        [(x - size * 0.5, y), (x + size * 0.5, y), (x + size * 0.3, y - size * 0.2), (x - size * 0.3, y - size * 0.2)],
-        (74, 70, 70),
-    )
-    area(
-        canvas, [(x - size * 0.75, y - size * 1.9), (x + size * 0.75, y - size * 1.9),
-        (x + size * 0.4, y - size * 2.9), (x - size * 0.4, y - size * 2.9)], [min(c * 0.6 + 100, 255) for c in colour],
-    )  # fmt: skip
+    _block(canvas, x, y, size, (0.5, 0.0, 0.3, 0.2), (74, 70, 70))
+    _block(canvas, x, y, size, (0.75, 1.9, 0.4, 2.9), [min(c * 0.6 + 100, 255) for c in colour])
 
 
 _CLUTTER = {
-    "ball": _ball,
-    "box": _box,
-    "plant": _plant,
-    "sign": _sign,
-    "cone": _cone,
-    "balloon": _balloon,
-    "pot": _pot,
+    "ball": _ball, "box": _box, "plant": _plant, "sign": _sign, "cone": _cone, "balloon": _balloon, "pot": _pot,
     "lamp": _lamp,
-}
+}  # fmt: skip
 
 
 def add_shadow(canvas: Image, scene: Scene, layer: Layer) -> None:

@@ -55,7 +55,7 @@ class StudyResult:
     question: str  # one paragraph: what was asked, and how it was answered
     findings: Sequence[Finding | Section]  # in order; sections of a report may stand among them
     facts: Mapping[str, object] = field(default_factory=dict)  # noun → number, for the top of the page
-    note: str = ""  # what a reader must know first
+    note: str | None = None  # what a reader must know first; None: what the world of the study's data asks for
     runs: Sequence[str] = ()  # names of the runs behind it
 
 
@@ -86,7 +86,7 @@ def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Pat
         subject="A study",
         facts=[(str(number), noun) for noun, number in result.facts.items()],
         limits="Settings, versions and seeds stand at the end.",
-        note=result.note,
+        note=result.note or "",
         run_names=", ".join(result.runs) or "this study",
     )
 

@@ -9,7 +9,7 @@ from holdfast.models.torch_classifier import resolve_device
 from holdfast.pipeline.evaluate.background_truth import compare_pasted_with_true
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import MINUS
-from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
+from holdfast.report.study import Finding, StudyResult
 from holdfast.studies.study import EMBEDDED, Study, StudyOptions, dots_of, long_form, model_names, ranged, subject
 
 
@@ -37,7 +37,6 @@ def run(options: StudyOptions) -> StudyResult:
         ),
         findings=[_bias(frame)],
         facts={"models": len(frame), "test scenes": settings["scenes"]},
-        note=DRAWN_WORLD,
     )
 
 

@@ -27,7 +27,7 @@ from holdfast.stats.models.rank_correlation import (
 from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 from holdfast.studies import metric_measures as measures
 from holdfast.studies.metric_measures import Metric
-from holdfast.studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions, ranged, subject, world_note
+from holdfast.studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions, ranged, subject
 
 QUICK_MODELS = (
     "embedded:resnet_rho0", "embedded:resnet_rho95", "embedded:mobilenet_rho95", "embedded:resnet_rho95_strong",
@@ -71,7 +71,6 @@ def run(options: StudyOptions) -> StudyResult:
             "other data": len(other),
             "images": len(metrics[0].clusters),
         },
-        note=world_note(options),
     )
 
 

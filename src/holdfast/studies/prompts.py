@@ -41,7 +41,6 @@ from holdfast.studies.study import (
     ranged,
     result_names,
     subject,
-    world_note,
 )
 from holdfast.studies.walking.walks import in_points
 
@@ -130,7 +129,6 @@ def run(options: StudyOptions) -> StudyResult:
             ("scenes" if drawn else "photographs"): len(originals.samples),
             "pictures": sum(len(part.rows) for part in painted),
         },
-        note=world_note(options),
         runs=["runs/originals", *(f"runs/{part.name}" for part in painted)],
     )
 

@@ -104,13 +104,15 @@ def run_study(
         for values in (settings, defaults)
     )
     is_new = _claim(out / "study.json", asked, usual)
+    options = StudyOptions(out, settings, quick, device, seed, progress)
     try:
-        result = study.run(StudyOptions(out, settings, quick, device, seed, progress))
+        result = study.run(options)
     except UserError:
         if is_new:  # a mistake in the settings must not keep the folder from the right ones
             (out / "study.json").unlink()
         raise
-    note = " ".join(part for part in (result.note, REHEARSAL if quick else "") if part)
+    own = world_note(options) if result.note is None else result.note
+    note = " ".join(part for part in (own, REHEARSAL if quick else "") if part)
     runs = result.runs or [f"runs/{run.name}" for run in sorted((out / "runs").glob("*"))]
     return write_study(replace(result, note=note, runs=runs), out, asked | {"environment": environment()})
 

@@ -21,7 +21,7 @@ from holdfast.report.page.tables import Column
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.trainings import mean_over_trainings
 from holdfast.store import read_table
-from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, evaluate, ranged, world_note
+from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, evaluate, ranged
 from holdfast.studies.trained import trainings
 from holdfast.studies.walking import walks
 from holdfast.studies.walking.transfer import swapped
@@ -78,7 +78,6 @@ def run(options: StudyOptions) -> StudyResult:
             trainings.model_table(options, new_models, options.out / "models"),
         ],
         facts=trainings.facts(options, models, {"images with a copy": options.settings["pairs"]}),
-        note=world_note(options),
     )
 
 

@@ -21,7 +21,7 @@ from holdfast.diorama.vocabulary import KEYS
 from holdfast.models.torch_classifier import resolve_device
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import MINUS, p_value
-from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
+from holdfast.report.study import Finding, StudyResult
 from holdfast.results import Results
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import mean_over_trainings, trend
@@ -79,7 +79,6 @@ def run(options: StudyOptions) -> StudyResult:
         ),
         findings=[_response(rhos, measured, options.seed), _every_model(options, measured, home, anywhere)],
         facts={"doses": len(rhos), "detectors": len(models), "test scenes": settings["scenes"]},
-        note=DRAWN_WORLD,
     )
 
 

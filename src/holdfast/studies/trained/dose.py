@@ -20,7 +20,7 @@ from holdfast.report.page.charts import records, rule_at
 from holdfast.report.page.figures import COLOURS, MUTED, WIDE, Chart
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import MINUS, p_value
-from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
+from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import cross_part_pseudo_values, mean_over_trainings, trend
 from holdfast.studies.study import Setting, Study, StudyOptions, long_form, ranged
@@ -72,7 +72,6 @@ def run(options: StudyOptions) -> StudyResult:
             _every_model(options, measured),
         ],
         facts={"doses": len(rhos), "models": len(models), "test scenes": settings["scenes"]},
-        note=DRAWN_WORLD,
     )
 
 

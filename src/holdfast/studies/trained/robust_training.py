@@ -25,7 +25,6 @@ from holdfast.studies.study import (
     model_names,
     ranged,
     result_names,
-    world_note,
 )
 from holdfast.studies.trained import trainings
 from holdfast.studies.trained.trainings import TRAINED, RightAnswers
@@ -82,7 +81,6 @@ def run(options: StudyOptions) -> StudyResult:
             *([trainings.model_table(options, own)] if own else []),
         ],
         facts={"ways of training": len(models), **trainings.facts(options, models)},
-        note=world_note(options),
     )
 
 

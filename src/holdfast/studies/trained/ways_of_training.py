@@ -15,7 +15,7 @@ from holdfast.report.page.words import p_value, percent
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.trainings import trend
 from holdfast.store import Parts
-from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, evaluate, world_note
+from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, evaluate
 from holdfast.studies.trained import trainings
 from holdfast.studies.walking import walks
 from holdfast.studies.walking.transfer import side_by_side, swapped
@@ -45,7 +45,6 @@ def run_adversarial(options: StudyOptions) -> StudyResult:
         ),
         findings=[*findings, trainings.model_table(options, models)],
         facts=trainings.facts(options, models),
-        note=world_note(options),
     )
 
 
@@ -106,7 +105,6 @@ def run_greyscale(options: StudyOptions) -> StudyResult:
             trainings.model_table(options, models),
         ],
         facts=trainings.facts(options, models),
-        note=world_note(options),
     )
 
 
@@ -167,7 +165,6 @@ def run_heads(options: StudyOptions) -> StudyResult:
         ),
         findings=[_response(heads, groups, options.seed), trainings.model_table(options, models)],
         facts=trainings.facts(options, models),
-        note=world_note(options),
     )
 
 

@@ -31,7 +31,6 @@ from holdfast.studies.study import (
     model_names,
     oracle_of,
     ranged,
-    world_note,
 )
 from holdfast.studies.walking import walks
 
@@ -71,7 +70,6 @@ def run(options: StudyOptions) -> StudyResult:
         ),
         findings=[_curves(_frame(curves, options.seed)), _ends(curves)],
         facts={"networks": len(curves), "test scenes": len(collection), "steps": settings["steps"]},
-        note=world_note(options),
     )
 
 

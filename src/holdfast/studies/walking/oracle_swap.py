@@ -28,7 +28,6 @@ from holdfast.studies.study import (
     model_names,
     oracle_of,
     ranged,
-    world_note,
 )
 from holdfast.studies.walking import walks
 
@@ -69,7 +68,6 @@ def run(options: StudyOptions) -> StudyResult:
             _agreement(_judged(results, oracles, options), oracles, options.seed),
         ],
         facts={"models": len(models), "oracles": len(oracles), "test scenes": rows["sample_id"].nunique()},
-        note=world_note(options),
     )
 
 

@@ -20,7 +20,7 @@ from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import interval
 from holdfast.stats.models.trainings import Estimate
 from holdfast.store import read_table
-from holdfast.studies.study import Setting, Study, StudyOptions, collection_of, model_names, ranged, world_note
+from holdfast.studies.study import Setting, Study, StudyOptions, collection_of, model_names, ranged
 from holdfast.studies.walking import walks
 
 UNMOVED = "no step taken"
@@ -52,7 +52,6 @@ def run(options: StudyOptions) -> StudyResult:
         ),
         findings=[_matrix(rows, answers, names), _own_and_others(rows, answers, names, bool(second), options.seed)],
         facts={"models": len(models), "test scenes": rows["sample_id"].nunique()},
-        note=world_note(options),
     )
 
 

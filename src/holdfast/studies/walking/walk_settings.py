@@ -15,7 +15,7 @@ from holdfast.report.page.words import listing, number, percent, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.between import kendall
 from holdfast.stats.walks.fmr import fmr_ranking
-from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, model_names, ranged, world_note
+from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, model_names, ranged
 from holdfast.studies.walking import walks
 
 STARTS = {"clean": "clean image", "fgsm": "FGSM image"}
@@ -40,7 +40,6 @@ def run_start(options: StudyOptions) -> StudyResult:
         ),
         findings=[_each_start(rows), _differences(rows)],
         facts={"models": rows["model"].nunique(), "test scenes": rows["sample_id"].nunique()},
-        note=world_note(options),
     )
 
 
@@ -114,7 +113,6 @@ def run_step_size(options: StudyOptions) -> StudyResult:
         ),
         findings=[_response(rows, sizes)],
         facts={"models": rows["model"].nunique(), "step sizes": len(sizes), "test scenes": rows["sample_id"].nunique()},
-        note=world_note(options),
     )
 
 
@@ -192,7 +190,6 @@ def run_generator_swap(options: StudyOptions) -> StudyResult:
         ),
         findings=[_ranking(rows), _agreement(rows, options.seed)],
         facts={"models": len(models), "generators": len(generators), "scenes": rows["sample_id"].nunique()},
-        note=world_note(options),
     )
 
 

@@ -17,7 +17,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.names import Name
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Sample
 from holdfast.data.reading import attach_masks
-from holdfast.diorama import source
+from holdfast.diorama import Scene, source
 from holdfast.pipeline.donors import SampleContext, make_pool
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.jobs.progress import Progress, silent
@@ -58,10 +58,11 @@ def rerendered(collection: Collection, *, seed: int) -> Collection:
 
 
 def _painted_on(sample: Sample, donor: Sample) -> Sample:
-    if not isinstance(sample.image, source.SceneImage) or not isinstance(donor.image, source.SceneImage):
+    drawn, lent = (getattr(each.image, "scene", None) for each in (sample, donor))
+    if not isinstance(sample.image, source.SceneImage) or not isinstance(drawn, Scene) or not isinstance(lent, Scene):
         raise UserError("only drawn scenes can be painted on another background; name them diorama:test")
-    lent, size = donor.image.scene, sample.image.size
-    scene = replace(sample.image.scene, background=lent.background, background_seed=lent.background_seed)
+    size = sample.image.size
+    scene = replace(drawn, background=lent.background, background_seed=lent.background_seed)
     return replace(
         sample,
         sample_id=f"{sample.sample_id}/{RERENDERED}",

@@ -278,7 +278,16 @@ def load_packaged(name: Name, *, device: str) -> TorchClassifier:
     if file is None:
         raise UserError(f"the weights of packaged:{name.name} are not installed; run {package.install}")
     state, _ = read_state(file)
-    module, preparation = _mobilenet(state) if name.name == "mobilenet_v2" else _efficientnet(package, state)
+    if name.name == "mobilenet_v2":
+        module = torchvision.build("mobilenet_v2", label_spaces.IMAGENET_OUTPUTS)
+        # The package holds torchvision's first weights, which were trained with the plain preprocessing.
+        preparation = torchvision.preprocessing(torchvision.find_weights("mobilenet_v2", "IMAGENET1K_V1"), {})
+    else:
+        module = timm.untrained(package.architecture.removeprefix("timm/"), {})
+        state = _timm_names(state, module)
+        # Trained on (255·x − 127) / 128, not on ImageNet's mean and deviation.
+        preparation = timm.preprocessing(module, {"mean": (127 / 255,) * 3, "std": (128 / 255,) * 3})
+    fill(module, state, package.architecture, "the packaged file")
     labels = label_spaces.imagenet()
     assert labels is not None
     return TorchClassifier(
@@ -296,20 +305,6 @@ def _file(package: Package) -> Path | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     return next(Path(spec.submodule_search_locations[0]).joinpath(package.folder).glob("*.pth"), None)
-
-
-def _mobilenet(state: Mapping[str, torch.Tensor]) -> tuple[Any, Preprocessing]:
-    module = torchvision.build("mobilenet_v2", label_spaces.IMAGENET_OUTPUTS)
-    fill(module, state, "torchvision/mobilenet_v2", "the packaged file")
-    # The package holds torchvision's first weights, which were trained with the plain preprocessing.
-    return module, torchvision.preprocessing(torchvision.find_weights("mobilenet_v2", "IMAGENET1K_V1"), {})
-
-
-def _efficientnet(package: Package, state: Mapping[str, torch.Tensor]) -> tuple[Any, Preprocessing]:
-    module = timm.untrained(package.architecture.removeprefix("timm/"), {})
-    fill(module, _timm_names(state, module), package.architecture, "the packaged file")
-    # Trained on (255·x − 127) / 128, not on ImageNet's mean and deviation.
-    return module, timm.preprocessing(module, {"mean": (127 / 255,) * 3, "std": (128 / 255,) * 3})
 
 
 def _timm_names(state: Mapping[str, torch.Tensor], module: Any) -> dict[str, torch.Tensor]:

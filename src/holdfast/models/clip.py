@@ -65,12 +65,16 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> To
     names = label_spaces.read_names(options["labels"]) if "labels" in options else list(classes or ())
     if not names:
         raise UserError(f"clip:{untagged(name)} names the dataset's classes; give it some with ?labels=FILE")
+    import torch
+
     clip = load_clip(name, device=device)
+    # Of each class the normalised mean over the templates' unit vectors.
+    means = [text_embeddings(clip, [text.replace("{class}", each) for text in templates]).mean(0) for each in names]
     body = name.name.removeprefix("hf/")
     shown = Path(body).name if Path(body).is_dir() else untagged(name)
     return TorchClassifier(
         display_name(name, shown),
-        _zero_shot(clip, class_embeddings(clip, names, templates)),
+        _zero_shot(clip, _unit(torch.from_numpy(np.stack(means)))),
         LabelSpace(tuple(names)),
         clip.preprocessing,
         architecture=f"{clip.architecture}/{json.dumps(templates)}",
@@ -113,14 +117,6 @@ def text_embeddings(clip: Clip, texts: Sequence[str]) -> NDArray[np.float32]:
     with torch.inference_mode():
         embeddings: NDArray[np.float32] = _unit(clip.encode_text(texts)).cpu().numpy()
     return embeddings
-
-
-def class_embeddings(clip: Clip, names: Sequence[str], templates: Sequence[str]) -> torch.Tensor:
-    """Return unit vectors, (classes, width): the normalised mean over the templates' unit vectors."""
-    import torch
-
-    means = [text_embeddings(clip, [text.replace("{class}", name) for text in templates]).mean(0) for name in names]
-    return _unit(torch.from_numpy(np.stack(means)))
 
 
 def _templates(text: str) -> list[str]:

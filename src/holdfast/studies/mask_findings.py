@@ -192,7 +192,10 @@ def _by_model(measures: MaskMeasures) -> Finding:
 def _flips(measures: MaskMeasures) -> Finding:
     rows = []
     short = short_names(measures.models)
-    decided = _contradictions(measures)
+    exact = measures.effects[measures.effects["kind"] == EXACT].set_index("model")["verdict"]
+    every = measures.effects.assign(before=measures.effects["model"].map(exact))
+    both = (every["verdict"] != UNDECIDED) & (every["before"] != UNDECIDED)
+    decided = every[both & (every["verdict"] != every["before"])]  # that other masks turn into another decided one
     contradicted = decided.groupby("model").size()
     for model in measures.models:
         own = measures.effects[measures.effects["model"] == model]
@@ -232,15 +235,6 @@ def _flips(measures: MaskMeasures) -> Finding:
         Column("becomes", "It becomes"),
     ]
     return Finding("From which IoU on a verdict flips", [sentence], frame, columns)
-
-
-def _contradictions(measures: MaskMeasures) -> pd.DataFrame:
-    """Return the verdicts that other masks turn from one decided verdict (``before``) into another."""
-    exact = measures.effects[measures.effects["kind"] == EXACT]
-    verdicts = dict(zip(exact["model"], exact["verdict"], strict=True))
-    frame = measures.effects.assign(before=measures.effects["model"].map(verdicts))
-    both = (frame["verdict"] != UNDECIDED) & (frame["before"] != UNDECIDED)
-    return frame[both & (frame["verdict"] != frame["before"])]
 
 
 def _verdicts(measures: MaskMeasures) -> Finding:

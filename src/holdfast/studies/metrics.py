@@ -50,7 +50,17 @@ def run(options: StudyOptions) -> StudyResult:
     """Measure every metric on every model, and correlate."""
     _check(options)
     models = measures.load_models(options)
-    metrics, missing = _measured(options, models)
+    metrics, missing = measures.static(options, models)
+    metrics.append(measures.corruptions(options, models))
+    for title, metric in (
+        ("PGD accuracy", measures.attack(options, models)),
+        ("FMR", measures.fmr(options, models)),
+        ("Hard-set accuracy", measures.hard_set(options, models)),
+    ):
+        if isinstance(metric, str):
+            missing[title] = metric
+        else:
+            metrics.append(metric)
     other = measures.other_data(options, models)
     values = measures.resample([*metrics, *other], seed=options.seed)
     own = {metric.key: values[metric.key] for metric in metrics}
@@ -122,22 +132,6 @@ def _question(models: int, other: bool) -> str:
         "are never narrower than Bonett and Wright's for so many models. Nobody drew these models at random, so "
         "‘other models’ means others of this kind. Surrogates of the hard set stay as they are in a resample."
     )
-
-
-def _measured(options: StudyOptions, models: measures.MetricModels) -> tuple[list[Metric], dict[str, str]]:
-    """Return the metrics, and title → why one is missing."""
-    metrics, missing = measures.static(options, models)
-    metrics.append(measures.corruptions(options, models))
-    for title, metric in (
-        ("PGD accuracy", measures.attack(options, models)),
-        ("FMR", measures.fmr(options, models)),
-        ("Hard-set accuracy", measures.hard_set(options, models)),
-    ):
-        if isinstance(metric, str):
-            missing[title] = metric
-        else:
-            metrics.append(metric)
-    return metrics, missing
 
 
 def _row(first: str, second: str, correlation: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -215,7 +215,11 @@ def load_by_wnid(name: Name, *, masks: Path | None = None) -> Collection:
     folders = _expected(root, is_wnid, "is no WordNet id", problems)
     samples = [sample for folder in folders for sample in read_class(root, folder, folder, problems)]
     if name.scheme == "imagenet-r":
-        samples = [_with_rendition(sample) for sample in samples]
+        stems = [_RENDITION.fullmatch(sample.sample_id.rpartition("/")[2]) for sample in samples]
+        samples = [
+            replace(sample, attributes={"rendition": stem[1]}) if stem else sample
+            for sample, stem in zip(samples, stems, strict=True)
+        ]
     return _finished(name, root, samples, problems, masks, folders, reading.wordnet_keys(folders))
 
 
@@ -276,11 +280,6 @@ def read_class(root: Path, folder: str, label: str, problems: list[Problem]) -> 
     return [
         Sample(sample_id, label, FileImage(path)) for sample_id, path in reading.images_below(root, folder, problems)
     ]
-
-
-def _with_rendition(sample: Sample) -> Sample:
-    match = _RENDITION.fullmatch(sample.sample_id.rpartition("/")[2])
-    return Sample(sample.sample_id, sample.label, sample.image, attributes={"rendition": match[1]}) if match else sample
 
 
 def _finished(

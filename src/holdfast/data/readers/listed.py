@@ -185,7 +185,13 @@ def load_webdataset(name: Name, *, masks: Path | None = None) -> Collection:
         except SampleError as error:
             problems.append(Problem(key, str(error)))
     samples = reading.without_repeats(samples, problems)
-    labels = [*(classes or ()), *sorted({sample.label for sample in samples}, key=_numbers_first)]
+    labels = [
+        *(classes or ()),
+        *sorted(
+            {sample.label for sample in samples},
+            key=lambda label: (not _is_index(label), int(label) if _is_index(label) else 0, label),
+        ),
+    ]
     return reading.finish(
         _title(name.name), samples, problems, where=f"the shards {name.name!r}", classes=labels,
         keys=reading.wordnet_keys(labels), masks=masks, format=options["mask_format"],
@@ -319,11 +325,6 @@ def _class_names(path: str) -> list[str]:
     if len(set(names)) != len(names):
         raise UserError(f"the classes file {path!r} names a class twice")
     return names
-
-
-def _numbers_first(label: str) -> tuple[bool, int, str]:
-    number = _is_index(label)
-    return (not number, int(label) if number else 0, label)
 
 
 def _is_index(label: str) -> bool:

@@ -34,7 +34,10 @@ def run_adversarial(options: StudyOptions) -> StudyResult:
     names = trainings.all_names(models)
     results, rows = walks.walk(options, names, keep_images=True)
     groups = {ADVERSARIAL_WORDS[way]: group for way, group in trainings.by_training(rows, models).items()}
-    findings = [_against_themselves(groups, _attacked(options, models))]
+    attack = evaluate(options, names, f"original,{ATTACK}", "attack").rows(["model", "kind", "correct"]).to_pandas()
+    right = attack[attack["kind"].astype(str) == "attack"].groupby(attack["model"].astype(str))["correct"].mean()
+    attacked = {ADVERSARIAL_WORDS[way]: float(right.reindex(list(group)).mean()) for way, group in models.items()}
+    findings = [_against_themselves(groups, attacked)]
     findings += swapped(options, results, rows, names, trainings.way_of(models, ADVERSARIAL_WORDS))
     return StudyResult(
         title="Adversarial training",
@@ -49,14 +52,6 @@ def run_adversarial(options: StudyOptions) -> StudyResult:
 
 
 ADVERSARIAL_STUDY = Study(run_adversarial, trainings.training_settings())
-
-
-def _attacked(options: StudyOptions, models: Mapping[str, Mapping[str, str]]) -> dict[str, float]:
-    """Return by way of training the accuracy under the attack that one way was trained against."""
-    results = evaluate(options, trainings.all_names(models), f"original,{ATTACK}", "attack")
-    rows = results.rows(["model", "kind", "correct"]).to_pandas()
-    right = rows[rows["kind"].astype(str) == "attack"].groupby(rows["model"].astype(str))["correct"].mean()
-    return {ADVERSARIAL_WORDS[way]: float(right.reindex(list(group)).mean()) for way, group in models.items()}
 
 
 def _against_themselves(groups: dict[str, list[pd.DataFrame]], attacked: Mapping[str, float]) -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -175,7 +174,10 @@ def run_generator_swap(options: StudyOptions) -> StudyResult:
     settings = options.settings
     options.require(step_size=0)
     models = model_names(settings["models"], least=2)
-    generators = generator_names(settings["generators"])
+    named = settings["generators"]
+    generators = list(dict.fromkeys(each for name in named for each in (STEP_SIZES if name == OFFLINE else [name])))
+    if len(generators) < 2:
+        raise UserError("this study compares generators: name two or more with --set generators=A,B")
     sizes = {name: settings["step_size"] or STEP_SIZES.get(name, PAPER_STEP) for name in generators}
     _, rows = walks.walk(options, models, {name: {"generator": name, "step_size": sizes[name]} for name in generators})
     rows = rows.assign(generator=rows["way"], step_size=rows["way"].map(sizes))
@@ -202,15 +204,6 @@ GENERATOR_SWAP_STUDY = Study(
         Setting("step_size", 0.0, "for all generators; 0: for each its own, 0.001 where none is known"),
     ),
 )  # fmt: skip
-
-
-def generator_names(named: Sequence[str]) -> list[str]:
-    """Return the named generators without repetition; ``offline`` stands for all of ``STEP_SIZES``."""
-    written_out = [generator for name in named for generator in (STEP_SIZES if name == OFFLINE else [name])]
-    names = list(dict.fromkeys(written_out))
-    if len(names) < 2:
-        raise UserError("this study compares generators: name two or more with --set generators=A,B")
-    return names
 
 
 def _ranking(rows: pd.DataFrame) -> Finding:

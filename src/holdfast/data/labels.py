@@ -280,18 +280,9 @@ def outcomes(probabilities: NDArray[np.float32], label_map: LabelMap, labels: Se
 
 
 _COLUMNS = (
-    "label",
-    "prediction",
-    "correct",
-    "prediction_restricted",
-    "correct_restricted",
-    "confidence",
-    "confidence_restricted",
-    "probability_of_label",
-    "topk",
-    "status",
-    "error",
-)
+    "label", "prediction", "correct", "prediction_restricted", "correct_restricted", "confidence",
+    "confidence_restricted", "probability_of_label", "topk", "status", "error",
+)  # fmt: skip
 
 
 def _columns(scores: NDArray[np.float32], label_map: LabelMap, truth: NDArray[Any]) -> dict[str, list[Any]]:

@@ -11,16 +11,9 @@ from holdfast.core.types import ClassKeys, Collection, Problem
 from holdfast.data.labels import NINE, asks_for_nine, imagenet_space, normalised, read_label_file, unmatched_rows
 
 RANGES = {
-    "dog": (151, 268),
-    "cat": (281, 285),
-    "frog": (30, 32),
-    "turtle": (33, 37),
-    "bird": (80, 100),
-    "primate": (365, 382),
-    "fish": (389, 397),
-    "crab": (118, 121),
-    "insect": (300, 319),
-}
+    "dog": (151, 268), "cat": (281, 285), "frog": (30, 32), "turtle": (33, 37), "bird": (80, 100),
+    "primate": (365, 382), "fish": (389, 397), "crab": (118, 121), "insect": (300, 319),
+}  # fmt: skip
 """Super-class → first and last of its ImageNet indices."""
 
 

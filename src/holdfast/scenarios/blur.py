@@ -40,11 +40,7 @@ VARIANTS: dict[str, dict[str, Value]] = {
     "released_alternative": {"sigma": 4.0, "radius": 4},
 }
 SEVERITIES: dict[int, dict[str, Value]] = {
-    1: {"sigma": 1.0},
-    2: {"sigma": 2.0},
-    3: {"sigma": 3.0},
-    4: {"sigma": 6.0},
-    5: {"sigma": 12.0},
+    severity: {"sigma": sigma} for severity, sigma in enumerate((1.0, 2.0, 3.0, 6.0, 12.0), start=1)
 }
 
 

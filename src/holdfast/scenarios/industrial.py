@@ -245,11 +245,7 @@ STREAK = (
     ),
 )
 SEVERITIES: dict[int, dict[str, Value]] = {
-    1: {"length": 5.0},
-    2: {"length": 9.0},
-    3: {"length": 15.0},
-    4: {"length": 25.0},
-    5: {"length": 41.0},
+    severity: {"length": length} for severity, length in enumerate((5.0, 9.0, 15.0, 25.0, 41.0), start=1)
 }
 _STEPS = 4  # points of the streak a pixel
 

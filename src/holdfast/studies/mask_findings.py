@@ -17,7 +17,7 @@ from holdfast.report.page.tables import Column
 from holdfast.report.page.words import listing, number, points, short_names, span
 from holdfast.report.study import Finding
 from holdfast.studies.mask_measures import SCORES, MaskMeasures
-from holdfast.studies.study import dots_of, long_form, ranged
+from holdfast.studies.study import dots_of, long_form, panel, ranged, tips
 
 UNDECIDED = "undecided"
 
@@ -332,9 +332,8 @@ def _family(families: Sequence[str]) -> Chart:
 
 def _marks(x: Chart, y: Chart, families: Sequence[str], number: str, size: int) -> list[Chart]:
     marked = _family(families)
-    tips: list[Chart] = [{"field": "kind", "title": "masks"}, {"field": "iou", "title": "mean IoU", "format": ".2f"}]
-    for field, title in (("value", "value"), ("low", "95 % from"), ("high", "to")):
-        tips.append({"field": field, "type": "quantitative", "title": title, "format": number})
+    tip = tips({"kind": "masks"}, number)
+    tip.insert(1, {"field": "iou", "title": "mean IoU", "format": ".2f"})
     return [
         {
             "mark": {"type": "rule", "strokeWidth": 1.6},
@@ -342,7 +341,7 @@ def _marks(x: Chart, y: Chart, families: Sequence[str], number: str, size: int) 
         },
         {
             "mark": {"type": "point", "filled": True, "size": size, "opacity": 1},
-            "encoding": {"x": x, "y": y | {"field": "value"}, **marked, "tooltip": tips},
+            "encoding": {"x": x, "y": y | {"field": "value"}, **marked, "tooltip": tip},
         },
     ]
 
@@ -359,18 +358,8 @@ def change_chart(frame: pd.DataFrame, width: int, *, panels: Mapping[str, str], 
         shown = "100 * datum.value" if name == "effect" else "datum.value"
         axis: Chart = {"domain": False, "ticks": False, "tickCount": 5, "labelExpr": f"format({shown}, '~g')"}
         y: Chart = {"type": "quantitative", "title": None, "axis": axis, "scale": {"zero": True, "nice": True}}
-        charts.append(
-            {
-                "title": {"text": title, "fontSize": 12},
-                "width": inner,
-                "height": 230,
-                "transform": [{"filter": {"field": "measure", "equal": name}}],
-                "layer": [
-                    rule_at(0, "y"),
-                    *_marks(_x(frame["iou"]), y, families, "+.1%" if name == "effect" else "+.4f", 62),
-                ],
-            }
-        )
+        marks = _marks(_x(frame["iou"]), y, families, "+.1%" if name == "effect" else "+.4f", 62)
+        charts.append(panel(name, title, inner, [rule_at(0, "y"), *marks], 230))
     data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": records(frame, 6)}}
     layout: Chart = {"columns": columns, "spacing": {"column": 46, "row": 30}}
     fit = {"legend": {"columns": len(families) if width >= WIDE else 2, "columnPadding": 24}}

@@ -27,7 +27,7 @@ from holdfast.stats.models.rank_correlation import (
 from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 from holdfast.studies import metric_measures as measures
 from holdfast.studies.metric_measures import Metric
-from holdfast.studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions, ranged, subject
+from holdfast.studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions, ranged, subject, tips
 
 QUICK_MODELS = (
     "embedded:resnet_rho0", "embedded:resnet_rho95", "embedded:mobilenet_rho95", "embedded:resnet_rho95_strong",
@@ -331,11 +331,8 @@ def correlation_chart(frame: pd.DataFrame, width: int, *, rows: Sequence[str], c
     scale = {"domain": [-1, 0, 1], "range": [OPPOSED, NEITHER, ALIKE]}
     legend = {"title": "Spearman's ρ", "gradientThickness": 10, "gradientLength": 120, "values": [-1, 0, 1]}
     shade = {"field": "spearman", "type": "quantitative", "scale": scale, "legend": legend if desk else None}
-    tip: list[Chart] = [{"field": "row", "title": "metric"}, {"field": "column", "title": "with"}]
-    tip += [
-        {"field": field, "type": "quantitative", "title": title, "format": ".2f"}
-        for field, title in (("spearman", "Spearman's ρ"), ("low", "95 % from"), ("high", "to"))
-    ]
+    tip = tips({"row": "metric", "column": "with"}, ".2f")
+    tip[2] |= {"field": "spearman", "title": "Spearman's ρ"}
     place = {"x": x, "y": y}
     layers: list[Chart] = [
         {

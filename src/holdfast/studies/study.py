@@ -333,3 +333,18 @@ def dots_of(
     tidy = pd.DataFrame({name: frame[column] for name, column in columns.items()})
     models, rows = (list(dict.fromkeys(tidy[name])) for name in ("model", "row"))
     return lambda width: dots(tidy, width, models=models, rows=rows, title=title, zero=zero)
+
+
+def panel(measure: str, title: str, width: int, layers: list[Chart], height: int = 210) -> Chart:
+    """Return a panel of a chart that shows one measure of a long form."""
+    only = [{"filter": {"field": "measure", "equal": measure}}]
+    size = {"width": width, "height": height}
+    return {"title": {"text": title, "fontSize": 12}, **size, "transform": only, "layer": layers}
+
+
+def tips(fields: Mapping[str, str], number: str) -> list[Chart]:
+    """Return the tooltip of a dot: ``fields`` with their titles, then its value and its ends in a format."""
+    texts: list[Chart] = [{"field": field, "title": title} for field, title in fields.items()]
+    ends = {"value": "value", "low": "95 % from", "high": "to"}
+    numbers = {"type": "quantitative", "format": number}
+    return texts + [{"field": field, "title": title, **numbers} for field, title in ends.items()]

@@ -28,19 +28,11 @@ from holdfast.data.masks import FileMask
 from holdfast.registry import unknown
 
 TWELVE_CLASSES = {
-    "n01689811": ("lizard", 44),
-    "n01693334": ("green lizard", 46),
-    "n01985128": ("crayfish", 124),
-    "n02066245": ("whale", 147),
-    "n02085936": ("dog", 153),
-    "n02119022": ("fox", 277),
-    "n02607072": ("anemone fish", 393),
-    "n02692877": ("airship", 405),
-    "n02974003": ("car wheel", 479),
-    "n02977058": ("cash machine", 480),
-    "n02992211": ("cello", 486),
-    "n07614500": ("ice cream", 928),
-}
+    "n01689811": ("lizard", 44), "n01693334": ("green lizard", 46), "n01985128": ("crayfish", 124),
+    "n02066245": ("whale", 147), "n02085936": ("dog", 153), "n02119022": ("fox", 277),
+    "n02607072": ("anemone fish", 393), "n02692877": ("airship", 405), "n02974003": ("car wheel", 479),
+    "n02977058": ("cash machine", 480), "n02992211": ("cello", 486), "n07614500": ("ice cream", 928),
+}  # fmt: skip
 """Name and ImageNet-1k index by WordNet id, in the dataset's order."""
 
 MASK_FOLDERS = (("standard_masks", "auto"), ("masks", "red"))
@@ -126,15 +118,10 @@ NINE_CLASSES = (
 """Classes in the order of the numbers with which their folders begin."""
 
 VARIANTS = {
-    "original": ORIGINAL,
-    "mixed_same": "same_class_background",
-    "mixed_rand": "random_background",
-    "mixed_next": "mixed_next",
-    "only_fg": "segmented",
-    "no_fg": "no_fg",
-    "only_bg_t": "only_background",
+    "original": ORIGINAL, "mixed_same": "same_class_background", "mixed_rand": "random_background",
+    "mixed_next": "mixed_next", "only_fg": "segmented", "no_fg": "no_fg", "only_bg_t": "only_background",
     "only_bg_b": "only_bg_b",
-}
+}  # fmt: skip
 """Variant → condition: ours where the recipe is, so that the background's effect and the verdict come by themselves.
 
 ``mixed_next`` takes the background from the next class, ``no_fg`` leaves a black silhouette, ``only_bg_b`` a black box.

@@ -154,13 +154,9 @@ def _response(rows: pd.DataFrame, sizes: list[float]) -> Finding:
 
 OFFLINE = "offline"
 STEP_SIZES = {
-    "embedded:vqgan": 0.03,
-    "embedded:tiny": 0.01,
-    "embedded:ddim?steps=2": 0.01,
-    "pixel:": 0.002,
-    "noise:": 0.002,
-    "rotate:": 0.1,
-}
+    "embedded:vqgan": 0.03, "embedded:tiny": 0.01, "embedded:ddim?steps=2": 0.01, "pixel:": 0.002,
+    "noise:": 0.002, "rotate:": 0.1,
+}  # fmt: skip
 """Generators for drawn scenes, each with a step that leaves room above and below: latents have unlike units."""
 PAPER_STEP = 0.001
 MODELS = (

@@ -20,7 +20,17 @@ from holdfast.stats.core.bootstrap import Floats, resampled_sums
 from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 from holdfast.stats.walks.fmr import fmr
 from holdfast.stats.walks.walk_rows import COLUMNS, paired
-from holdfast.studies.study import Setting, StudyOptions, images_of, long_form, ranged, result_names, subject
+from holdfast.studies.study import (
+    Setting,
+    StudyOptions,
+    images_of,
+    long_form,
+    panel,
+    ranged,
+    result_names,
+    subject,
+    tips,
+)
 
 MEASURES = {
     "standard_accuracy": "SA",
@@ -243,23 +253,11 @@ def _curve_panel(name: str, title: str, fraction: bool, inner: int, x: Chart, li
     if len(lines) > 1:
         colour = by_model(lines, "color", COLOURS)
         colour["color"]["legend"] |= {"symbolOpacity": 1}  # that of the lines, not of the bands
-    tip: list[Chart] = [{"field": "model", "title": "of"}, {"field": "x", "type": "quantitative", "title": "at"}]
-    tip += [
-        {"field": field, "type": "quantitative", "title": text, "format": ".1%" if fraction else ".3f"}
-        for field, text in (("value", "value"), ("low", "95 % from"), ("high", "to"))
-    ]
+    tip = tips({"model": "of", "x": "at"}, ".1%" if fraction else ".3f")
     ends = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, **colour}
     middle = {"x": x, "y": y | {"field": "value"}, **colour}
     band: Chart = {"mark": {"type": "rule", "strokeWidth": 1.7} if few else {"type": "area", "opacity": 0.18}}
     dot: Chart = {"mark": {"type": "point", "filled": True, "size": 56 if few else 12, "opacity": 1}}
-    return {
-        "title": {"text": title, "fontSize": 12},
-        "width": inner,
-        "height": 210,
-        "transform": [{"filter": {"field": "measure", "equal": name}}],
-        "layer": [
-            band | {"encoding": ends},
-            {"mark": {"type": "line", "strokeWidth": 1.6}, "encoding": middle},
-            dot | {"encoding": middle | {"tooltip": tip}},
-        ],
-    }
+    line = {"mark": {"type": "line", "strokeWidth": 1.6}, "encoding": middle}
+    layers = [band | {"encoding": ends}, line, dot | {"encoding": middle | {"tooltip": tip}}]
+    return panel(name, title, inner, layers)

@@ -57,7 +57,7 @@ def decode_image(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
 
 def decode_image_with_alpha(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
     """Return the image like ``decode_image``, but as RGBA where the file has transparency."""
-    return _to_array(open_upright(data, max_pixels=max_pixels))
+    return _to_array(load_upright(open_header(data), max_pixels=max_pixels))
 
 
 def over_white(image: Image) -> Image:
@@ -69,13 +69,8 @@ def over_white(image: Image) -> Image:
     return ((colour + 127) // 255).astype(np.uint8)
 
 
-def open_upright(data: bytes, *, max_pixels: int) -> Pillow.Image:
-    """Return the decoded first frame, turned as EXIF says, in the file's mode."""
-    return load_upright(open_header(data), max_pixels=max_pixels)
-
-
 def load_upright(picture: Pillow.Image, *, max_pixels: int) -> Pillow.Image:
-    """Run ``open_upright`` on a header that is read already."""
+    """Return the first frame of a header, decoded and turned as EXIF says, in the file's mode."""
     check_size(*picture.size, max_pixels=max_pixels)
     try:
         picture.load()

@@ -154,22 +154,17 @@ class EmbeddedParts:
 
     def latents(self, batch: torch.Tensor) -> torch.Tensor:
         """Return the latents, of mean 0 and spread 1, of RGB NCHW in 0..1."""
-        return (self.vqgan.encode(batch) - self._mean()) / self._spread()
+        return (self.vqgan.encode(batch) - self._of("mean")) / self._of("spread")
 
     def pictures(self, latents: torch.Tensor) -> torch.Tensor:
         """Return RGB NCHW in 0..1 of latents, through the codes of the VQGAN."""
         # A few at a time: finding codes compares every cell with every code, 17 MB an image.
-        whole = latents * self._spread() + self._mean()
+        whole = latents * self._of("spread") + self._of("mean")
         return torch.cat([self.vqgan.decode(part) for part in torch.split(whole, _BATCH // 4)])
 
-    def _mean(self) -> torch.Tensor:
-        return self._per_channel("latent_mean")
-
-    def _spread(self) -> torch.Tensor:
-        return self._per_channel("latent_spread")
-
-    def _per_channel(self, key: str) -> torch.Tensor:
-        return torch.tensor(self.settings[key], device=self.device).view(1, -1, 1, 1)
+    def _of(self, what: str) -> torch.Tensor:
+        """Return the mean or the spread of the latents, per channel."""
+        return torch.tensor(self.settings[f"latent_{what}"], device=self.device).view(1, -1, 1, 1)
 
 
 def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto") -> EmbeddedParts:

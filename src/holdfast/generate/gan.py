@@ -65,7 +65,7 @@ class Gan:
         known = str(getattr(pair, "fingerprint", "") or identity)
         self.fingerprint = fingerprint({"gan": known, "steps": steps, "rate": rate, "class": class_label})
         self.pair, self._steps, self._rate = pair, steps, rate
-        constant = "noise_mode" in inspect.signature(_called(pair.synthesis)).parameters
+        constant = "noise_mode" in inspect.signature(getattr(pair.synthesis, "forward", pair.synthesis)).parameters
         self._fixed: dict[str, Any] = {"noise_mode": "const"} if constant else {}
         self._mean, self._spread = self._statistics(class_label)
 
@@ -129,8 +129,3 @@ def _errors(image: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
             break
         image, wanted = (torch.nn.functional.avg_pool2d(side, 2) for side in (image, wanted))
     return total
-
-
-def _called(target: Any) -> Any:
-    """Return the function that runs when it is called: a module hides its parameters behind ``__call__``."""
-    return getattr(target, "forward", target)

@@ -38,17 +38,14 @@ def read(file: Path, *, heads: int = 0, timesteps: int = TIMESTEPS, size: int = 
     state = {key.replace("label_emb.", "class_embedding."): value for key, value in read_tensors(file).items()}
     try:
         with torch.device("meta"):
-            module = GuidedUnet(_shapes(state), heads=heads, timesteps=timesteps, size=size)
+            shapes = {key: tuple(value.shape) for key, value in state.items()}
+            module = GuidedUnet(shapes, heads=heads, timesteps=timesteps, size=size)
         module.load_state_dict(state, assign=True)
     except (KeyError, ValueError, RuntimeError, IndexError) as error:
         raise UserError(
             f"{file.name} is no UNet in guided-diffusion's format (ADM, Improved DDPM): {first_line(error)}"
         ) from error
     return module
-
-
-def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
-    return {key: tuple(value.shape) for key, value in state.items()}
 
 
 class GuidedUnet(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.diorama.drawing import Shape
@@ -26,8 +27,8 @@ FAMILIES: dict[str, ShapeFamily] = {
     "green lizard": ShapeFamily(reptiles.green_lizard, reptiles.GREEN_LIZARDS, 10),
     "crayfish": ShapeFamily(water.crayfish, water.CRAYFISH, 45),
     "whale": ShapeFamily(water.whale, water.WHALES, 18),
-    "dog": ShapeFamily(dogs.dog, dogs.DOGS, 8),
-    "fox": ShapeFamily(dogs.fox, dogs.FOXES, 8),
+    "dog": ShapeFamily(partial(dogs.draw_beast, fox=False), dogs.DOGS, 8),
+    "fox": ShapeFamily(partial(dogs.draw_beast, fox=True), dogs.FOXES, 8),
     "anemone fish": ShapeFamily(water.anemone_fish, water.FISH, 22),
     "airship": ShapeFamily(things.airship, things.AIRSHIPS, 14),
     "car wheel": ShapeFamily(things.car_wheel, things.WHEELS, 12),

@@ -70,17 +70,8 @@ FOXES = {
 }  # fmt: skip
 
 
-def dog(style: Beast, p: Sequence[float], bend: float) -> Shape:
-    """Draw a dog from the side, looking right."""
-    return _beast(style, p, bend, fox=False)
-
-
-def fox(style: Beast, p: Sequence[float], bend: float) -> Shape:
-    """Draw a fox from the side, looking right."""
-    return _beast(style, p, bend, fox=True)
-
-
-def _beast(style: Beast, p: Sequence[float], bend: float, *, fox: bool) -> Shape:
+def draw_beast(style: Beast, p: Sequence[float], bend: float, *, fox: bool) -> Shape:
+    """Draw a dog or a fox from the side, looking right."""
     length, depth = vary(style.length, p[0], 0.12), vary(style.depth, p[1], 0.12)
     leg, head_size = vary(style.leg, p[2], 0.12), vary(style.head, p[3], 0.1)
     neck = vary(style.neck, p[4], 0.12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -199,11 +199,13 @@ def measure_kinds(
     for name, run in ordered.items():
         verdicts = run.results.verdicts(outcome=run.outcome)  # as a report of the run would say
         row_of = {row["model"]: row for row in verdicts.to_dict("records")}
-        effects += [
-            {"kind": name, "model": model} | _of_model(row_of[model], run, exact, scores[name], known)
-            for model in models
-        ]
-        means.append({"kind": name} | _over_models(run, exact, scores[name], known))
+        for model in models:
+            own = row_of[model]
+            effect = Estimate(*(own[f"background_effect{end}"] for end in ("", "_low", "_high")))
+            row = {"kind": name, "model": model, "n": own["n"], "verdict": own["verdict"], **effect.row("effect")}
+            effects.append(row | _compared(run, exact, scores[name], known, model))
+        effect = run.difference(run.cells(SAME), run.cells(RANDOM))
+        means.append({"kind": name, **effect.row("effect"), **_compared(run, exact, scores[name], known)})
         conditions += [{"kind": name, **row} for row in _conditions(run, exact)]
 
     def described(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -228,31 +230,15 @@ def _masks(kinds: Sequence[MaskKind], overlaps: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values("iou", ascending=False, kind="stable", ignore_index=True)
 
 
-def _of_model(
-    verdict: Mapping[Hashable, Any], run: MaskRun, exact: MaskRun, scores: ScoreChanges, known: bool
-) -> dict[str, Any]:
-    """Return the row of one kind and the model of the verdict."""
-    model = verdict["model"]
-    effect = Estimate(*(verdict[f"background_effect{end}"] for end in ("", "_low", "_high")))
-    row = {"n": verdict["n"], "verdict": verdict["verdict"]} | effect.row("effect")
-    row |= (NO_ESTIMATE if run is exact else run.effect_change(exact, model)).row("change")
+def _compared(run: MaskRun, exact: MaskRun, scores: ScoreChanges, known: bool, model: str = "") -> dict[str, Any]:
+    """Return how far a kind of masks moves effect and scores of a model, or without one of all of them on average."""
+    row = (NO_ESTIMATE if run is exact else run.effect_change(exact, model)).row("change")
     if known:
         row |= run.effect_bias(model).row("bias")
     for name in SCORES:
-        change = NO_ESTIMATE if run is exact else scores.by_model[name][model]
-        row |= {name: scores.values[name][model]} | change.row(f"{name}_change")
-    return row
-
-
-def _over_models(run: MaskRun, exact: MaskRun, scores: ScoreChanges, known: bool) -> dict[str, Any]:
-    """Return the row of one kind, mean over models."""
-    row: dict[str, Any] = run.difference(run.cells(SAME), run.cells(RANDOM)).row("effect")
-    row |= (NO_ESTIMATE if run is exact else run.effect_change(exact)).row("change")
-    if known:
-        row |= run.effect_bias().row("bias")
-    for name in SCORES:
-        row |= {name: float(np.mean(list(scores.values[name].values())))}
-        row |= (NO_ESTIMATE if run is exact else scores.change[name]).row(f"{name}_change")
+        values, change = scores.values[name], scores.by_model[name][model] if model else scores.change[name]
+        row |= {name: values[model] if model else float(np.mean(list(values.values())))}
+        row |= (NO_ESTIMATE if run is exact else change).row(f"{name}_change")
     return row
 
 

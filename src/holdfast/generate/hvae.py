@@ -284,7 +284,7 @@ class Hvae(nn.Module):
         seen = self.encoder((image * 255 + self.config.shift) * self.config.scale)
         states, latents = self.decoder.states(), []
         divergence = image.new_zeros(len(image))
-        for block in self.decoder.dec_blocks:
+        for block in self._blocks():
             hidden = block.begin(states, image)
             mean, spread = block.enc(torch.cat([hidden, seen[block.base]], 1)).chunk(2, 1)
             prior_mean, prior_spread, more = block.believe(hidden)
@@ -299,11 +299,14 @@ class Hvae(nn.Module):
     def generate(self, latents: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return the image, RGB NCHW in 0..1, of one latent per group."""
         states = self.decoder.states()
-        for block, latent in zip(self.decoder.dec_blocks, latents, strict=True):
+        for block, latent in zip(self._blocks(), latents, strict=True):
             hidden = block.begin(states, latent)
             states[block.base] = block.end(hidden, block.believe(hidden)[2], latent)
         return self.decoder.finish(states) / 2 + 0.5
 
+    def _blocks(self) -> Any:
+        return self.decoder.dec_blocks
+
     def shapes(self) -> list[tuple[int, int, int]]:
         """Return the shape of the latent of each group."""
-        return [(block.zdim, block.base, block.base) for block in self.decoder.dec_blocks]
+        return [(block.zdim, block.base, block.base) for block in self._blocks()]

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         choose,
         compare,
         data,
-        declare,
         evaluate,
         explain,
         generate,
@@ -32,10 +31,12 @@ if TYPE_CHECKING:
         remedy,
         report,
         segment,
+        sidecar,
         synth,
         telltale,
         train,
     )
+    from holdfast.dossier import declare, dossier
     from holdfast.scenarios import parse_conditions, render, scenario
     from holdfast.verbs import bundle, check, export, plan, track, verify
 
@@ -61,6 +62,7 @@ __all__ = [
     "compare",
     "data",
     "declare",
+    "dossier",
     "evaluate",
     "explain",
     "export",
@@ -80,6 +82,7 @@ __all__ = [
     "report",
     "scenario",
     "segment",
+    "sidecar",
     "synth",
     "telltale",
     "track",
@@ -87,8 +90,10 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios") | dict.fromkeys(
-    ("bundle", "check", "export", "plan", "track", "verify"), "holdfast.verbs"
+_HOMES = (
+    dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios")
+    | dict.fromkeys(("bundle", "check", "export", "plan", "track", "verify"), "holdfast.verbs")
+    | dict.fromkeys(("declare", "dossier"), "holdfast.dossier")
 )
 """Names that are not in ``holdfast.api``."""
 

@@ -1,4 +1,4 @@
-"""``holdfast parity`` from photos to exit code, with two models whose flips are known; ``holdfast declare``."""
+"""``holdfast parity`` from photos to exit code, with two models whose flips are known; ``holdfast sidecar``."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_models_that_cannot_be_compared_are_a_sentence(old: str, new: str, sente
     assert sentence in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_declare_is_for_files(photos: Path) -> None:
+def test_sidecar_is_for_files(photos: Path) -> None:
 
-    done = run("declare", "python:parity_models:old", code=2)
+    done = run("sidecar", "python:parity_models:old", code=2)
     assert "is no file of an exported model" in done.stderr

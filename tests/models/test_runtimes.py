@@ -15,7 +15,7 @@ from tiny_tflite import WEIGHTS, save_tflite
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.models import load_classifier
-from holdfast.models.runtimes.exported import declare, read_sidecar
+from holdfast.models.runtimes.exported import read_sidecar, sidecar
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 MOBILENET = SHARED / "weights" / "mobilenet_v2_int8" / "mobilenet_v2_1.0_224_quant.tflite"
@@ -68,7 +68,7 @@ def test_a_declared_file_needs_no_options(photo: np.ndarray, labels_file: Path, 
     file = save_onnx(tmp_path / "net.onnx")
     stated = f"onnx:{file}?{STATED}&crop=1&crop_mode=squash&outputs=logits&labels={labels_file}"
     before = load_classifier(stated, device="cpu")
-    assert declare(stated) == tmp_path / "net.onnx.holdfast.toml"
+    assert sidecar(stated) == tmp_path / "net.onnx.holdfast.toml"
     after = load_classifier(f"onnx:{file}", device="cpu")
     assert after.fingerprint == before.fingerprint
     assert after.labels.names == ("cat", "dog", "fox", "red panda")
@@ -86,7 +86,7 @@ def test_a_sidecar_is_copied_from_the_model_that_was_exported(tmp_path: Path) ->
     side = network.preprocessing.size[0]
     file = tmp_path / "resnet.onnx"
     torch.onnx.export(network.module, (torch.zeros(1, 3, side, side),), dynamo=True, verbose=False).save(str(file))
-    declare(f"onnx:{file}", "embedded:resnet_rho0")
+    sidecar(f"onnx:{file}", "embedded:resnet_rho0")
     exported = load_classifier(f"onnx:{file}", device="cpu")
     assert canonical_json(exported.preprocessing.description) == canonical_json(network.preprocessing.description)
     assert exported.labels.names == network.labels.names

@@ -13,7 +13,7 @@ from holdfast.api.findings import choose, explain, modes, parity, remedy
 from holdfast.api.runs import ask, data, evaluate, generate, mask, mine, perturb, segment, synth, telltale, train
 from holdfast.data import load_collection
 from holdfast.models import load_classifier
-from holdfast.models.runtimes.exported import declare
+from holdfast.models.runtimes.exported import sidecar
 from holdfast.results import Results, compare, open_run, report
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "choose",
     "compare",
     "data",
-    "declare",
     "evaluate",
     "explain",
     "generate",
@@ -37,6 +36,7 @@ __all__ = [
     "remedy",
     "report",
     "segment",
+    "sidecar",
     "synth",
     "telltale",
     "train",

@@ -61,7 +61,7 @@ def parity(
     raise typer.Exit(EXIT[answer.result.verdict])
 
 
-def declare(
+def sidecar(
     model: Annotated[
         str, Argument(metavar="MODEL", help="A file by name, such as 'onnx:model.onnx?size=224&labels=names.txt'.")
     ],
@@ -73,4 +73,4 @@ def declare(
     """Write how images reach an exported model into MODEL.holdfast.toml beside it, where every command reads it."""
     from holdfast import api
 
-    typer.echo(str(api.declare(model, like, device=device)))
+    typer.echo(str(api.sidecar(model, like, device=device)))

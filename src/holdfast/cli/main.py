@@ -14,7 +14,7 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import exported, findings, generated, people, plan, runs, share
+from holdfast.cli import dossier, exported, findings, generated, people, plan, runs, share
 from holdfast.cli.listing import KINDS
 from holdfast.core.errors import DamageWarning, HoldfastError, UserError, machine_trouble, no_exit
 from holdfast.core.names import visible
@@ -113,13 +113,15 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Start here": (findings.demo, findings.check, list_names, runs.evaluate, findings.report),
     "Images and masks": (generated.data, generated.mask, generated.synth, generated.split, generated.leaks),
     "Measure": (
-        findings.compare, exported.parity, exported.declare,
+        findings.compare, exported.parity, exported.sidecar,
         runs.perturb, runs.sparse, runs.ask, runs.train, runs.segment, runs.telltale,
         findings.explain, findings.choose, findings.study, findings.audit,
     ),
     "Generate": (generated.generate, generated.mine, generated.modes, generated.remedy),
     "People": (people.annotate, people.review, people.serve),
-    "Share": (share.bundle, share.open_, share.export, share.verify, share.board_app),
+    "Share": (
+        share.bundle, share.open_, share.export, share.verify, dossier.declare, dossier.dossier, share.board_app,
+    ),
     "Maintain": (doctor, plan.app_of(PLANNED)),
 }  # fmt: skip
 NAMES = {runs.evaluate: "eval", list_names: "ls", share.open_: "open"}

@@ -131,8 +131,12 @@ def export(
 
 
 def verify(
-    entry: Annotated[Path, Argument(metavar="ENTRY.json", help="An entry with its table beside it, or their folder.")],
-    data: Annotated[str, Option(help="The dataset of the entry; its hash has to be the same.")],
+    entry: Annotated[
+        Path, Argument(metavar="ENTRY.json", help="An entry with its table beside it, their folder, or a dossier's.")
+    ],
+    data: Annotated[
+        str, Option(help="The dataset of an entry; its hash has to be the same.", show_default=False)
+    ] = "",
     masks: Masks = None,
     labels: Labels = None,
     rows: Annotated[int, Option(min=1, help="Number of rows to measure again.")] = 200,
@@ -164,6 +168,15 @@ def verify(
     """Measure a random part of an entry's rows again: exit code 0 they agree, 1 they do not, 2 they cannot be."""
     from holdfast.board.verify import verify as check_rows
     from holdfast.board.verify import write_rows
+    from holdfast.dossier.assembly import SEAL, check_seal
+
+    if (entry / SEAL).is_file():
+        faults = check_seal(entry)
+        for fault in faults or ["the document and its bundles belong together, and no file was changed"]:
+            typer.echo(fault)
+        raise typer.Exit(DISAGREES if faults else AGREES)
+    if not data:
+        raise UserError("--data names the dataset of the entry; only a dossier's folder is verified without it")
 
     def text(path: Path | None) -> str | None:
         return None if path is None else str(path)

@@ -213,7 +213,7 @@ def _check_against_file(
         raise UserError(f"{file} takes bytes, which are plain pixels, but {origin} states a mean or a deviation")
 
 
-def declare(model: str, like: str = "", *, device: str = "auto") -> Path:
+def sidecar(model: str, like: str = "", *, device: str = "auto") -> Path:
     """Write the sidecar of an exported model, and return its path: preprocessing, outputs and names, all stated.
 
     Args:

@@ -13,6 +13,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, know_models, load_models
+from holdfast.pipeline.declaration import attach
 from holdfast.pipeline.evaluate.detection import detect_objects
 from holdfast.pipeline.evaluate.detector_worker import asks_detectors
 from holdfast.pipeline.evaluate.severity_search import search, searched
@@ -66,6 +67,8 @@ def evaluate(
         collection = read(spec)
         check_applicable(collection.samples or collection.empty, conditions)
         if asks_detectors(spec, collection):
+            if spec.protocol is not None:
+                raise UserError("a protocol is for classifiers; leave out --protocol for detectors")
             summary = detect_objects(spec, collection, conditions, run, executor, progress)
             _check_answered(run, run.spec()["model_names"])
             return run, summary
@@ -78,6 +81,9 @@ def evaluate(
             tested = [adaptation.identified(model) for model in tested] if adaptation else tested
             recorded = recorded_spec(spec, collection, tested, run)
             recorded |= {"painter": painter.record()} if painter else {}
+            if spec.protocol is not None:
+                identities = {model.classifier.name: model.fingerprint for model in tested}
+                summary.notes.append(attach(run, spec, prepared, identities))
             begin_run(run, recorded, prepared, summary, same=SAME_RUN)
             setup = RunSetup(spec, prepared, tested, run, summary, progress, fast, adaptation)
             looked_for = {condition for levels in groups for condition in levels}

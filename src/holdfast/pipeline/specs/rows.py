@@ -173,6 +173,9 @@ class EvaluateSpec(PaintSpec):
     box_masks: str = option(
         "grabcut", help="Mask maker that makes masks of boxes that have none: grabcut or sam:NAME (holdfast ls masks)."
     )  # fmt: skip
+    protocol: str | None = option(
+        None, help="Declaration (holdfast declare) that this run follows; deviations are recorded.", is_path=True
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,421 @@
+"""The chapters of a dossier, made from runs; each adds the facts that maps to standards refer to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pyarrow.compute as pc
+
+from holdfast.core.conditions import condition_words, scenario_of, without_object
+from holdfast.core.errors import HoldfastError
+from holdfast.core.lazy import pd
+from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
+from holdfast.core.votes import read_votes
+from holdfast.dossier.decision import ProtocolDecision, decide
+from holdfast.dossier.document import Chapter, Grid, Picture
+from holdfast.pipeline.declaration import attached, deviations
+from holdfast.pipeline.thumbnails import thumbnails
+from holdfast.results import Results
+
+ATTACKS = ("fgsm", "pgd", "strong_attack", "decision_attack")
+MOST_ROWS = 60
+"""Rows of a table at most; the bundle has all of them."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What was measured, in a few words, and the chapter that shows it."""
+
+    text: str
+    chapter: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The runs of a dossier and what its chapters share."""
+
+    runs: Sequence[Results]
+    folder: Path
+    bundles: dict[str, str]
+    votes: str | Path | None
+    pictures: bool
+
+    @cached_property
+    def specs(self) -> list[dict[str, Any]]:
+        """Return what each run was asked for."""
+        return [results.run.spec() for results in self.runs]
+
+    @cached_property
+    def dataset(self) -> str:
+        """Return the name of the data."""
+        return ", ".join(dict.fromkeys(str(spec.get("dataset", "data")) for spec in self.specs))
+
+    @cached_property
+    def models(self) -> list[str]:
+        """Return the names of all models."""
+        return list(dict.fromkeys(name for results in self.runs for name in results.counts.models))
+
+    @cached_property
+    def conditions(self) -> list[str]:
+        """Return the names of all conditions."""
+        return list(dict.fromkeys(name for results in self.runs for name in results.counts.conditions))
+
+    @cached_property
+    def records(self) -> list[dict[str, Any] | None]:
+        """Return each run's declaration with what was measured under it, or None."""
+        return [attached(results.run) for results in self.runs]
+
+    def protocol(self, number: int) -> dict[str, Any]:
+        """Return the protocol of a run; empty where none was declared."""
+        record = self.records[number]
+        return dict(record["declaration"].get("protocol", {})) if record else {}
+
+    def frames(self, make: Callable[[Results], pd.DataFrame]) -> pd.DataFrame:
+        """Return a table of all runs; runs that do not allow it are left out."""
+        frames = []
+        for results in self.runs:
+            try:
+                frames.append(make(results))
+            except HoldfastError:
+                continue
+        return pd.concat([pd.DataFrame(frame) for frame in frames], ignore_index=True) if frames else pd.DataFrame()
+
+
+def chapters(evidence: Evidence) -> tuple[list[Chapter], dict[str, Fact]]:
+    """Return all chapters in order, and the facts in them by name."""
+    parts: list[Chapter] = []
+    facts: dict[str, Fact] = {}
+    for make in (_asked, _system, _data, _protocol, _results, _worst, _limits, _people, _repeat, _glossary):
+        chapter, mentioned = make(evidence)
+        parts.append(chapter)
+        facts |= {name: Fact(text, len(parts)) for name, text in mentioned.items()}
+    return parts, facts
+
+
+Part = tuple[Chapter, dict[str, str]]
+
+
+def _asked(evidence: Evidence) -> Part:
+    questions = dict.fromkeys(
+        evidence.protocol(number).get("question") or "Does the model see the object, or lean on everything around it?"
+        for number in range(len(evidence.runs))
+    )
+    decisions = _decisions(evidence)
+    lines = [_sentence(decision, confirmatory=confirmatory) for decision, confirmatory in decisions]
+    nothing = [] if lines else ["Nothing was decided: the runs have no conditions on which a rule could rest."]
+    return Chapter("What was asked, and the answer", [*questions, *lines, *nothing]), {}
+
+
+def _decisions(evidence: Evidence) -> list[tuple[ProtocolDecision, bool]]:
+    decided = []
+    for number, results in enumerate(evidence.runs):
+        record = evidence.records[number]
+        try:
+            own = decide(results, evidence.protocol(number))
+        except HoldfastError:
+            continue
+        decided += [(decision, bool(record) and not deviations(record or {})) for decision in own]
+    return decided
+
+
+def _sentence(decision: ProtocolDecision, *, confirmatory: bool) -> str:
+    words = {"passed": "stays below the margin", "failed": "exceeds the margin", "undecided": "is not settled"}
+    kind = "Confirmatory" if confirmatory else "Exploratory"
+    return (
+        f"{kind}: {decision.model} — {decision.decided}. {decision.what[:1].upper()}{decision.what[1:]}: "
+        f"{_points(decision.value, decision.low, decision.high)} (n = {decision.n} photos); that "
+        f"{words[decision.decided]} of {100 * decision.margin:g} points."
+    )
+
+
+def _points(value: float, low: float, high: float) -> str:
+    return f"{100 * value:.1f} points (95 % interval {100 * low:.1f} to {100 * high:.1f})"
+
+
+def _share(value: float, low: float, high: float) -> str:
+    return f"{100 * value:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _system(evidence: Evidence) -> Part:
+    rows: list[list[str]] = []
+    machines = []
+    for results, spec in zip(evidence.runs, evidence.specs, strict=True):
+        parameters = spec.get("model_parameters", {})
+        for model in results.counts.models:
+            count = parameters.get(model)
+            rows.append([model, f"{count / 1e6:.2f} million" if count else "not recorded", results.run.run_id])
+        path = results.path / "environment.json"
+        try:
+            machine = json.loads(path.read_text(encoding="utf8"))
+        except (OSError, ValueError):
+            machine = {}
+        packages = ", ".join(f"{name} {number}" for name, number in machine.get("packages", {}).items())
+        machines.append(
+            f"{results.run.run_id}: {machine.get('time', 'time not recorded')}; Python {machine.get('python', '?')}, "
+            f"{machine.get('platform', 'platform not recorded')}, {machine.get('cores', '?')} cores, GPU "
+            f"{machine.get('gpu') or 'none'}; {packages or 'versions not recorded'}."
+        )
+    grid = Grid("Models under test", ["Model", "Parameters", "Run"], rows)
+    facts = {
+        "models": f"{len(evidence.models)} model(s), named with their sizes",
+        "versions": "machine and versions of each run",
+    }
+    return Chapter("System and versions", [grid, *machines]), facts
+
+
+def _data(evidence: Evidence) -> Part:
+    samples = evidence.runs[0].run.samples()
+    table = samples.to_pandas()
+    photos = table["source_id"].nunique()
+    sizes = table.drop_duplicates("source_id").groupby("label", observed=True).size()
+    unread = int((table["problem"].fillna("") != "").sum())
+    masked = int((table["mask_fingerprint"].fillna("") != "").sum())
+    lines = [
+        f"{evidence.dataset}: {photos} photos in {len(sizes)} classes ({sizes.min()} to {sizes.max()} per class).",
+        f"{masked} of {len(table)} pictures have a mask; {unread} could not be used.",
+    ]
+    confidences = [json.loads(text).get("mask_confidence") for text in table["attributes"].dropna() if text]
+    confidences = [float(value) for value in confidences if value is not None]
+    if confidences:
+        doubtful = sum(value < 0.5 for value in confidences)
+        lines.append(f"Masks were made automatically for {len(confidences)} pictures; {doubtful} of them are doubtful.")
+    facts = {"data": f"{photos} photos in {len(sizes)} classes, {masked} with masks"}
+    licences = [str(name) for name in pc.unique(samples["licence"]).to_pylist() if name]
+    lines.append(f"Licences of the pictures: {', '.join(licences) or 'the dataset says nothing'}.")
+    if licences:
+        facts["licences"] = f"pictures under {', '.join(licences)}"
+    return Chapter("Data and masks", [*lines]), facts
+
+
+def _protocol(evidence: Evidence) -> Part:
+    chapter, facts = Chapter("Protocol and deviations"), {}
+    for results, record in zip(evidence.runs, evidence.records, strict=True):
+        name = results.run.run_id
+        if record is None:
+            chapter.blocks.append(
+                f"{name}: no protocol was declared before the measurement, so every result of it is exploratory."
+            )
+            continue
+        declaration, faults = record["declaration"], deviations(record)
+        signed = "signed with a key" if "signature" in declaration else "not signed with a key"
+        detectable = declaration.get("detectable")
+        chapter.blocks.append(
+            f"{name}: declared {declaration.get('declared', 'at an unknown time')}, begun "
+            f"{record.get('attached', '?')}; fingerprint {declaration.get('fingerprint') or 'missing'}, {signed}."
+        )
+        if isinstance(detectable, (int, float)):
+            chapter.blocks.append(
+                f"With this number of photos a difference of {100 * detectable:.1f} points is found with the declared "
+                "power if one photo in ten changes its answer."
+            )
+        settings = [
+            [key, str(value)] for key, value in declaration.get("protocol", {}).items() if value not in (None, "")
+        ]
+        chapter.blocks.append(Grid(f"Declared protocol of {name}", ["Entry", "Value"], settings))
+        text = "Deviations: " + "; ".join(faults) if faults else "Deviations: none"
+        chapter.blocks.append(f"{text}. The results are {'exploratory' if faults else 'confirmatory'}.")
+        facts["protocol"] = f"declared beforehand, {len(faults)} deviation(s)"
+    return chapter, facts
+
+
+def _results(evidence: Evidence) -> Part:
+    chapter, facts = Chapter("Results"), {}
+    accuracy = evidence.frames(lambda results: results.accuracy())
+    if len(accuracy):
+        clean = accuracy[accuracy["condition"] == ORIGINAL]
+        rows = [
+            [
+                row["model"],
+                condition_words(row["condition"]),
+                str(row["n"]),
+                _share(row["accuracy"], row["low"], row["high"]),
+            ]
+            for row in accuracy.to_dict("records")[:MOST_ROWS]
+        ]
+        header = ["Model", "Condition", "Photos", "Accuracy (95 % interval)"]
+        chapter.blocks.append(Grid("Accuracy, mean over classes", header, rows))
+        if len(clean):
+            low, high = 100 * clean["accuracy"].min(), 100 * clean["accuracy"].max()
+            facts["accuracy"] = f"accuracy on unchanged photos {low:.1f} to {high:.1f} %, with intervals"
+    drops = evidence.frames(lambda results: results.drops())
+    if len(drops):
+        kept = drops[[not without_object(name) for name in drops["condition"]]]
+        rows = [
+            [
+                row["model"],
+                condition_words(row["condition"]),
+                str(row["n"]),
+                _points(row["drop"], row["low"], row["high"]),
+            ]
+            for row in kept.sort_values("drop", ascending=False).to_dict("records")[:MOST_ROWS]
+        ]
+        chapter.blocks.append(
+            Grid("Accuracy lost, paired by photo, largest first", ["Model", "Condition", "Photos", "Lost"], rows)
+        )
+        worst = kept.loc[kept["drop"].idxmax()]
+        facts["drops"] = (
+            f"largest loss {_points(worst['drop'], worst['low'], worst['high'])}: {worst['model']} under "
+            f"{condition_words(worst['condition'])}"
+        )
+    if len(drops) and len(drops) > MOST_ROWS:
+        chapter.blocks.append(f"Tables are cut after {MOST_ROWS} rows; the bundle has all of them.")
+    margins = {id(results): evidence.protocol(n).get("margin", 0.05) for n, results in enumerate(evidence.runs)}
+    verdicts = evidence.frames(lambda results: results.verdicts(margin=float(margins[id(results)])))
+    chapter.blocks += [f"{row['model']}: {row['sentence']}" for row in verdicts.to_dict("records")]
+    if len(verdicts):
+        first = verdicts.iloc[0]
+        facts["background"] = "background effect " + _points(
+            first["background_effect"], first["background_effect_low"], first["background_effect_high"]
+        )
+    decisions = _decisions(evidence)
+    if decisions:
+        facts["decision"] = "; ".join(f"{decision.model}: {decision.decided}" for decision, _ in decisions)
+    names = {scenario_of(name) for name in evidence.conditions}
+    if names & {*CORRUPTIONS, *SPARE_CORRUPTIONS}:
+        facts["corruptions"] = f"{len(names & {*CORRUPTIONS, *SPARE_CORRUPTIONS})} kinds of corruption"
+    if names & {*ATTACKS}:
+        facts["attacks"] = f"attacks: {', '.join(sorted(names & {*ATTACKS}))}"
+    if evidence.pictures:
+        for name, caption in (("verdict", "What each model holds on to"), ("drops", "What each condition costs")):
+            chapter.blocks += _chart(evidence, name, caption)
+    return chapter, facts
+
+
+def _chart(evidence: Evidence, name: str, caption: str) -> list[str | Grid | Picture]:
+    try:
+        evidence.runs[0].plot(name).save(evidence.folder / f"{name}.png")
+    except HoldfastError:
+        return []
+    return [Picture(f"{name}.png", caption, f"{caption}: the chart shows the numbers of the tables above.")]
+
+
+def _worst(evidence: Evidence) -> Part:
+    chapter, facts = Chapter("Worst classes and pictures"), {}
+    frame = evidence.frames(lambda results: results.accuracy())
+    if len(frame) and "worst_class" in frame:
+        rows = [
+            [row["model"], condition_words(row["condition"]), str(row["worst_class"]),
+             _share(row["worst_class_accuracy"], row["worst_class_low"], row["worst_class_high"])]
+            for row in frame.sort_values("worst_class_accuracy").to_dict("records")[:20]
+        ]  # fmt: skip
+        header = ["Model", "Condition", "Class", "Accuracy (interval allows for picking)"]
+        chapter.blocks.append(Grid("Worst class under each condition, lowest first", header, rows))
+        facts["classes"] = f"worst class of every condition; lowest {rows[0][2]} under {rows[0][1]}, {rows[0][3]}"
+    if evidence.pictures:
+        chapter.blocks += _flips(evidence)
+    return chapter, facts
+
+
+def _flips(evidence: Evidence) -> list[str | Grid | Picture]:
+    """Return up to three photos whose answer was right and turned wrong when only the background changed."""
+    results = evidence.runs[0]
+    columns = ["model", "condition", "sample_id", "source_id", "label", "prediction", "correct", "status"]
+    rows = results.run.rows(columns).to_pandas()
+    rows = rows[rows["status"] == "ok"]
+    right = rows[(rows["condition"] == ORIGINAL) & rows["correct"].astype(bool)]
+    wrong = rows[(rows["condition"] == "random_background") & ~rows["correct"].astype(bool)]
+    pairs = right.merge(wrong, on=["model", "source_id"], suffixes=("", "_after")).drop_duplicates("source_id").head(3)
+    images = thumbnails(results.run, set(pairs["source_id"]), size=400)
+    blocks: list[str | Grid | Picture] = []
+    for number, row in enumerate(pairs.to_dict("records"), start=1):
+        before = images.get((row["sample_id"], ORIGINAL))
+        after = images.get((row["sample_id_after"], "random_background"))
+        if before is None or after is None:
+            continue
+        (evidence.folder / f"photo-{number}.jpg").write_bytes(_side_by_side(before, after))
+        caption = (
+            f"{row['label']}: {row['model']} answers {row['prediction']} before its own background (left) and "
+            f"{row['prediction_after']} before the background of another class (right)"
+        )
+        blocks.append(Picture(f"photo-{number}.jpg", caption, caption, width=60))
+    return blocks
+
+
+def _side_by_side(first: bytes, second: bytes) -> bytes:
+    """Return two JPEGs of one size as one."""
+    pictures = [cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) for data in (first, second)]
+    return bytes(cv2.imencode(".jpg", cv2.hconcat([picture for picture in pictures if picture is not None]))[1])
+
+
+def _limits(evidence: Evidence) -> Part:
+    families = sorted({scenario_of(name) for name in evidence.conditions} - {ORIGINAL})
+    lines = [
+        "Measured is the answer of a model to stored pictures. Nothing is said about pictures of another kind, about "
+        "cameras, places or classes that are not in the data, or about the product around the model.",
+        f"Conditions that were tried: {', '.join(condition_words(name) for name in families) or 'none'}. Others "
+        f"were not.",
+        "Intervals are 95 % intervals over photos (and over the donors of pasted backgrounds). They say how far the "
+        "numbers would move with other photos of the same kind, not how far with photos of another kind.",
+        "Pasted backgrounds bring artefacts of pasting; the background effect compares two pasted pictures, so "
+        "that these "
+        "cancel. Masks that lose parts of an object overstate the effect, masks that take in surroundings "
+        "understate it.",
+    ]
+    return Chapter("Limits of what was measured", [*lines]), {"limits": "what was not tried, and what intervals mean"}
+
+
+def _people(evidence: Evidence) -> Part:
+    if evidence.votes is None:
+        return Chapter("People's checks", ["No votes of people were given to this dossier (--votes)."]), {}
+    from holdfast.stats.people.votes import accept, agreement_of
+
+    votes = read_votes(evidence.votes)
+    images = accept(votes)
+    share = float((images["decision"] == "accepted").mean()) if len(images) else 0.0
+    text = f"{len(images)} pictures were judged; {100 * share:.1f} % of them were accepted."
+    agreement = agreement_of(votes)
+    numbers = [column for column in agreement if agreement[column].dtype.kind == "f"]
+    rows = [
+        [f"{row[column]:.3f}" if column in numbers else str(row[column]) for column in agreement]
+        for row in agreement.to_dict("records")
+    ]
+    blocks: list[str | Grid | Picture] = [text, Grid("Agreement", [str(column) for column in agreement], rows)]
+    return Chapter("People's checks", blocks), {"people": text.rstrip(".")}
+
+
+def _repeat(evidence: Evidence) -> Part:
+    rows = [[name, digest] for name, digest in evidence.bundles.items()]
+    lines = [
+        "Every answer has a row with an id that follows from picture, mask, condition, seed and weights; the same "
+        "command "
+        "makes the same rows. The bundles beside this document hold all of them in open formats.",
+        "holdfast verify FOLDER says whether this document and its bundles belong together; holdfast open "
+        "bundle.zip --out "
+        "RUN makes a run directory of a bundle; holdfast report RUN makes every number again.",
+    ]
+    commands = []
+    for results in evidence.runs:
+        path = results.path / "environment.json"
+        try:
+            commands.append(str(json.loads(path.read_text(encoding="utf8")).get("command", "")))
+        except (OSError, ValueError):
+            continue
+    grid = Grid("Bundles of this dossier", ["File", "SHA-256"], rows)
+    blocks: list[str | Grid | Picture] = [*lines, grid, *(f"Command: {command}" for command in commands if command)]
+    return Chapter("Reproducibility", blocks), {"reproducibility": f"{len(rows)} bundle(s) with all rows, by hash"}
+
+
+TERMS = {
+    "Accuracy": "share of right answers; the mean over classes, so that every class weighs the same.",
+    "Background effect": "accuracy lost when the background changes from the object's own class to "
+    "another, both pasted.",
+    "Condition": "what was done to a photo before the model saw it; the original is the photo as it is.",
+    "Confirmatory": "declared with data, models, conditions, margin and rule before anything was "
+    "measured, and kept to it.",
+    "Donor": "the photo that lends its background.",
+    "Interval": "range that contains the true value in 95 of 100 such measurements.",
+    "Margin": "the largest loss of accuracy that was declared to be acceptable.",
+    "Mask": "says which pixels belong to the object.",
+}
+
+
+def _glossary(evidence: Evidence) -> Part:
+    rows = [[name, text] for name, text in TERMS.items()]
+    return Chapter("Glossary", [Grid("Terms", ["Term", "Meaning"], rows)]), {}

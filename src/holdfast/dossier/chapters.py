@@ -9,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import cv2
-import numpy as np
 import pyarrow.compute as pc
 
 from holdfast.core.conditions import condition_words, scenario_of, without_object
@@ -20,8 +18,8 @@ from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
 from holdfast.core.votes import read_votes
 from holdfast.dossier.decision import ProtocolDecision, decide
 from holdfast.dossier.document import Chapter, Grid, Picture
+from holdfast.dossier.pictures import chart, flips
 from holdfast.pipeline.declaration import attached, deviations
-from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.results import Results
 
 ATTACKS = ("fgsm", "pgd", "strong_attack", "decision_attack")
@@ -284,16 +282,8 @@ def _results(evidence: Evidence) -> Part:
         facts["attacks"] = f"attacks: {', '.join(sorted(names & {*ATTACKS}))}"
     if evidence.pictures:
         for name, caption in (("verdict", "What each model holds on to"), ("drops", "What each condition costs")):
-            chapter.blocks += _chart(evidence, name, caption)
+            chapter.blocks += chart(evidence.runs[0], evidence.folder, name, caption)
     return chapter, facts
-
-
-def _chart(evidence: Evidence, name: str, caption: str) -> list[str | Grid | Picture]:
-    try:
-        evidence.runs[0].plot(name).save(evidence.folder / f"{name}.png")
-    except HoldfastError:
-        return []
-    return [Picture(f"{name}.png", caption, f"{caption}: the chart shows the numbers of the tables above.")]
 
 
 def _worst(evidence: Evidence) -> Part:
@@ -309,39 +299,8 @@ def _worst(evidence: Evidence) -> Part:
         chapter.blocks.append(Grid("Worst class under each condition, lowest first", header, rows))
         facts["classes"] = f"worst class of every condition; lowest {rows[0][2]} under {rows[0][1]}, {rows[0][3]}"
     if evidence.pictures:
-        chapter.blocks += _flips(evidence)
+        chapter.blocks += flips(evidence.runs[0], evidence.folder)
     return chapter, facts
-
-
-def _flips(evidence: Evidence) -> list[str | Grid | Picture]:
-    """Return up to three photos whose answer was right and turned wrong when only the background changed."""
-    results = evidence.runs[0]
-    columns = ["model", "condition", "sample_id", "source_id", "label", "prediction", "correct", "status"]
-    rows = results.run.rows(columns).to_pandas()
-    rows = rows[rows["status"] == "ok"]
-    right = rows[(rows["condition"] == ORIGINAL) & rows["correct"].astype(bool)]
-    wrong = rows[(rows["condition"] == "random_background") & ~rows["correct"].astype(bool)]
-    pairs = right.merge(wrong, on=["model", "source_id"], suffixes=("", "_after")).drop_duplicates("source_id").head(3)
-    images = thumbnails(results.run, set(pairs["source_id"]), size=400)
-    blocks: list[str | Grid | Picture] = []
-    for number, row in enumerate(pairs.to_dict("records"), start=1):
-        before = images.get((row["sample_id"], ORIGINAL))
-        after = images.get((row["sample_id_after"], "random_background"))
-        if before is None or after is None:
-            continue
-        (evidence.folder / f"photo-{number}.jpg").write_bytes(_side_by_side(before, after))
-        caption = (
-            f"{row['label']}: {row['model']} answers {row['prediction']} before its own background (left) and "
-            f"{row['prediction_after']} before the background of another class (right)"
-        )
-        blocks.append(Picture(f"photo-{number}.jpg", caption, caption, width=60))
-    return blocks
-
-
-def _side_by_side(first: bytes, second: bytes) -> bytes:
-    """Return two JPEGs of one size as one."""
-    pictures = [cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) for data in (first, second)]
-    return bytes(cv2.imencode(".jpg", cv2.hconcat([picture for picture in pictures if picture is not None]))[1])
 
 
 def _limits(evidence: Evidence) -> Part:

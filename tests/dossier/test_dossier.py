@@ -1,0 +1,141 @@
+"""A dossier of a declared run: what is said, and that forged, late and changed evidence is named."""
+
+import json
+import subprocess
+
+import pytest
+
+import holdfast
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.dossier.assembly import check_seal
+from holdfast.dossier.decision import decide
+from holdfast.pipeline.declaration import attached, deviations, read_declaration
+from holdfast.results import open_run
+
+DATA, MODEL = "diorama:test?n=24", "embedded:resnet_rho0?name=a*b_#[c]$"
+CONDITIONS = ["original", "random_background", "same_class_background"]
+
+
+def protocol_file(folder, **values):
+    entries = {"data": DATA, "models": [MODEL], "scenarios": CONDITIONS, "margin": 0.3} | values
+    path = folder / "protocol.toml"
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in entries.items()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("declared")
+    key = folder / "key.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True, capture_output=True)
+    holdfast.declare(protocol_file(folder), folder / "declaration.json", key=key)
+    holdfast.evaluate(
+        DATA, models=[MODEL], scenarios=",".join(CONDITIONS), protocol=folder / "declaration.json", out=folder / "run"
+    )
+    (folder / "own.toml").write_text(
+        '[[item]]\nclause = "1"\nasks = "<b>that</b> | it"\nneeds = ["drops"]\n'
+        '[[item]]\nclause = "2"\nneeds = ["moon"]\n'
+    )
+    maps = ["iso-24029", "ai-act-15", "model-card", "neurips-checklist", str(folder / "own.toml")]
+    holdfast.dossier([folder / "run"], folder / "dossier", standards=maps)
+    return folder
+
+
+def record_of(place):
+    return attached(open_run(place / "run").run)
+
+
+def test_a_run_as_declared_is_confirmatory(place):
+    assert deviations(record_of(place)) == []
+    (decision,) = decide(open_run(place / "run"), record_of(place)["declaration"]["protocol"])
+    effect = open_run(place / "run").verdicts().iloc[0]
+    assert (decision.low, decision.high) == (effect["background_effect_low"], effect["background_effect_high"])
+    assert decision.decided == "passed" and decision.margin == 0.3
+    page = (place / "dossier" / "dossier.html").read_text()
+    assert "Confirmatory: a*b_#[c]$ — passed." in page and "&lt;b&gt;that&lt;/b&gt;" in page
+    assert "Not measured here, because these runs have no moon." in page
+    assert (place / "dossier" / "dossier.pdf").read_bytes().startswith(b"%PDF")
+    assert "**" not in (place / "dossier" / "dossier.md").read_text().split("## 2")[0].replace("\\*", "")
+
+
+@pytest.mark.parametrize(("margin", "decided"), [(0.9, "passed"), (1e-6, "undecided")])
+def test_every_condition_has_to_pass(place, margin, decided):
+    (decision,) = decide(open_run(place / "run"), {"rule": "every-condition", "margin": margin})
+    assert decision.decided == decided and "the worst of 2 conditions" in decision.what
+
+
+def changed(record, **parts):
+    return json.loads(json.dumps(record)) | parts
+
+
+def test_every_deviation_is_named(place):
+    record = record_of(place)
+    declaration = record["declaration"]
+
+    def faults(**parts):
+        return " ".join(deviations(changed(record, **parts)))
+
+    forged = changed(declaration, protocol=declaration["protocol"] | {"margin": 0.9})
+    assert "changed after it was written" in faults(declaration=forged)
+    contents = {name: value for name, value in forged.items() if name not in ("fingerprint", "signature", "public_key")}
+    rewritten = forged | {"fingerprint": fingerprint(contents)}
+    assert "signature does not belong" in faults(declaration=rewritten)
+    assert "clock was set back" in faults(attached="2020-01-01T00:00:00+00:00")
+    assert "3 answers were there before" in faults(rows_before=3)
+    assert "data are not those" in faults(data={"sha256": "0" * 64})
+    assert "was declared and not measured" in faults(models={}) and "not declared" in faults(models={"other": "x"})
+    assert "other weights" in faults(models=dict.fromkeys(record["models"], "x"))
+    assert "fog was measured and not declared" in faults(conditions=[*record["conditions"], "fog"])
+    assert "seed" in faults(seed=5)
+
+
+def test_other_data_is_exploratory(place, tmp_path):
+    declaration = place / "declaration.json"
+    holdfast.evaluate(
+        "diorama:test?n=12", models=[MODEL], scenarios="original,grey", protocol=declaration, out=tmp_path / "r"
+    )
+    faults = deviations(attached(open_run(tmp_path / "r").run))
+    assert any("data are not those" in fault for fault in faults) and any("grey" in fault for fault in faults)
+    holdfast.dossier([tmp_path / "r"], tmp_path / "d", pictures=False)
+    page = (tmp_path / "d" / "dossier.html").read_text()
+    assert "The results are exploratory" in page and "Confirmatory:" not in page
+
+
+def test_changed_files_and_foreign_documents_are_found(place, tmp_path):
+    assert check_seal(place / "dossier") == []
+    subprocess.run(["cp", "-r", place / "dossier", tmp_path / "copy"], check=True)
+    (tmp_path / "copy" / "dossier.md").write_text("better numbers")
+    assert check_seal(tmp_path / "copy") == ["dossier.md was changed"]
+    seal = json.loads((tmp_path / "copy" / "seal.json").read_text())
+    seal["bundles"]["bundle.zip"] = seal["files"]["bundle.zip"] = "1" * 64
+    (tmp_path / "copy" / "seal.json").write_text(json.dumps(seal))
+    assert any("do not belong together" in fault for fault in check_seal(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("models = ['a']", "names no data"),
+        ("data = 'x'\nmodels = ['a']\nmargn = 1", "margin"),
+        ("data = 'x'\nmodels = ['a']\nmargin = 7", "between 0 and 1"),
+        ("data = 'x'\nmodels = ['a']\nrule = 'luck'", "rule"),
+        ("data = [", "cannot be read as TOML"),
+    ],
+)
+def test_bad_protocols_get_a_sentence(tmp_path, text, sentence):
+    (tmp_path / "p.toml").write_text(text)
+    with pytest.raises(UserError, match=sentence):
+        holdfast.declare(tmp_path / "p.toml", tmp_path / "d.json")
+
+
+def test_bad_calls_get_a_sentence(place, tmp_path):
+    with pytest.raises(UserError, match="not changed afterwards"):
+        holdfast.declare(protocol_file(place), place / "declaration.json")
+    with pytest.raises(UserError, match="is no declaration"):
+        (tmp_path / "x.json").write_text("{}")
+        read_declaration(tmp_path / "x.json")
+    with pytest.raises(UserError, match="iso-24029"):
+        holdfast.dossier([place / "run"], tmp_path / "d", standards=["iso-24028"])
+    with pytest.raises(UserError, match="not empty"):
+        holdfast.dossier([place / "run"], place / "dossier")

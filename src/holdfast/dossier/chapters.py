@@ -257,7 +257,7 @@ def _results(evidence: Evidence) -> Part:
         chapter.blocks.append(
             Grid("Accuracy lost, paired by photo, largest first", ["Model", "Condition", "Photos", "Lost"], rows)
         )
-        worst = kept.loc[kept["drop"].idxmax()]
+        worst = kept.iloc[int(kept["drop"].argmax())]
         facts["drops"] = (
             f"largest loss {_points(worst['drop'], worst['low'], worst['high'])}: {worst['model']} under "
             f"{condition_words(worst['condition'])}"

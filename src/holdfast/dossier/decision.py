@@ -43,7 +43,7 @@ def decide(results: Results, protocol: dict[str, Any]) -> list[ProtocolDecision]
         raise UserError(
             "the run has no condition beside the original, so the rule every-condition has nothing to decide"
         )
-    return [_every(model, rows, margin) for model, rows in frame.groupby("model", sort=False)]
+    return [_every(str(model), rows, margin) for model, rows in frame.groupby("model", sort=False)]
 
 
 def _side(low: float, high: float, margin: float) -> Decided:

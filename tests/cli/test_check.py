@@ -96,7 +96,7 @@ def test_the_command_makes_masks_and_goes_on(readers: str, tmp_path: Path) -> No
     assert first.stdout.splitlines()[-1] == str(page.relative_to(tmp_path)) and page.is_file()
     assert "9 masks of 9 made by u2netp" in first.stdout and "Backgrounds: 9 photos share " in first.stdout
     assert "9 masks of 9 made by u2netp" in page.read_text(encoding="utf8")
-    assert "points when only the background changes" in first.stdout and "95 % interval" in first.stdout
+    assert "when only the background changes: " in first.stdout and "95 % interval" in first.stdout
     parts = {path: path.stat().st_mtime_ns for path in page.parents[1].glob("predictions/*.parquet")}
     masks = {path: path.stat().st_mtime_ns for path in (tmp_path / "answer" / "masks").rglob("*.png")}
     assert parts and len(masks) == 9
@@ -197,7 +197,7 @@ def test_how_many_more_photos() -> None:
     assert more_photos(effects()) == (14, 375)
     assert "14 to 380 more like these" in photo_advice(effects())
     assert more_photos(effects(background_effect=(0.02, -0.03, 0.07))) is None  # too near the margin to say
-    assert "Four times as many would halve the interval of ± 5" in photo_advice(
+    assert "Four times as many would halve the interval, which is 10.0 points wide" in photo_advice(
         effects(background_effect=(0.02, -0.03, 0.07))
     )
     answered = effects() | {"leans": "no", "why_leans": ""}

@@ -169,12 +169,10 @@ def test_leaks_are_told(verdicts: pd.DataFrame) -> None:
 def test_the_sentence_reads_plainly(verdicts: pd.DataFrame) -> None:
     row = verdicts.loc["background pixels"]
     assert row["headline"] == "Leans on the background, and does not see the object" and not row["small_print"]
-    start = f"{row['headline']}: its accuracy falls by {100 * row['background_effect']:.0f} ± "
+    start = f"{row['headline']}: its accuracy falls by {100 * row['background_effect']:.1f} points ("
     assert row["sentence"].startswith(start)
-    assert "points when only the background changes (0 is best)" in row["rests_on"]
-    assert re.search(
-        r"\d ± \d+ of 100 answers follow the object when only the object changes \(100 is best\)", row["rests_on"]
-    )
+    assert "lost; 0 is best) when only the background changes: " in row["rests_on"]
+    assert re.search(r"changes, [−\d.]+ of 100 \([^;]+; 100 is best\) answers follow it", row["rests_on"])
     assert f"answers with the background's class {100 * row['captured']:.0f} % of the time" in row["sentence"]
     assert row["sentence"].endswith(".")
 

@@ -63,7 +63,7 @@ def test_the_verdict_follows_recall(random: Planted, verdict: str, words: str) -
     truths = {ORIGINAL: Planted(0.9), SAME: Planted(0.87, donors=50), RANDOM: random, ONLY: Planted(0.0, 2.0)}
     row = what_detectors_hold(detector_answers(*made_detections(truths, photos=300)), resamples=400).iloc[0]
     assert (row["verdict"], row["headline"]) == (verdict, words)
-    assert "points when only the background changes" in row["sentence"]
+    assert "when only the background changes: " in row["sentence"]
     assert any("nothing on them" in text for text in row["warnings"])
 
 

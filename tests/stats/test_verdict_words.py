@@ -98,6 +98,7 @@ def test_every_word_is_true_of_any_evidence(evidence: VerdictEvidence) -> None:
         "foreground_evidence": evidence.replaced,
     }  # fmt: skip
     row: dict[str, Any] = {"n": evidence.background.n, "captured": evidence.capture.first}
+    row |= {"same_class_background": evidence.background.first, "random_background": evidence.background.second}
     for name, effect in numbers.items():
         row |= {name: effect.value, f"{name}_low": effect.low, f"{name}_high": effect.high}
     check_words(row | words.columns(), missing=list(evidence.missing))
@@ -128,7 +129,7 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
     assert bool(small) == ("open" in (row["leans"], row["sees"]))
     for words, name in (("on the originals it is no", "original_excess"), ("scenes it is no", "same_class_excess")):
         assert words not in small or below(name)
-    if "pasting alone costs" in small + row["rests_on"]:
+    if "pasting alone costs" in (small + row["rests_on"]).lower():
         assert above("paste_effect")
     if "leaves it no better than guessing" in small:
         assert above("paste_effect") and below("same_class_excess")
@@ -136,13 +137,20 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
         assert math.isnan(row["object_effect"]) and row["foreground_evidence_high"] < MARGIN
     if "not run" in small:
         assert missing
-    for low, high in re.findall(r"([−\d]+) to ([−\d]+) points (?:above guessing )?include the margin of 5", small):
-        assert int(low.replace("−", "-")) <= 5 <= int(high.replace("−", "-"))
-    fall = re.search(r"accuracy (falls|rises) by (\d+) ± (\d+) points", row["rests_on"])
-    assert bool(fall) == bool(row["n"])
+    for low, high in re.findall(r"([−\d.]+) to ([−\d.]+) points (?:above guessing )?include the margin of 5", small):
+        assert float(low.replace("−", "-")) <= 5 <= float(high.replace("−", "-"))
+    fall = re.search(
+        r"accuracy (falls|rises) by ([\d.]+) points \(([−\d.]+) to ([−\d.]+) lost; 0 is best\) .*: ([\d.]+) % .* class, "
+        r"([\d.]+) % on one of another",
+        row["rests_on"],
+    )
+    assert bool(fall) == bool(row["n"]), row["rests_on"]
     if fall:
         assert (fall[1] == "rises") == (row["background_effect"] < 0)
-        assert int(fall[2]) == pytest.approx(100 * abs(row["background_effect"]), abs=0.5 + 1e-9)
+        names = ("background_effect_low", "background_effect_high", "same_class_background", "random_background")
+        shown = [float(text.replace("−", "-")) for text in fall.groups()[1:]]
+        wanted = [abs(100 * row["background_effect"]), *(100 * row[name] for name in names)]
+        assert shown == pytest.approx(wanted, abs=0.05 + 1e-9)
     check_advice(row)
 
 
@@ -176,7 +184,7 @@ def test_the_good_direction_is_said() -> None:
         VerdictEvidence((), none, good, none, NO_EFFECT, clear, clear, clear, NO_EXCESS, NO_EXCESS)
     )
     assert words.headline == "Sees the object, and does not lean on the background"
-    assert "97 ± 4 of 100 answers follow the object when only the object changes (100 is best)" in words.rests_on
+    assert "When only the object changes, 97.0 of 100 (92.0 to 100.0; 100 is best) answers follow it." in words.rests_on
     assert "loses" not in words.sentence
 
 

@@ -12,9 +12,11 @@ import cv2
 from holdfast.core.conditions import condition_name
 from holdfast.core.errors import HoldfastError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.tasks import DETECT
 from holdfast.core.types import ORIGINAL, Collection, Image, Sample
 from holdfast.data.writers import encode_image, write_atomic
 from holdfast.pipeline.donors import AssignedDonors, DonorPool, make_pool
+from holdfast.pipeline.evaluate.matching import as_detectors_see, for_detectors
 from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions, stored_conditions, stored_variant
 from holdfast.pipeline.specs import EvaluateSpec
 from holdfast.scenarios import Condition, parse_conditions
@@ -34,6 +36,8 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -
     try:
         collection = read(spec)
         conditions = parse_conditions(spec.scenarios, feather=spec.feather)
+        if run.spec().get("task") == DETECT.name:
+            collection, conditions = as_detectors_see(spec, collection), for_detectors(spec, conditions)
         # An attack's picture differs from model to model, and remaking it would take the models.
         conditions = [condition for condition in conditions if not condition.definition.attack]
         painted = [condition for condition in conditions if condition.definition.paints]

@@ -10,16 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.annotate import load_guided
 from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS
 from holdfast.core.tasks import DETECT
-from holdfast.core.types import ORIGINAL, Collection, Problem
+from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor
 from holdfast.pipeline.classifiers import EvaluateSpec, parameter_count
 from holdfast.pipeline.evaluate.detector_worker import Detection, TestedDetector, details_of, load_detectors
 from holdfast.pipeline.evaluate.fast_detection import FastDetection
-from holdfast.pipeline.evaluate.matching import best_threshold, is_right, judged, with_foreground
+from holdfast.pipeline.evaluate.matching import as_detectors_see, best_threshold, for_detectors, is_right, judged
 from holdfast.pipeline.evaluate.worker import Loaded
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
@@ -43,10 +42,7 @@ def detect_objects(
     progress: Progress,
 ) -> Summary:
     """Make the rows of detectors that are not stored yet: the originals first, which decide the thresholds."""
-    if (
-        spec.scenarios == EvaluateSpec.scenarios
-    ):  # where nothing was asked for, conditions about one object belong to it
-        conditions = [*conditions, *parse_conditions("objects", feather=spec.feather)]
+    conditions = for_detectors(spec, conditions)
     _check_asked(spec, conditions)
     summary = Summary()
     collection = as_detectors_see(spec, collection)
@@ -97,19 +93,6 @@ def _check_asked(spec: EvaluateSpec, conditions: Sequence[Condition]) -> None:
         raise UserError(f"{attacks[0]} is an attack on classifiers; leave it out for detectors")
     if spec.expect_accuracy is not None:
         raise UserError("--expect-accuracy is for classifiers; leave it out for detectors")
-
-
-def as_detectors_see(spec: EvaluateSpec, collection: Collection) -> Collection:
-    """Return the pictures that have boxes, with all objects as foreground; the others become problems."""
-    every = (*collection.samples, *collection.empty)
-    without = [sample for sample in every if sample.objects is None]
-    boxed = tuple(sample for sample in collection.samples if sample.objects is not None)
-    exact = all(getattr(sample.objects, "exact", False) for sample in boxed)
-    problems = (*collection.problems, *(Problem(each.sample_id, "the image has no boxes") for each in without))
-    classes = collection.object_classes or collection.classes
-    problems = tuple(problem for problem in problems if problem.sample_id not in classes)  # no image: but objects
-    seen = replace(collection, samples=boxed, problems=problems, classes=classes)
-    return with_foreground(seen, None if exact else load_guided(spec.box_masks))
 
 
 def _frozen(spec: EvaluateSpec, before: Mapping[str, Any], tested: Sequence[TestedDetector]) -> dict[str, float]:

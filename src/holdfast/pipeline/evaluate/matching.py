@@ -14,14 +14,17 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.annotate import load_guided
 from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.objects import FOUND_IOU, MOST_OBJECTS, ObjectsSource, TrueObject, box_overlaps, size_class
 from holdfast.core.protocols import GuidedAnnotator
-from holdfast.core.types import Collection, ImageSource, Mask, Sample
+from holdfast.core.types import Collection, ImageSource, Mask, Problem, Sample
 from holdfast.data.masks import ArrayMask
 from holdfast.pipeline.samples import Rendering
+from holdfast.pipeline.specs import EvaluateSpec
+from holdfast.scenarios import Condition, parse_conditions
 from holdfast.scenarios.base.compositing import bounding_box
 
 Row = dict[str, Any]
@@ -223,6 +226,25 @@ def _made(annotator: GuidedAnnotator, embedding: Any, each: TrueObject, height: 
     except UserError:  # a box of a few pixels
         return whole
     return mask if mask.any() else whole
+
+
+def for_detectors(spec: EvaluateSpec, conditions: Sequence[Condition]) -> list[Condition]:
+    """Return the conditions of a run: where nothing was asked for, those about one object belong to it, too."""
+    own = parse_conditions("objects", feather=spec.feather) if spec.scenarios == EvaluateSpec.scenarios else []
+    return [*conditions, *own]
+
+
+def as_detectors_see(spec: EvaluateSpec, collection: Collection) -> Collection:
+    """Return the pictures that have boxes, with all objects as foreground; the others become problems."""
+    every = (*collection.samples, *collection.empty)
+    without = [sample for sample in every if sample.objects is None]
+    boxed = tuple(sample for sample in collection.samples if sample.objects is not None)
+    exact = all(getattr(sample.objects, "exact", False) for sample in boxed)
+    problems = (*collection.problems, *(Problem(each.sample_id, "the image has no boxes") for each in without))
+    classes = collection.object_classes or collection.classes
+    problems = tuple(problem for problem in problems if problem.sample_id not in classes)  # no image: but objects
+    seen = replace(collection, samples=boxed, problems=problems, classes=classes)
+    return with_foreground(seen, None if exact else load_guided(spec.box_masks))
 
 
 def with_foreground(collection: Collection, annotator: GuidedAnnotator | None) -> Collection:

@@ -98,10 +98,10 @@ def photo_advice(row: Mapping[str, Any], *, margin: float = MARGIN) -> str:
             "in the middle half of where it may lie."
         )
     name = open_numbers[0]
-    half = 50 * (row[f"{name}_high"] - row[f"{name}_low"])
+    width = 100 * (row[f"{name}_high"] - row[f"{name}_low"])
     return (
         f"How many would answer what is open cannot be told from these {int(row['n'])}. Four times as many would halve "
-        f"the interval of ± {half:.0f} points."
+        f"the interval, which is {width:.1f} points wide."
     )
 
 
@@ -133,24 +133,36 @@ def _open_numbers(row: Mapping[str, Any]) -> list[str]:
 
 
 def _rests_on(evidence: VerdictEvidence, margin: float) -> str:
-    parts = []
+    texts = []
     if evidence.background.n:
-        falls = "rises" if evidence.background.value < 0 else "falls"
-        parts.append(
-            f"Its accuracy {falls} by {_plus_minus(evidence.background)} points when only the background changes "
-            "(0 is best)"
-        )
+        texts.append(background_words("accuracy", evidence.background))
     if evidence.object.n:
-        sign = "−" if evidence.object.value < 0 and not _plus_minus(evidence.object).startswith("0 ") else ""
-        parts.append(
-            f"{sign}{_plus_minus(evidence.object)} of 100 answers follow the object when only the object changes "
-            "(100 is best)"
-        )
+        texts.append(f"When only the object changes, {of_hundred(evidence.object)} answers follow it.")
     if evidence.capture.n:
-        parts.append(f"it answers with the background's class {_percent(evidence.capture.first)} of the time")
+        texts.append(f"It answers with the background's class {_percent(evidence.capture.first)} of the time.")
     if evidence.paste.n and evidence.paste.low > margin:
-        parts.append(f"pasting alone costs {_plus_minus(evidence.paste)} points")
-    return f"{'; '.join(parts)}." if parts else ""
+        texts.append(f"Pasting alone costs {in_points(evidence.paste)}.")
+    return " ".join(texts)
+
+
+def background_words(measure: str, effect: Effect) -> str:
+    """Return what a background of another class does to accuracy or recall, from what to what."""
+    falls = "rises" if effect.value < 0 else "falls"
+    size = f"{100 * abs(effect.value):.1f} points ({span(effect)} lost; 0 is best)"
+    return (
+        f"Its {measure} {falls} by {size} when only the background changes: {100 * effect.first:.1f} % on a "
+        f"background of the object's own class, {100 * effect.second:.1f} % on one of another class."
+    )
+
+
+def of_hundred(effect: Effect) -> str:
+    """Return a share as ``98.9 of 100 (95.7 to 100.0; 100 is best)``."""
+    return f"{_signed(effect.value)} of 100 ({span(effect)}; 100 is best)"
+
+
+def in_points(effect: Effect) -> str:
+    """Return an effect as ``89.6 points (87.6 to 91.7)``."""
+    return f"{_signed(effect.value)} points ({span(effect)})"
 
 
 def _small_print(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> str:
@@ -182,15 +194,15 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, mar
         case "unpaired":
             return "no photo was answered on both kinds of background"
         case _:
-            return f"{effect.n} photos do not tell: {_span(effect)} points include {border}"
+            return f"{effect.n} photos do not tell: {span(effect)} points include {border}"
     if why == "pasting" and evidence.paste.n and evidence.paste.low > margin:
         return (
-            f"pasting alone costs {_plus_minus(evidence.paste)} points and leaves it no better than guessing, so its "
+            f"pasting alone costs {in_points(evidence.paste)} and leaves it no better than guessing, so its "
             "answers on pasted scenes say nothing"
         )
     if why in ("guessing", "pasting"):
         return f"{what} it is no better than guessing, so there is nothing to hold on to"
-    reach = f"{_span(excess)} points above guessing include {border}"
+    reach = f"{span(excess)} points above guessing include {border}"
     return f"{excess.n} photos do not tell whether it is better than guessing {what}: {reach}"
 
 
@@ -199,7 +211,7 @@ def _warnings(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> 
     warnings = []
     if evidence.paste.n and evidence.paste.low > margin:
         warnings.append(
-            f"Paste artefact: it loses {_plus_minus(evidence.paste)} points when the object is only pasted onto a "
+            f"Paste artefact: it loses {in_points(evidence.paste)} when the object is only pasted onto a "
             "background of its own class, so part of any drop on pasted scenes is the pasting."
         )
     only = evidence.only_background
@@ -232,16 +244,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _plus_minus(effect: Effect) -> str:
-    middle, half = 50 * (effect.low + effect.high), 50 * (effect.high - effect.low)
-    if abs(middle - 100 * effect.value) < 1 or not math.isnan(effect.p):  # those of rounds have no p, and lean
-        return f"{100 * abs(effect.value):.0f} ± {half:.0f}"
-    ends = sorted((effect.low, effect.high)) if effect.value >= 0 else sorted((-effect.low, -effect.high))
-    return f"{100 * abs(effect.value):.0f} ({100 * ends[0]:.0f} to {100 * ends[1]:.0f})".replace("-", "−")
+def span(effect: Effect | Excess) -> str:
+    """Return an interval in points, as tables print it."""
+    return f"{_signed(effect.low)} to {_signed(effect.high)}"
 
 
-def _span(effect: Effect | Excess) -> str:
-    return f"{100 * effect.low:.0f} to {100 * effect.high:.0f}".replace("-0 ", "0 ").replace("-", "−")
+def _signed(value: float) -> str:
+    return f"{100 * value:.1f}".replace("-0.0", "0.0").replace("-", "−")
 
 
 def _lower(text: str) -> str:

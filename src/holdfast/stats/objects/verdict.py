@@ -28,7 +28,7 @@ from holdfast.stats.effects.verdict import (
     VerdictSteps,
     decide,
 )
-from holdfast.stats.effects.verdict_words import HEADLINES
+from holdfast.stats.effects.verdict_words import HEADLINES, background_words, in_points, of_hundred, span
 from holdfast.stats.objects.answers import DetectorAnswers
 from holdfast.stats.objects.effects import object_effect, objects_under_conditions
 
@@ -108,25 +108,16 @@ def _evidence(
 
 
 def _rests_on(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]]) -> str:
-    parts = []
-    background = evidence.background
-    if background.n:
-        falls = "rises" if background.value < 0 else "falls"
-        parts.append(
-            f"Its recall {falls} by {_plus_minus(background)} points when only the background changes (0 is best)"
-        )
+    texts = []
+    if evidence.background.n:
+        texts.append(background_words("recall", evidence.background))
     if evidence.object.n:
-        parts.append(
-            f"it finds {_plus_minus(evidence.object)} of 100 objects on backgrounds from elsewhere (100 is best)"
-        )
+        texts.append(f"On backgrounds from elsewhere it finds {of_hundred(evidence.object)} objects.")
     after = numbers.get(RANDOM)
     if after and np.isfinite(after["false_alarms_change"]):
         before = after["false_alarms"] - after["false_alarms_change"]
-        parts.append(f"false alarms per picture go from {before:.2f} to {after['false_alarms']:.2f} there")
-    if not parts:
-        return ""
-    text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}."
+        texts.append(f"False alarms per picture go from {before:.2f} to {after['false_alarms']:.2f} there.")
+    return " ".join(texts)
 
 
 def _small_print(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> str:
@@ -151,8 +142,7 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect, margin: floa
             return f"of the pasted objects it finds {_percent(evidence.pasted)}, too few to lose any"
         case "unpaired":
             return "no object was shown on both kinds of background"
-    ends = f"{100 * effect.low:.0f} to {100 * effect.high:.0f}".replace("-", "−")
-    return f"{effect.n} photos do not tell: {ends} points include the margin of {100 * margin:.0f}"
+    return f"{effect.n} objects do not tell: {span(effect)} points include the margin of {100 * margin:.0f}"
 
 
 def _warnings(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]], margin: float) -> list[str]:
@@ -160,7 +150,7 @@ def _warnings(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]
     warnings = []
     if evidence.paste.n and evidence.paste.low > margin:
         warnings.append(
-            f"Paste artefact: it loses {_plus_minus(evidence.paste)} points of recall when objects are only pasted "
+            f"Paste artefact: it loses {in_points(evidence.paste)} of recall when objects are only pasted "
             "onto a background of their own class, so part of any drop on pasted scenes is the pasting."
         )
     alone = numbers.get(ONLY)
@@ -174,10 +164,6 @@ def _warnings(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]
             f"AP hides it under {', '.join(hidden)}: the interval of AP's change holds zero, that of recall's does not."
         )
     return warnings
-
-
-def _plus_minus(effect: Effect) -> str:
-    return f"{100 * abs(effect.value):.0f} ± {50 * (effect.high - effect.low):.0f}"
 
 
 def _percent(excess: Excess) -> str:

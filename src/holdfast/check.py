@@ -27,6 +27,8 @@ from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.mask import KEPT
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import EvaluateSpec, MaskSpec
+from holdfast.report.objects.evidence import DetectorEvidence
+from holdfast.report.objects.section import detector_steps
 from holdfast.report.page.words import estimate, percent, plural
 from holdfast.report.static.front import step_list
 from holdfast.report.study import about_world
@@ -140,7 +142,7 @@ def check(
     if boxes or images:
         raise UserError(f"--boxes and --images are for detectors, and {model} names pictures")
     collection = read(DataSpec(photos, masks=masks, limit=limit))
-    _check_classes(collection)
+    _check_classes(collection, limit)
     folder = Path(out) if out else Path("checks") / _file_name(collection.name)
     _check_outside(folder, photos)
     run = folder / _file_name(model)
@@ -188,16 +190,26 @@ def _check_detector(model: str, photos: str, out: Path | None, options: dict[str
     folder = out or Path("checks") / _file_name(Path(photos.rstrip("/")).stem or "photos")
     _check_outside(folder, photos)
     results = api.evaluate(photos, models=[model], out=folder / _file_name(model), progress=progress, **options)
-    verdict = {str(key): value for key, value in results.verdicts().iloc[0].items()}
+    evidence = DetectorEvidence([results.run], results.boxes)
+    verdict = {str(key): value for key, value in evidence.holds.iloc[0].items()}
     progress("report", 0, 1)
     page = results.report()
     progress("report", 1, 1)
     spec, name = results.run.spec(), verdict["model"]
+    about = ", ".join(f"{count} {noun}" for count, noun in evidence.facts() if noun.startswith(("photo", "object")))
     lines = [
-        f"{name} on {spec['dataset']} (boxes count from a score of {spec['thresholds'][name]:.2f} on):",
+        f"{name} on {spec['dataset']} ({about}; boxes count from a score of {spec['thresholds'][name]:.2f} on):",
         f"{verdict['headline']}.",
-        *(str(text) for text in (verdict["rests_on"], verdict["small_print"], *verdict["warnings"]) if text),
+        *(str(text) for text in (verdict["rests_on"], verdict["small_print"]) if text),
+        "Objects found (recall, 95 % interval) and false alarms per picture:",
     ]
+    rows = {row["condition"]: row for row in evidence.table.to_dict("records")}
+    for condition in (condition for condition in SHOWN if condition in rows):
+        row = rows[condition]
+        recall = estimate(row["recall"], row["recall_low"], row["recall_high"]) if row["objects"] else "no object"
+        lines.append(f"  {condition_words(condition):22} {recall}, {row['false_alarms']:.2f}")
+    lines += [f"Note: {warning}" for warning in verdict["warnings"]]
+    lines += [f"Next: {text} {command}".rstrip() for text, command in detector_steps(evidence)]
     return Check(results, page, verdict, None, None, None, lines)
 
 
@@ -229,7 +241,7 @@ def _answer_early(
     return Check(results, page, verdict, made_masks, None, None, lines, looks=tuple(early.looks))
 
 
-def _check_classes(collection: Collection) -> None:
+def _check_classes(collection: Collection, limit: int) -> None:
     labels = [sample.label for sample in collection.samples if sample.condition == ORIGINAL]
     if len(set(labels)) < 2:
         only = f"only {labels[0]!r}" if labels else "no originals"
@@ -238,6 +250,11 @@ def _check_classes(collection: Collection) -> None:
             f"(photos/cat/1.jpg, photos/dog/1.jpg); {collection.name} has {only}"
         )
     if len(set(labels)) == len(labels):
+        if limit and limit == len(labels):
+            raise UserError(
+                f"a check exchanges backgrounds within a class too, and --limit {limit} leaves one photo of each; "
+                f"use {2 * len(labels)} or more"
+            )
         raise UserError(
             f"a check exchanges backgrounds within a class too, so it needs two photos or more of each class; "
             f"{collection.name} has one of each"
@@ -257,7 +274,9 @@ def _file_name(text: str) -> str:
     plain = text.replace(":", "-")
     if re.fullmatch(r"\w[\w.-]{0,80}", plain):
         return plain
-    clean = re.sub(r"[^\w-]+", "_", plain).strip("_")
+    scheme, _, path = plain.partition("?")[0].rpartition("/")[0].partition("-")
+    short = f"{scheme}-{Path(plain.partition('?')[0]).stem}" if path else plain  # of a file its own name is enough
+    clean = re.sub(r"[^\w-]+", "_", short).strip("_")
     return f"{clean[:60]}-{fingerprint(text)[:8]}"
 
 

@@ -89,14 +89,19 @@ Part = Callable[[Path, bool, Progress], PartCard]
 
 def demo(out: Path, *, quick: bool = False, progress: Progress = silent) -> Path:
     """Run all parts, write one page with a card for each of their reports, and return its path."""
-    parts: list[Part] = [_scenes, _gate, _walks, _hard_set, _trainings]
+    parts: list[tuple[str, Part]] = [
+        ("photographs", _photographs), ("drawn scenes", _scenes), ("release gate", _gate), ("walks", _walks),
+        ("hard set", _hard_set), ("training", _trainings),
+    ]  # fmt: skip
+    parts = parts[1:] if quick else parts
     cards, left_out = [], ""
-    if not quick:
+    for place, (name, part) in enumerate(parts, start=1):
         try:
-            cards.append(_photographs(out, quick, progress))
-        except UserError as error:  # only they need packages that may be missing
+            cards.append(part(out, quick, _of_part(progress, f"part {place} of {len(parts)}, {name}")))
+        except UserError as error:
+            if part is not _photographs:  # only they need packages that may be missing
+                raise
             left_out = f"The twenty photographs are left out: {error}"
-    cards += [part(out, quick, progress) for part in parts]
     photographs = out / "photographs" / "run"
     model, hero = _flips(api.open_run(photographs if photographs.is_dir() else out / "scenes"), out)
     text = templates().get_template("front.html.j2").render(
@@ -106,6 +111,10 @@ def demo(out: Path, *, quick: bool = False, progress: Progress = silent) -> Path
     index = out / "index.html"
     write_atomic(index, text.encode())
     return index
+
+
+def _of_part(progress: Progress, part: str) -> Progress:
+    return lambda step, done, total: progress(f"{part}: {step}", done, total)
 
 
 def _reported(results: api.Results, note: str, progress: Progress) -> Path:

@@ -15,7 +15,7 @@ from holdfast.board.rerun import RerunOptions
 from holdfast.board.table import by_setting, published, rows_of_protocol
 from holdfast.board.verify import verify as _verify
 from holdfast.check import check as _check
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, errors_in_keywords
 from holdfast.core.names import unknown
 from holdfast.core.places import shown
 from holdfast.exchange.bundle import bundle as _bundle
@@ -48,6 +48,7 @@ def hinted(function: Callable[..., R], options: type | None = None, **defaults: 
     signature = inspect.Signature(parameters)
 
     @functools.wraps(function)
+    @errors_in_keywords()
     def call(*args: Any, **values: Any) -> R:
         for name in values:
             if name not in signature.parameters:

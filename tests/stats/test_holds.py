@@ -172,7 +172,7 @@ def test_the_sentence_reads_plainly(verdicts: pd.DataFrame) -> None:
     start = f"{row['headline']}: its accuracy falls by {100 * row['background_effect']:.1f} points ("
     assert row["sentence"].startswith(start)
     assert "lost; 0 is best) when only the background changes: " in row["rests_on"]
-    assert re.search(r"changes, [−\d.]+ of 100 \([^;]+; 100 is best\) answers follow it", row["rests_on"])
+    assert re.search(r"changes, [−\d.]+ of 100 answers follow it \([^;]+; 100 is best\)", row["rests_on"])
     assert f"answers with the background's class {100 * row['captured']:.0f} % of the time" in row["sentence"]
     assert row["sentence"].endswith(".")
 

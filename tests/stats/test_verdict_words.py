@@ -67,7 +67,7 @@ def interval(kind: type[Effect] | type[Excess]) -> st.SearchStrategy[Any]:
         low, high, n = min(ends[:2]), max(ends[:2]), ends[2]
         value = (low + high) / 2
         if kind is Effect:
-            return Effect(n, 0.5, 0.5 - value, value, low, high, 0, 0, 1.0)
+            return Effect(n, (1 + value) / 2, (1 - value) / 2, value, low, high, 0, 0, 1.0)
         return Excess(n, value + 0.2, 0.2, value, low, high, 0.5)
 
     bound = st.one_of(st.floats(-0.2, 1), st.just(MARGIN), st.floats(0.045, 0.055))
@@ -140,8 +140,8 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
     for low, high in re.findall(r"([−\d.]+) to ([−\d.]+) points (?:above guessing )?include the margin of 5", small):
         assert float(low.replace("−", "-")) <= 5 <= float(high.replace("−", "-"))
     fall = re.search(
-        r"accuracy (falls|rises) by ([\d.]+) points \(([−\d.]+) to ([−\d.]+) lost; 0 is best\) .*: ([\d.]+) % .* class, "
-        r"([\d.]+) % on one of another",
+        r"accuracy (falls|rises) by ([\d.]+) points \(([−\d.]+) to ([−\d.]+) lost; 0 is best\) .*: ([\d.]+) % .* "
+        r"class, ([\d.]+) % on one of another",
         row["rests_on"],
     )
     assert bool(fall) == bool(row["n"]), row["rests_on"]
@@ -184,7 +184,7 @@ def test_the_good_direction_is_said() -> None:
         VerdictEvidence((), none, good, none, NO_EFFECT, clear, clear, clear, NO_EXCESS, NO_EXCESS)
     )
     assert words.headline == "Sees the object, and does not lean on the background"
-    assert "When only the object changes, 97.0 of 100 (92.0 to 100.0; 100 is best) answers follow it." in words.rests_on
+    assert "When only the object changes, 97.0 of 100 answers follow it (92.0 to 100.0; 100 is best)." in words.rests_on
     assert "loses" not in words.sentence
 
 

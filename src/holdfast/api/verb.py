@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.api import live
-from holdfast.core.errors import UserError, missing_extra
+from holdfast.core.errors import UserError, errors_in_keywords, missing_extra
 from holdfast.core.names import unknown
 from holdfast.core.options import Declared, Option, Spec, make, options_of
 
@@ -56,6 +56,7 @@ def verb(
         signature = inspect.Signature(parameters, return_annotation=inspect.signature(function).return_annotation)
 
         @functools.wraps(function)
+        @errors_in_keywords()
         def call(*args: Any, **values: Any) -> R:
             if "spec" in values:
                 return _run(function, values.pop("spec"), *args, **values)

@@ -60,7 +60,7 @@ def check(
     masks: Masks = None,
     labels: Labels = None,
     limit: Limit = 0,
-    accuracy: Outcome = "full",
+    outcome: Outcome = "full",
     device: Device = "auto",
     boxes: Annotated[
         Path | None,
@@ -87,7 +87,7 @@ def check(
     with TerminalProgress(quiet=quiet) as progress:
         answer = run_check(
             model, photos, out=out, masks=None if masks is None else str(masks), limit=limit, device=device,
-            labels=None if labels is None else str(labels), outcome=accuracy, workers=0,  # type: ignore[arg-type]
+            labels=None if labels is None else str(labels), outcome=outcome, workers=0,  # type: ignore[arg-type]
             boxes=None if boxes is None else str(boxes), images=None if images is None else str(images),
             stop=stop, budget=budget, on_look=typer.echo, progress=progress,  # type: ignore[arg-type]
         )  # fmt: skip
@@ -103,7 +103,7 @@ def check(
 def report(
     runs: Runs,
     out: Annotated[Path | None, Option(help="Folder of the page; RUN/report by default.")] = None,
-    accuracy: Outcome = "full",
+    outcome: Outcome = "full",
     average: Average = "macro",
     resamples: Resamples = RESAMPLES,
     seed: BootstrapSeed = 0,
@@ -149,14 +149,14 @@ def report(
         if votes is not None:
             raise UserError("--votes corrects FMR, which --between does not show: make two reports")
         page = api.report(
-            list(runs), out or runs[0] / "between", between=True, outcome=accuracy, average=average,
+            list(runs), out or runs[0] / "between", between=True, outcome=outcome, average=average,
             resamples=resamples, seed=seed, baseline=_names(baseline),
         )  # fmt: skip
         typer.echo(str(page))
         return
     _refuse_baseline(baseline)
     page = api.report(
-        list(runs), out or runs[0] / "report", outcome=accuracy, average=average, resamples=resamples, seed=seed,
+        list(runs), out or runs[0] / "report", outcome=outcome, average=average, resamples=resamples, seed=seed,
         votes=None if votes is None else read_votes(votes),
         **_analysis(reference, regression, score, model_groups), speed=speed, device=device,
         by=split_list(",".join(by or ())),
@@ -182,7 +182,7 @@ def compare(
     fail_under: Annotated[
         list[str] | None, Option(help="Floors for NEW, such as score=0.8,accuracy=0.7.", show_default=False)
     ] = None,
-    accuracy: Outcome = "full",
+    outcome: Outcome = "full",
     between: Annotated[
         bool, Option("--between", help="No gate: what models lose from OLD's dataset to NEW's, on other photos.")
     ] = False,
@@ -208,14 +208,14 @@ def compare(
         for name, given in (gate_only | {"--new-model": new_model}).items():
             if given:
                 raise UserError(f"{name} belongs to the release gate; --between takes all models of both runs")
-        _print_between(old, new, accuracy, average, _names(baseline))
+        _print_between(old, new, outcome, average, _names(baseline))
         return
     _refuse_baseline(baseline)
     floors = _floors(",".join(fail_under or ()))
     gate = api.compare(
         old, new, margin=margin, old_model=old_model, new_model=new_model,
         conditions=split_list(",".join(conditions or ())) or None, sequential=sequential,
-        **_of_detectors(old, accuracy, floors, alarms_margin),
+        **_of_detectors(old, outcome, floors, alarms_margin),
     )  # fmt: skip
     columns = [
         *(["measure"] if "measure" in gate.conditions else []),
@@ -236,9 +236,9 @@ def compare(
     print_frame(compared[columns].rename(columns={"low": "at least", "high": "at most"}))
     typer.echo(gate.sentence)
     if compared["condition"].str.contains("@severity_").any():
-        for line in _failure_lines(old, new, old_model, new_model, accuracy):
+        for line in _failure_lines(old, new, old_model, new_model, outcome):
             typer.echo(line)
-    held = [(name, *_check_floor(new, new_model, name, floor, accuracy)) for name, floor in floors]
+    held = [(name, *_check_floor(new, new_model, name, floor, outcome)) for name, floor in floors]
     for _, _, sentence in held:
         typer.echo(sentence)
     hand_on(gate, held, junit=junit, markdown=markdown, github=github)
@@ -250,7 +250,7 @@ def compare(
     raise typer.Exit(FAILED if "failed" in verdicts else UNDECIDED if "undecided" in verdicts else PASSED)
 
 
-def _failure_lines(old: Path, new: Path, old_model: str | None, new_model: str | None, accuracy: Outcome) -> list[str]:
+def _failure_lines(old: Path, new: Path, old_model: str | None, new_model: str | None, outcome: Outcome) -> list[str]:
     """Return a line per scenario with three severities or more: how many more of them the new model survives."""
     from holdfast.results import open_run
     from holdfast.stats.effects.failure_point import failure_differences
@@ -259,7 +259,7 @@ def _failure_lines(old: Path, new: Path, old_model: str | None, new_model: str |
     if runs[0].is_detection:
         return []
     frame = failure_differences(
-        runs[0].counts, runs[1].counts, old_model=old_model, new_model=new_model, outcome=accuracy
+        runs[0].counts, runs[1].counts, old_model=old_model, new_model=new_model, outcome=outcome
     )
     return [
         f"How much it can take, {row['scenario'].replace('_', ' ')}: the new model survives {row['difference']:+.2f} "
@@ -269,14 +269,14 @@ def _failure_lines(old: Path, new: Path, old_model: str | None, new_model: str |
     ]
 
 
-def _of_detectors(old: Path, accuracy: Outcome, floors: list[Any], alarms_margin: float | None) -> dict[str, Any]:
+def _of_detectors(old: Path, outcome: Outcome, floors: list[Any], alarms_margin: float | None) -> dict[str, Any]:
     """Return the options of the gate that only one kind of run has."""
     from holdfast.results import open_run
 
     if not open_run(old).is_detection:
         if alarms_margin is not None:
             raise UserError("--alarms-margin is for runs of detectors: other models raise no false alarms")
-        return {"outcome": accuracy}
+        return {"outcome": outcome}
     if floors:
         raise UserError("--fail-under is for classifiers: detectors are held to --margin and --alarms-margin")
     return {} if alarms_margin is None else {"alarms_margin": alarms_margin}

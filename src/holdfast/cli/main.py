@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from holdfast.cli import dossier, exported, findings, generated, people, plan, runs, share
 from holdfast.cli.listing import KINDS
-from holdfast.core.errors import DamageWarning, HoldfastError, UserError, machine_trouble, no_exit
+from holdfast.core.errors import DamageWarning, HoldfastError, UserError, machine_trouble, no_exit, typed_command
 from holdfast.core.names import visible
 
 _UsageError: Any = typer.BadParameter.__bases__[0]  # of the click that this typer uses, its own or the package
@@ -28,7 +28,7 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command; a model that calls ``sys.exit`` fails it."""
         try:
-            with no_exit():
+            with no_exit(), typed_command():
                 return super().invoke(ctx)
         except _UsageError as error:  # which rich prints
             error.message = visible(error.message)

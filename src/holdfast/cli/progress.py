@@ -82,8 +82,7 @@ class TerminalProgress:
         last = done == total and now - started >= 1
         if last or now - self._printed.get(step, started) >= 10:
             self._printed[step] = now
-            left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
-            print(f"{step}: {done}/{total}, {rate:.1f}/s{left}", file=sys.stderr, flush=True)
+            print(f"{step}: {done}/{total}{_pace(done, total, rate)}", file=sys.stderr, flush=True)
 
     def __enter__(self) -> TerminalProgress:
         if self._bars is not None:
@@ -95,3 +94,12 @@ class TerminalProgress:
     ) -> None:
         if self._bars is not None:
             self._bars.stop()
+
+
+def _pace(done: int, total: int, rate: float) -> str:
+    """Return speed and time left; no time before a tenth is done, since the first piece loads models and files."""
+    speed = f", {rate:.1f}/s" if rate >= 0.1 else ""
+    if not rate or done == total or done < max(2, total / 10):
+        return speed
+    seconds = (total - done) / rate
+    return f"{speed}, {f'{seconds:.0f} s' if seconds < 100 else f'{seconds / 60:.0f} min'} left"

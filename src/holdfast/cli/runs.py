@@ -37,11 +37,15 @@ def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
     """Run models on images under every condition; writes the table and nothing else."""
     from holdfast.cli.listing import print_accuracy, print_recall
     from holdfast.pipeline.evaluate.evaluate import evaluate as run_evaluate
+    from holdfast.scenarios.base.rendering import NEEDS_MASK
 
     with job.running(whole=False) as (folder, executor, progress):
         run, summary = run_evaluate(job.spec, folder, progress=progress, executor=executor)
     if not job.quiet:
         (print_recall if run.spec().get("task") == DETECT.name else print_accuracy)(run)
+        asked, stored = summary.rows + summary.already, run.predictions.dataset().count_rows()
+        if stored > asked:
+            typer.echo(f"This table is of the whole run, {stored:,} rows; this command asked for {asked:,} of them.")
     echo_summary(summary, job.where)
     if track:
         from holdfast.exchange.tracking import record_run
@@ -49,6 +53,9 @@ def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
 
         tell(track, lambda: record_run(Results(run), Results(run).report()))
     if not job.quiet:
+        if any(NEEDS_MASK in text for text in summary.trouble):
+            data = shlex.quote(job.spec.data)
+            typer.echo(f"Next: holdfast mask {data} --out masks; then the same command with --masks masks")
         typer.echo(f"Next: holdfast report {shlex.quote(job.where)}")
 
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 EXTRAS = {
     "accelerate": "train",
@@ -59,6 +60,35 @@ class HoldfastError(Exception):
 
 class UserError(HoldfastError):
     """A mistake in what was asked for: one sentence, exit code 2, no traceback."""
+
+
+_TYPED: ContextVar[bool] = ContextVar("typed", default=False)  # whether a command line is being served
+_OTHER_NAMES = {"with": "annotator", "to": "format"}  # options whose keyword is another word
+
+
+@contextmanager
+def typed_command() -> Iterator[None]:
+    """Let errors name options such as ``--labels``: what runs inside was typed as a command."""
+    token = _TYPED.set(True)
+    try:
+        yield
+    finally:
+        _TYPED.reset(token)
+
+
+@contextmanager
+def errors_in_keywords() -> Iterator[None]:
+    """Let errors name keyword arguments where they name options, unless a command was typed."""
+    try:
+        yield
+    except UserError as error:
+        if not _TYPED.get():
+            error.args = (re.sub(r"(?<![\w-])--([a-z][a-z-]*)(?![\w-]*=)", _keyword, str(error)),)
+        raise
+
+
+def _keyword(option: re.Match[str]) -> str:
+    return f"{_OTHER_NAMES.get(option[1], option[1].replace('-', '_'))}="
 
 
 class SampleError(HoldfastError):

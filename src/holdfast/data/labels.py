@@ -20,6 +20,7 @@ from holdfast.core.places import place
 from holdfast.core.types import ClassKeys, Collection, LabelSpace
 from holdfast.registry import nearest, unknown
 
+MOST_CLASSES = 50_000  # outputs of a classifier; what has more is something else
 IMAGENET_OUTPUTS = 1000
 NINE = "nine"
 TOPK = 5
@@ -86,7 +87,13 @@ def read_label_file(path: str | Path) -> dict[str, ClassKeys]:
 
 
 def unmatched_rows(given: Iterable[str], classes: Sequence[str]) -> list[str]:
-    """Return a sentence, with the nearest name, for each class of a label file that the dataset does not have."""
+    """Return a sentence, with the nearest name, for each class of a label file that the dataset does not have.
+
+    Where every class has its own row, the others are of no interest: one file may serve many parts of a dataset.
+    """
+    given = list(given)
+    if set(classes) <= set(given):
+        return []
     return [str(unknown("class of the dataset", name, classes)) for name in given if name not in classes]
 
 
@@ -108,7 +115,7 @@ def class_keys(collection: Collection, label_file: str | Path | None) -> dict[st
     """Return the keys of a collection's classes: its own, or those of a label file where it has the class.
 
     A collection that was read in the nine super-classes has their keys already.
-    Raises UserError: the file has a class that the collection does not have.
+    Raises UserError: the file has a class that the collection does not have, and lacks one that it has.
     """
     if asks_for_nine(label_file):
         if len(collection.classes) != 9 or not all(name in collection.keys for name in collection.classes):
@@ -146,12 +153,14 @@ class _Outputs:
         if self.is_unnamed:
             return (
                 f"its {len(self.space)} outputs have no names: write one a line, in their order, and give the file as "
-                "MODEL?labels=names.txt"
+                "MODEL?labels=names.txt (in Python also class_names=[…])"
+                + ("; if it is a detector: MODEL?decode=yolox and --boxes" if len(self.space) > MOST_CLASSES else "")
             )
         close = [self.space.names[min(self.by_name[key])] for key in nearest(normalised(name), self.by_name)]
         if close:
             return f"nearest: {'; '.join(dict.fromkeys(close))}"
-        return f"outputs are called {', '.join(self.space.names[:3])}, …"
+        several = ", …" if len(self.space) > 3 else ""
+        return f"its {len(self.space)} outputs are called {', '.join(self.space.names[:3])}{several}"
 
 
 def map_labels(
@@ -178,9 +187,7 @@ def map_labels(
         if not indices:
             lost.append(name)
     if lost and not (some and len(lost) < len(classes)):
-        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
-        file = "" if outputs.is_unnamed else "; name its outputs in a --labels file"
-        raise UserError(f"class {lost[0]!r}{more} is no output of the model; {outputs.hint(lost[0])}{file}")
+        raise _unmappable(lost, outputs)
     owner: dict[int, str] = {}
     for name, own in zip(classes, members, strict=True):
         for index in own:
@@ -239,6 +246,18 @@ def _ambiguous(name: str, label: str, candidates: set[int], outputs: _Outputs) -
     by = "imagenet_index or wnid" if outputs.is_imagenet else "label, in full"
     detail = f", label {label!r}," if label != name else ""
     return UserError(f"class {name!r}{detail} could be output {choices}; say which in a --labels file ({by})")
+
+
+def _unmappable(lost: Sequence[str], outputs: _Outputs) -> UserError:
+    column = "imagenet_index" if outputs.is_imagenet else "label"
+    file = (
+        f"; say which output it is in a --labels file (first line class,{column}, then {lost[0]},…), or name all "
+        "outputs in ?labels=names.txt (in Python also class_names=[…])"
+    )
+    named = ", ".join(map(repr, lost[:5])) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+    what = f"class {named} is" if len(lost) == 1 else f"the classes {named} are"
+    hint = outputs.hint(lost[0])
+    return UserError(f"{what} no output of the model; {hint}{'' if outputs.is_unnamed else file}")
 
 
 def outcomes(probabilities: NDArray[np.float32], label_map: LabelMap, labels: Sequence[str]) -> dict[str, list[Any]]:

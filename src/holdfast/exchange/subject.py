@@ -26,7 +26,7 @@ from holdfast.data.images import open_header
 from holdfast.data.writers import encode_image, encode_mask
 from holdfast.engine import core_count
 from holdfast.exchange.private import Clean, cleaner, texts_in
-from holdfast.pipeline.evaluate.detection import as_detectors_see
+from holdfast.pipeline.evaluate.matching import as_detectors_see
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import EvaluateSpec

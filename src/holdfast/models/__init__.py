@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, cast
 
 from holdfast import registry
@@ -79,6 +79,8 @@ def _load(loaders: registry.Registry[Any], name: Name, what: str, example: str, 
     """Call the loader of a scheme with what it takes of ``given``; ``?name=`` renames the model."""
     if not name.scheme:
         known = ", ".join(f"{entry.name}:" for entry in loaders.entries())
+        if meant := _meant(name.name):
+            raise UserError(f"{what} is named scheme:name; for {name.name!r} write {meant}")
         raise UserError(f"{what} is named scheme:name, for example {example}, not {name.name!r}; schemes: {known}")
     options = dict(name.options)
     shown = str(options.pop("name", ""))
@@ -94,6 +96,20 @@ def _load(loaders: registry.Registry[Any], name: Name, what: str, example: str, 
     if shown:
         model.name = shown
     return model
+
+
+_SCHEMES = {
+    ".onnx": "onnx:{}",
+    ".tflite": "litert:{}",
+    ".xml": "openvino:{}",
+    ".engine": "tensorrt:{}",
+} | dict.fromkeys((".pth", ".pt", ".safetensors"), "torch:ARCHITECTURE@{}")  # How a file is opened
+
+
+def _meant(text: str) -> str:
+    """Return the name that somebody meant who wrote one without its scheme; empty where that cannot be told."""
+    ready = [f"{scheme}:{text}" for scheme in ("packaged", "embedded") if f"{scheme}:{text}" in available(scheme)]
+    return ready[0] if ready else _SCHEMES.get(Path(text).suffix.lower(), "").format(text)
 
 
 def available(scheme: str) -> list[str]:

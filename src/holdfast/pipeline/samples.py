@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ from holdfast.data.findings import Survey, short_digest, two_classes
 from holdfast.data.inventory import Inventory, take_inventory
 from holdfast.data.labels import asks_for_nine, read_label_file, unmatched_rows
 from holdfast.data.nine_classes import in_nine_classes
+from holdfast.data.reading import collection_name
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
 from holdfast.pipeline.jobs.progress import Progress, Summary, environment, silent
@@ -64,6 +66,9 @@ class Prepared:
 def read(spec: DataSpec) -> Collection:
     """Read the collection and keep the wanted split."""
     collection = in_nine_classes(load_collection(_with_boxes(spec), masks=spec.masks), getattr(spec, "labels", None))
+    folder = getattr(spec, "images", None) or spec.data
+    if getattr(spec, "boxes", None) and Path(folder).is_dir():  # named after the photos, not after the list of boxes
+        collection = replace(collection, name=collection_name(Path(folder)))
     samples = [s for s in collection.samples if not spec.split or s.split == spec.split]
     if not samples:
         splits = sorted({s.split for s in collection.samples if s.split})

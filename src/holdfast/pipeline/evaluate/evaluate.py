@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.samples import Prepared, begin_run, check_applicable, prepare, read
 from holdfast.scenarios import Condition, parse_conditions
+from holdfast.scenarios.base.rendering import NEEDS_MASK
 from holdfast.store import Run, writing
 
 __all__ = ["EvaluateSpec", "evaluate"]
@@ -221,13 +223,19 @@ def _check_answered(run: Run, models: Sequence[str]) -> None:
         of_model = pc.field("model") == model
         if table.head(1, filter=of_model & (pc.field("status") == "ok")).num_rows:
             continue
-        errors = table.filter(of_model & (pc.field("status") == "error"))
-        if first := errors.head(1, columns=["error"]).to_pylist():
-            silent_models.append(
-                f"{model} gave no answer at all: {errors.count_rows()} errors, the first: {first[0]['error']}"
-            )
+        for status, noun in (("error", "errors"), ("skipped", "rows skipped")):
+            rows = table.filter(of_model & (pc.field("status") == status))
+            if first := rows.head(1, columns=["error"]).to_pylist():
+                silent_models.append(
+                    f"{model} gave no answer at all: {rows.count_rows()} {noun}, the first: {first[0]['error']}"
+                )
+                break
     if silent_models:
-        raise UserError(f"{'; '.join(silent_models)}. Mend it and run the same command with --retry-errors")
+        advice = "Mend it and run the same command with --retry-errors"
+        if NEEDS_MASK in silent_models[0]:
+            data = shlex.quote(run.spec()["data"])
+            advice = f"Make masks (holdfast mask {data} --out masks) and give them with --masks masks"
+        raise UserError(f"{'; '.join(silent_models)}. {advice}")
 
 
 def _check_accuracy(run: Run, expected: float, models: Sequence[str]) -> None:

@@ -67,6 +67,7 @@ class Summary:
     notes: list[str] = field(default_factory=list)  # sentences for the user
     times: dict[str, float] = field(default_factory=dict)  # seconds by kind of work
     errors: int = 0
+    skipped: int = 0
 
     def add(self, sample_id: str, message: str, rows: int = 1) -> None:
         """Count rows that went wrong for the same reason."""
@@ -91,11 +92,13 @@ class Summary:
             if row["status"] not in fine:
                 self.add(str(row[key]), f"{row['status']}: {row['error']}")
                 self.errors += row["status"] == "error"
+                self.skipped += row["status"] == "skipped"
 
     def line(self, done: str = "made", *, count: int | None = None) -> str:
         """Return how many rows were made, failed and were there before, for a command's last line."""
-        count = self.rows - self.errors if count is None else count
+        count = self.rows - self.errors - self.skipped if count is None else count
         failed = f", {self.errors} error{'s' if self.errors > 1 else ''}" if self.errors else ""
+        failed += f", {self.skipped} skipped" if self.skipped else ""
         return f"{count} {done}{failed}, {self.already} there already"
 
     def merge(self, other: Summary) -> None:
@@ -103,6 +106,7 @@ class Summary:
         self.rows += other.rows
         self.already += other.already
         self.errors += other.errors
+        self.skipped += other.skipped
         self.trouble.update(other.trouble)
         self.examples = other.examples | self.examples
         known = set(map(_without_figures, self.notes))  # another worker said the same

@@ -288,7 +288,7 @@ class ChooseSpec(Spec):
     speed: str = option("measure", help="measure (here and now), none, or a CSV with the columns model,milliseconds.")
     batch_size: int = batch_size(8, help="Images per forward pass where speed is measured.")
     device: str = device(help="Device on which speed is measured: auto, cpu, cuda, cuda:1 or mps.")
-    outcome: Any = outcome(flag="--accuracy")  # noqa: RUF009
+    outcome: Any = outcome()  # noqa: RUF009
     average: Any = average()  # noqa: RUF009
     resamples: int = option(RESAMPLES, help="Number of bootstrap resamples.", least=100)
     seed: int = seed(help="Seed of the bootstrap.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from holdfast.report.page.parts import (
     Verdicts,
 )
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
-from holdfast.report.page.words import class_words, condition_label, listing, number, plural, points, span
+from holdfast.report.page.words import class_words, compare_step, condition_label, listing, number, plural, points, span
 from holdfast.report.page.writer import templates
 from holdfast.stats.effects.verdict import RANDOM, SAME
 from holdfast.stats.effects.verdict_words import SIGNS
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PHOTOS, LOST = 3, 8  # Photos of the gallery, and objects of the filmstrip
+FRONT_ROWS = 5  # The original and the worst conditions of the first chart
 
 LARGE_PICTURE, PICTURE, CROP = 320, 220, 140
 FULL_SIZE = 100_000  # Longer side that is asked for: boxes are measured in the picture as the detector saw it
@@ -56,7 +56,7 @@ def detector_sections(
         return [Section("verdict", "Verdict", parts=[notice, *_errors(evidence)])]
     picked = _picked(evidence)
     lost = lost_objects(evidence)
-    wanted = {*picked, *lost["source_id"].head(LOST)}
+    wanted = {*picked, *_turning(evidence), *lost["source_id"].head(LOST)}
     images: dict[tuple[str, str], bytes] = {}
     if pictures is not None:
         for run in evidence.runs:
@@ -97,31 +97,33 @@ def _front(
     section = Section("verdict", "Verdict", front=True)
     records = _records(evidence)
     section.parts = [Verdicts(_verdicts(evidence))]
+    picked = _turning(evidence) or picked
     if picked:
         shown = [name for name in (ORIGINAL, SAME, RANDOM) if name in evidence.conditions]
         shown = shown if len(shown) > 1 else evidence.conditions[:3]
         tiles = _tiles(evidence, images, picked[0], shown, LARGE_PICTURE)
         if any(item.picture for item in tiles):
             section.parts.append(Gallery([Photo("", "", f"The same photo. {KEY}", tiles)], large=True))
-    section.parts += [_chart(evidence), Steps("What to do next", [*steps, *_next_steps(evidence, records)])]
+    section.parts += [_chart(evidence, FRONT_ROWS), Steps("What to do next", [*steps, *detector_steps(evidence)])]
     warnings = [f"{evidence.short[row['model']]}: {text}" for row in records for text in row["warnings"]]
     if warnings:
         section.parts.append(Listing(f"What to bear in mind ({len(warnings)})", warnings, open=len(warnings) < 4))
     return section
 
 
-def _next_steps(evidence: DetectorEvidence, records: Sequence[Mapping[Any, Any]]) -> list[tuple[str, str]]:
-    run = shlex.quote(str(evidence.runs[0].path)) if evidence.runs else "RUN"
+def detector_steps(evidence: DetectorEvidence) -> list[tuple[str, str]]:
+    """Return what to do next, each with a command or nothing: the terminal's and the page's."""
+    records = _records(evidence)
     steps: list[tuple[str, str]] = []
     if any("open" in (row["leans"], row["sees"]) for row in records):
-        steps.append(("Where a question is open, more photos with more backgrounds narrow its interval.", ""))
+        steps.append(("More photos, with more backgrounds, narrow the interval of what is open.", ""))
     label = _most_lost_class(evidence)
     if label:
         steps.append((label, ""))
     if any(row["leans"] == "yes" for row in records):
         steps.append(("Train on pictures whose backgrounds do not give the class away: the same objects, pasted.", ""))
-    steps.append(("Before a new version goes out, compare it with this one.", f"holdfast compare {run} NEW_RUN"))
-    return steps
+    run = str(evidence.runs[0].path) if evidence.runs else "RUN"
+    return [*steps, compare_step(run, [str(row["model"]) for row in records])]
 
 
 def _most_lost_class(evidence: DetectorEvidence) -> str:
@@ -140,15 +142,21 @@ def _most_lost_class(evidence: DetectorEvidence) -> str:
     )
 
 
-def _chart(evidence: DetectorEvidence) -> Figure:
+def _chart(evidence: DetectorEvidence, most: int = 0) -> Figure:
+    """Return recall by condition; with ``most``, what the verdict rests on and the worst others."""
     frame = evidence.table[evidence.table["recall"].notna()]
     tidy = frame.assign(
         model=frame["model"].map(evidence.short), row=frame["condition"].map(condition_label), estimate=frame["recall"],
         low=frame["recall_low"], high=frame["recall_high"],
     )  # fmt: skip
-    rows = [condition_label(name) for name in evidence.conditions if name in set(frame["condition"])]
+    shown = [name for name in evidence.conditions if name in set(frame["condition"])]
+    if most:
+        shown = [name for name in shown if name in {ORIGINAL, SAME, RANDOM, *shown[:most]}]
+    rows, tidy = [condition_label(name) for name in shown], tidy[tidy["condition"].isin(shown)]
+    where = "on other backgrounds and in the worst conditions" if most else "under each condition"
     return charts.dot_figure(
-        "recall", "Objects found under each condition, with 95 % intervals", "Recall of each detector by condition.",
+        "answer" if most else "recall", f"Objects found {where}, with 95\N{NO-BREAK SPACE}% intervals",
+        "Recall of each detector by condition.",
         tidy, models=[evidence.short[name] for name in evidence.models], rows=rows, axis="objects found (recall)",
         domain=(0, 1),
     )  # fmt: skip
@@ -164,6 +172,7 @@ def _numbers(evidence: DetectorEvidence) -> Section:
     section.lead = [_finding(evidence), *_hidden(evidence)]
     names = model_column(evidence.short)
     section.parts = [
+        _chart(evidence),
         Table(
             "detector_numbers", "Recall, wrong classes, false alarms and predictions", frame,
             [
@@ -257,6 +266,22 @@ def _picked(evidence: DetectorEvidence) -> list[str]:
     photos = own.drop_duplicates("source_id").assign(total=lambda rows: rows["source_id"].map(times))
     photos = photos.sort_values("total", ascending=False, kind="stable")
     return [str(name) for name in by_turns(photos, "label", PHOTOS)["source_id"]]
+
+
+def _turning(evidence: DetectorEvidence) -> list[str]:
+    """Return a photo whose objects the worst model finds in the original without a false alarm, and loses elsewhere."""
+    frame = evidence.answers.pictures
+    frame = frame[frame["model"] == evidence.worst_model]
+    objects = evidence.answers.counted[evidence.answers.counted["model"] == evidence.worst_model]
+    share = objects.groupby(["source_id", "condition"])["found"].mean().unstack()
+    calm = frame[(frame["condition"] == ORIGINAL) & (frame["false_alarms"] == 0)]["source_id"]
+    if ORIGINAL not in share:
+        return []
+    clean = share[(share[ORIGINAL] == 1) & share.index.isin(calm)]
+    for condition in (RANDOM, SAME):
+        if condition in clean and len(turned := clean[clean[condition] < 1]):
+            return [str(turned.index[0])]
+    return [str(name) for name in clean.index[:1]]
 
 
 def lost_objects(evidence: DetectorEvidence) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -130,6 +131,16 @@ def class_names(names: Iterable[str]) -> dict[str, str]:
     """Return class → its words; the names themselves where two classes would get the same words."""
     words = {str(name): class_words(str(name)) for name in names}
     return words if len(set(words.values())) == len(words) else {name: name for name in words}
+
+
+def compare_step(run: str, models: Sequence[str], early: bool = False) -> tuple[str, str]:
+    """Return the release gate as a thing to do, with its command: of a run with several models one is named."""
+    old = f" --old-model {shlex.quote(models[0])}" if len(models) > 1 else ""
+    old += " --sequential" if early else ""
+    return (
+        "Before a new version goes out, compare it with this one.",
+        f"holdfast compare {shlex.quote(run)} NEW_RUN{old}",
+    )
 
 
 def sentence(text: str) -> str:

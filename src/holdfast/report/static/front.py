@@ -16,7 +16,7 @@ from holdfast.report.page.figures import Figure
 from holdfast.report.page.gallery import RunPictures, tile
 from holdfast.report.page.parts import Gallery, Listing, ModelVerdict, Photo, Section, Steps, Text, Verdicts
 from holdfast.report.page.rows import ReportRows, answers
-from holdfast.report.page.words import class_words, condition_label, listing, plural, points
+from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural, points
 from holdfast.report.static.gallery import model_answer
 from holdfast.stats.core.reduce import right_column
 from holdfast.stats.effects.sequential import sequential_looks
@@ -225,7 +225,10 @@ def narrowing_figure(evidence: Evidence) -> Figure:
     )  # fmt: skip
 
 
-_MEND = "holdfast mine POOL --out hard; holdfast remedy hard --model MODEL --out better"
+_MEND = (
+    "holdfast mask TRAINING_PHOTOS --out training-masks; "
+    "holdfast synth TRAINING_PHOTOS --masks training-masks --scenarios random_background --out training-pictures"
+)
 _ENDS = {"": "estimate", "_low": "low", "_high": "high"}
 
 
@@ -260,10 +263,10 @@ def step_list(records: Sequence[Mapping[Any, Any]], run: str, *, early: bool = F
     if leaning:
         name = str(leaning[0]["model"]) if len(records) > 1 else "it"
         steps.append((f"See where {name} looks.", f"holdfast explain {place}"))
-        steps.append((f"Train {name} on pictures whose backgrounds do not give the class away.", _MEND))
-    way = f"holdfast compare {place} NEW_RUN" + (" --sequential" if early else "")
-    steps.append(("Before a new version goes out, compare it with this one.", way))
-    return steps
+        steps.append(
+            (f"Train {name} on pictures whose backgrounds do not give the class away, of other photos.", _MEND)
+        )
+    return [*steps, compare_step(run, [str(row["model"]) for row in records], early)]
 
 
 def _most_lost(evidence: Evidence) -> str:

@@ -16,6 +16,8 @@ from holdfast.scenarios.base.definition import Leaves, Scenario
 CHECKED_PIXELS = 1 << 14
 """About how many pixels the run-time check looks at, in whole rows at even distances."""
 
+NEEDS_MASK = "needs a mask and this image has none"
+
 
 def render(
     condition: Condition, image: Image, mask: Mask | None, *, rng: np.random.Generator, context: Context
@@ -78,7 +80,7 @@ def _read_only(array: Any) -> Any:
 
 def mask_missing(scenario: str) -> str:
     """Return the reason why a scenario is skipped on an image that has no mask."""
-    return f"{scenario} needs a mask and this image has none"
+    return f"{scenario} {NEEDS_MASK}"
 
 
 def check_input(definition: Scenario, image: Image, mask: Mask | None) -> None:

@@ -137,7 +137,7 @@ def _rests_on(evidence: VerdictEvidence, margin: float) -> str:
     if evidence.background.n:
         texts.append(background_words("accuracy", evidence.background))
     if evidence.object.n:
-        texts.append(f"When only the object changes, {of_hundred(evidence.object)} answers follow it.")
+        texts.append(f"When only the object changes, {of_hundred(evidence.object, 'answers follow it')}.")
     if evidence.capture.n:
         texts.append(f"It answers with the background's class {_percent(evidence.capture.first)} of the time.")
     if evidence.paste.n and evidence.paste.low > margin:
@@ -155,9 +155,9 @@ def background_words(measure: str, effect: Effect) -> str:
     )
 
 
-def of_hundred(effect: Effect) -> str:
-    """Return a share as ``98.9 of 100 (95.7 to 100.0; 100 is best)``."""
-    return f"{_signed(effect.value)} of 100 ({span(effect)}; 100 is best)"
+def of_hundred(effect: Effect, what: str) -> str:
+    """Return a share as ``98.9 of 100 objects (95.7 to 100.0; 100 is best)``."""
+    return f"{_signed(effect.value)} of 100 {what} ({span(effect)}; 100 is best)"
 
 
 def in_points(effect: Effect) -> str:

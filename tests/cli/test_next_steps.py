@@ -38,8 +38,7 @@ def test_printed_steps_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_python_is_told_keywords_and_the_terminal_options(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"models= a,b") as caught:
-        holdfast.evaluate(DATA, out=tmp_path / "run")
-    assert "--" not in str(caught.value)
-    typed = CliRunner().invoke(app, ["eval", DATA, "--out", str(tmp_path / "run")])
-    assert "--models a,b" in f"{typed.output}{typed.exception}"
+    with pytest.raises(UserError, match="boxes= and images= are for detectors"):
+        holdfast.check("embedded:resnet_rho0", DATA, boxes="b.csv", out=tmp_path)
+    typed = CliRunner().invoke(app, ["check", "embedded:resnet_rho0", DATA, "--boxes", "b.csv", "--out", str(tmp_path)])
+    assert "--boxes and --images are for detectors" in f"{typed.output}{typed.exception}"

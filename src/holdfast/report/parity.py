@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.gallery import RunPictures, by_turns, judged, tile
+from holdfast.report.page.gallery import TILES, RunPictures, judged, tile
 from holdfast.report.page.parts import Gallery, Notice, Part, Photo, Section
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
 from holdfast.report.page.words import class_words, condition_label, page_facts, percent, plural, short_names
@@ -26,8 +26,8 @@ LIMITS = (
     "by photo, both exclude a difference of accuracy as large as the margin; 90 % intervals show what they see. "
     "Times are of single pictures on this machine, one model after the other."
 )
-MOST = 24
-"""Pictures that are shown, by turns over the conditions."""
+CONDITIONS = 6
+"""Conditions whose pictures are shown, those with most flips first."""
 
 
 def build(
@@ -108,11 +108,12 @@ def _flips(
     if flips.empty:
         return [Notice("No picture flips, so there is none to show.")]
     suffix = "" if outcome == "full" else "_restricted"
-    picked = by_turns(flips, "name", MOST)
+    most = list(flips["name"].value_counts().index[:CONDITIONS])
+    picked = flips[flips["name"].isin(most)].groupby("name").head(TILES)
     jpegs = pictures(run, set(picked["source_id"])) if pictures is not None else {}
     photos = []
-    for name, own in picked.groupby("name", sort=False):
-        tiles = []
+    for name in most:
+        own, tiles = picked[picked["name"] == name], []
         for row in own.to_dict("records"):
             said = [
                 judged(

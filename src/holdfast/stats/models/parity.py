@@ -126,14 +126,14 @@ def _conditions(agreement: pd.DataFrame, gates: list[Gate]) -> pd.DataFrame:
             "flips": 1 - row["accuracy"], "flips_low": 1 - row["high"], "flips_high": 1 - row["low"], "verdict": "",
         }  # fmt: skip
         if name in forward.index and name in backward.index:
-            there, back = forward.loc[name], backward.loc[name]
-            p_pass, p_fail = (max(there["p_pass"], back["p_pass"]), 2 * min(there["p_fail"], back["p_fail"]))
-            entry |= {key: there[key] for key in ("old", "new", "difference")}
-            entry |= {"low": there["low"], "high": -back["low"], "lost": there["worse"], "gained": there["better"]}
+            ahead, back = forward.loc[name], backward.loc[name]
+            p_pass, p_fail = (max(ahead["p_pass"], back["p_pass"]), 2 * min(ahead["p_fail"], back["p_fail"]))
+            entry |= {key: ahead[key] for key in ("old", "new", "difference")}
+            entry |= {"low": ahead["low"], "high": -back["low"], "lost": ahead["worse"], "gained": ahead["better"]}
             entry["verdict"] = "equivalent" if p_pass <= 0.05 else "different" if p_fail <= 0.05 else "undecided"
             entry["p"] = p_pass
             if entry["verdict"] == "undecided":
-                entry["more_photos"] = np.nanmax([there["more_photos"], back["more_photos"], -1])
+                entry["more_photos"] = np.nanmax([ahead["more_photos"], back["more_photos"], -1])
         rows.append(entry)
     import pandas as pd
 

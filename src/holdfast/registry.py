@@ -265,12 +265,17 @@ _DETECTORS = (
     (
         "torchvision",
         "detectors.torchvision_detectors:load",
-        "Faster R-CNN, RetinaNet, FCOS, SSD; weights by tag or file",
+        "Faster and Mask R-CNN, RetinaNet, FCOS, SSD; weights by tag or file",
     ),
     ("hf", "detectors.transformers_detectors:load", "transformers object detection (DETR, RT-DETR, YOLOS …)"),
     ("owl", "detectors.transformers_detectors:load_owl", "zero-shot detection of transformers, asked for the classes"),
     ("onnx", "detectors.onnx_detectors:load", "an ONNX file with ?decode=yolox, yolov8, detr or boxes-scores-labels"),
     ("python", "detectors.python_detectors:load", "an object with detect, or a callable with ?task=detect"),
+    (
+        "ultralytics",
+        "detectors.python_detectors:load_ultralytics",
+        "a model of the ultralytics package that a module of yours has loaded (ultralytics:MODULE:ATTRIBUTE)",
+    ),
     ("embedded", "detectors.heat_map:load_embedded", "the small ones that come with Holdfast, for drawn scenes"),
     ("local-dir", "detectors.heat_map:load", "a folder that study detectors wrote (local-dir:FOLDER?task=detect)"),
     (

@@ -255,3 +255,41 @@ def tiny_mask_r_cnn():
         backbone, num_classes=2, min_size=64, max_size=96, box_score_thresh=0.01, box_detections_per_img=5,
         rpn_anchor_generator=AnchorGenerator(((16, 32),), ((1.0,),)),
     )  # fmt: skip
+
+
+class DocumentedYolo:
+    """What ultralytics documents of its YOLO objects and their results: boxes.xyxy, .conf and .cls are tensors."""
+
+    names = {0: "cat", 1: "dog"}  # noqa: RUF012  (as it is there)
+
+    def __init__(self):
+        import torch
+
+        self.model = torch.nn.Linear(2, 2)
+
+    def predict(self, source, *, conf, verbose):
+        from types import SimpleNamespace
+
+        import torch
+
+        height, width = source.shape[:2]
+        blue_first = float(source[..., 0].mean() > source[..., 2].mean())
+        boxes = {"xyxy": [[0, 0, width / 2, height / 2]], "conf": [0.7], "cls": [blue_first]}
+        return [SimpleNamespace(boxes=SimpleNamespace(**{key: torch.tensor(value) for key, value in boxes.items()}))]
+
+
+yolo = DocumentedYolo()
+
+
+def test_a_model_of_ultralytics_gets_blue_first_and_answers_in_pixels(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    name = f"ultralytics:{Path(__file__).stem}:yolo"
+    assert is_detector(name)
+    detector = load_detector(name)
+    blue = np.zeros((40, 60, 3), np.uint8)
+    blue[..., 2] = 200
+    (answer,) = detector.detect([blue])
+    assert detector.labels.names == ("cat", "dog") and answer.labels.tolist() == [1]
+    assert answer.boxes.tolist() == [[0, 0, 30, 20]]
+    with pytest.raises(UserError, match="no model of ultralytics"):
+        load_detector(f"ultralytics:{Path(__file__).stem}:Middle")

@@ -381,3 +381,34 @@ def test_boxes_become_masks_by_a_segmenter_that_takes_boxes(tmp_path):
     )  # fmt: skip
     objects = tables(tmp_path / "run")["objects"]
     assert objects.mask_made.all() and objects.found.all() and set(objects.status) == {"ok"}
+
+
+def test_classes_that_a_detector_does_not_know_do_not_count_for_it(tmp_path, monkeypatch):
+    (tmp_path / "only_fox.py").write_text("""
+class Fox:
+    labels, fingerprint = ("fox",), "1"
+    def detect(self, images):
+        return [([], [], []) for _ in images]
+model = Fox()
+""")
+    monkeypatch.chdir(tmp_path)
+    holdfast.evaluate("diorama:test?n=12&objects=1&size=48", models=["python:only_fox:model"], scenarios="original",
+                      out="run", threshold=0.5)  # fmt: skip
+    objects = tables("run")["objects"]
+    others = objects[(objects.label != "fox") & ~objects.crowd & (objects.status != "invalid")]
+    assert len(others) and set(others.status) == {"unknown_class"} and others.found.isna().all()
+    assert set(objects[(objects.label == "fox") & ~objects.crowd].status) <= {"ok", "invalid"}
+    assert (
+        tables("run")["images"].n_objects.sum()
+        == (objects.status == "ok").sum() - objects.crowd[objects.status == "ok"].sum()
+    )
+
+
+def test_boxes_that_are_shifted_overlap_by_as_much_as_geometry_says(tmp_path):
+    shift, name = 5, "known:shift?pixels=5"
+    holdfast.evaluate("diorama:test?n=8&objects=1&size=96", models=[name], scenarios="original", out=tmp_path / "run",
+                      threshold=0.1)  # fmt: skip
+    objects = tables(tmp_path / "run")["objects"]
+    found = objects[(objects.status == "ok") & ~objects.crowd & (objects.found == True)]  # noqa: E712  (null is neither)
+    width = found.x2 - found.x1
+    assert len(found) > 3 and np.allclose(found.iou, (width - shift) / (width + shift), atol=1e-4)

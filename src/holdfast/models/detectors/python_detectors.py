@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
-from holdfast.core.objects import Detections
+from holdfast.core.objects import LEAST_SCORE, Detections
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models.detectors.batched import Answer, PlacedImage, checked_answer
 from holdfast.models.options import checked, display_name
 from holdfast.models.python import called, own_labels
+from holdfast.models.torch_classifier import weights_sha256
 from holdfast.registry import find_attribute
 
 
@@ -68,3 +71,35 @@ def load(name: Name, *, device: str) -> PythonDetector:
     if labels is None:
         raise UserError(f"python:{name.name} needs a labels attribute or ?labels=FILE: the classes of its boxes")
     return PythonDetector(display_name(name, name.name), call, labels, identity)
+
+
+class UltralyticsDetector(PythonDetector):
+    """A ``Detector`` around a model of the ultralytics package that the user's own code has built or loaded."""
+
+    def __init__(self, name: str, model: Any, labels: LabelSpace, identity: str) -> None:
+        self._model = model
+        super().__init__(name, self._answers, labels, identity)
+
+    def _answers(self, images: list[Image]) -> list[Answer]:
+        """Return the boxes of each picture; one at a time, since neighbours would change how it is padded."""
+        answers: list[Answer] = []
+        for image in images:
+            (result,) = self._model.predict(image[..., ::-1].copy(), conf=LEAST_SCORE, verbose=False)
+            boxes = result.boxes
+            answers.append((boxes.xyxy.cpu(), boxes.conf.cpu(), boxes.cls.cpu().numpy().astype(np.int64)))
+        return answers
+
+
+def load_ultralytics(name: Name, *, device: str) -> UltralyticsDetector:
+    """Load ``ultralytics:MODULE:ATTRIBUTE``: an object of ultralytics' YOLO or RTDETR in a module of the user's.
+
+    Its weights files are pickles, which Holdfast never opens: the user's own module does. Exported files need no
+    package: ``onnx:FILE?decode=yolov8``. The fingerprint is that of the weights.
+    """
+    del device  # the object chooses its own
+    checked(name, {"task": str})
+    target, _ = find_attribute(name)
+    if not (hasattr(target, "predict") and isinstance(getattr(target, "names", None), Mapping)):
+        raise UserError(f"ultralytics:{name.name} is no model of ultralytics: it has no predict and names")
+    labels = LabelSpace(tuple(str(target.names[place]) for place in sorted(target.names)))
+    return UltralyticsDetector(display_name(name, name.name), target, labels, weights_sha256(target.model))

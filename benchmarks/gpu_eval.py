@@ -144,7 +144,7 @@ def part_scenarios(options: argparse.Namespace) -> dict[str, Any]:
     from holdfast.data.masks import ArrayMask
     from holdfast.models.torch_classifier import Geometry
     from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample
-    from holdfast.pipeline.fast.views import see
+    from holdfast.pipeline.fast.networks import see
     from holdfast.pipeline.samples import over_matte
     from holdfast.scenarios import parse_conditions, render
     from holdfast.scenarios.tensors import compile_for, render_batch

@@ -30,7 +30,7 @@ from holdfast.diorama import CLASSES, draw_scene, render
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.train import architectures
-from holdfast.pipeline.train.fitting import Fit, Places, on_device
+from holdfast.pipeline.train.fitting import Fit, Places
 from holdfast.pipeline.train.pictures import InMemory, RenderedSource, Renderer, Source, Team, showing, tensors_of
 from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
 from holdfast.scenarios import parse_conditions
@@ -121,7 +121,7 @@ def main() -> None:
         sources: dict[str, Source] = {
             "nothing but the network": InMemory(held.images[: options.batch].to(options.device).repeat(
                 len(held) // options.batch, 1, 1, 1), held.labels.to(options.device)),
-            "held in memory": on_device(held.images, held.labels, options.device),
+            "held in memory": InMemory(held.images, held.labels).on(options.device),
             "rendered anew": RenderedSource(renderer, shown, held.labels),
         }  # fmt: skip
         best = 0.0

@@ -34,7 +34,7 @@ from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_porti
 from holdfast.pipeline.fast import answers
 from holdfast.pipeline.fast import decoding as arrival
 from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Order, Unit
-from holdfast.pipeline.fast.views import blank, by_matrices, see
+from holdfast.pipeline.fast.networks import blank, by_matrices, see
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run

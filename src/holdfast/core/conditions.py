@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-PLAIN_VARIANTS = ("paper", "as_stored", "")
-"""Variants that a condition's name does not mention."""
+PLAIN_VARIANTS = ("paper", "as_stored", "")  # variants that a condition's name does not mention
 
 WITHOUT_OBJECT = ("only_background", "silhouette", "no_fg", "only_bg_b")
 """Scenarios that take the object out of the picture (the last two are ImageNet-9's); averages leave them out."""
 
-Key = tuple[str, str | None, str | None]
-"""The columns ``condition``, ``variant`` and ``parameters`` of a row."""
+Key = tuple[str, str | None, str | None]  # the columns ``condition``, ``variant`` and ``parameters`` of a row
 
 
 def condition_name(scenario: str, variant: str | None = "", parameters: str | None = "") -> str:

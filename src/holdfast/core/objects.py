@@ -13,17 +13,10 @@ from numpy.typing import NDArray
 from holdfast.core.schema import declared_schema
 from holdfast.core.types import Image, LabelSpace, Mask, MaskSource
 
-FOUND_IOU = 0.5
-"""IoU from which on a prediction stands for an object."""
-
-MOST_PREDICTIONS = 300
-"""Predictions that are kept of one picture, the best first."""
-
-LEAST_SCORE = 0.01
-"""Predictions of a lower score are not kept."""
-
-MOST_OBJECTS = 10_000
-"""Objects of one picture; a picture with more is an error."""
+FOUND_IOU = 0.5  # IoU from which on a prediction stands for an object
+MOST_PREDICTIONS = 300  # predictions that are kept of one picture, the best first
+LEAST_SCORE = 0.01  # predictions of a lower score are not kept
+MOST_OBJECTS = 10_000  # objects of one picture; a picture with more is an error
 
 SMALL, LARGE = 32**2, 96**2
 """Areas in pixels: small objects lie below the first, large ones from the second on, as in COCO."""

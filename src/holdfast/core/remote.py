@@ -23,15 +23,9 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name
 
 KEY_VARIABLE = "HOLDFAST_API_KEY"
-LONGEST_MESSAGE = 200
-"""Characters of what a server says about an error."""
-
-LONGEST_PAUSE = 120.0
-"""Seconds: the most that a server's wish to be left alone is granted."""
-
-UNREACHED = 3
-"""Requests in a row that may be given up for want of any answer before the run is stopped."""
-
+LONGEST_MESSAGE = 200  # characters of what a server says about an error
+LONGEST_PAUSE = 120.0  # Seconds: the most that a server's wish to be left alone is granted
+UNREACHED = 3  # requests in a row that may be given up for want of any answer before the run is stopped
 _RETRIED = (408, 425, 429)  # and every 5xx
 _MISTAKES = {401: "refuses the key", 403: "refuses access", 404: "does not know this address or model"}
 _LIMITS = {"timeout": (0.01, 3600), "retries": (0, 20), "backoff": (0, 60), "per_minute": (0, 1e6)}

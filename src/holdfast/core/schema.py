@@ -18,8 +18,7 @@ _KINDS = {
     "long": pa.int64(), "float": pa.float32(), "texts": pa.list_(pa.string()), "ints": pa.list_(pa.int32()),
     "floats": pa.list_(pa.float32()),
 }  # fmt: skip
-MEANINGS: dict[str, dict[str, str]] = {}
-"""Table → column → what it says, in words."""
+MEANINGS: dict[str, dict[str, str]] = {}  # table → column → what it says, in words
 
 
 def declared_schema(text: str) -> pa.Schema:

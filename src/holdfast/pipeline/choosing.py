@@ -34,13 +34,9 @@ from holdfast.stats.models.choice import ModelChoice, ModelCost, choose, weigh
 from holdfast.stats.models.recommendation import MEGA, Recommendation, recommend
 from holdfast.store import Run
 
-SIDE = 256
-"""Pixels of the square pictures of noise that models are timed on."""
-
+SIDE = 256  # pixels of the square pictures of noise that models are timed on
 FEWEST, MOST = 3, 15
-LONGEST = 10.0
-"""Repeats, at least and at most, and seconds after which no other one begins."""
-
+LONGEST = 10.0  # Repeats, at least and at most, and seconds after which no other one begins
 COLUMNS = ("model", "milliseconds")
 
 

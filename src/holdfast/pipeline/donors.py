@@ -24,11 +24,8 @@ from holdfast.data.images import IMAGE_SUFFIXES, FileImage
 
 CACHE_BYTES = 256 * 2**20
 
-PACKED_ABOVE = 1000
-"""Samples of a pool that travels to other processes as it is; a larger one is packed for them."""
-
-Decoded = tuple[Image, Mask | None, str]
-"""A sample's image, its mask, and why there is no mask where one was promised."""
+PACKED_ABOVE = 1000  # samples of a pool that travels to other processes as it is; a larger one is packed for them
+Decoded = tuple[Image, Mask | None, str]  # A sample's image, its mask, and why there is no mask where one was promised
 
 
 def load_sample(sample: Sample, max_pixels: int) -> Decoded:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json.encoder import encode_basestring
 from typing import Any, Protocol
 
@@ -30,13 +30,13 @@ from holdfast.pipeline.samples import (
     stored_variant,
 )
 from holdfast.scenarios import Condition
+from holdfast.scenarios.tensors import supports
 from holdfast.store import Parts
 
 OPEN = ("image", "model", "sample_id", "source_id", "mask", "fingerprint")
 """The places of a ``row_template``, in the order in which they are filled."""
 
-quoted = encode_basestring
-"""Return a string as canonical JSON spells it; templates are filled with quoted strings."""
+quoted = encode_basestring  # return a string as canonical JSON spells it; templates are filled with quoted strings
 
 
 def template(value: Any, open_places: Sequence[str]) -> str:
@@ -67,9 +67,7 @@ def hashed(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-Part = tuple[Condition, int]
-"""A condition, and the position of a model in the command's list."""
-
+Part = tuple[Condition, int]  # A condition, and the position of a model in the command's list
 EvaluationJob = Job[Sample, Part]
 
 DETAILS = ("donor_id", "donor_label", "donor_unmasked", "oracle", "oracle_accepted", "oracle_score")
@@ -204,6 +202,17 @@ class Portion:
         if sample.condition != ORIGINAL:
             return applicable(sample, self.asked, stored) if self.renderings else []
         return applicable(sample, self.conditions, stored)
+
+
+def split_portion(whole: Portion, fast: Sequence[int]) -> list[Portion]:
+    """Return what models at these positions see in a fast pass, which comes first, and what the evaluator makes."""
+    here = tuple(condition for condition in whole.conditions if supports(condition))
+    rest = tuple(condition for condition in whole.conditions if not supports(condition))
+    others = tuple(position for position in whole.positions if position not in fast)
+    portions = [replace(whole, conditions=here, positions=tuple(fast))] if fast else []
+    if fast and rest:
+        portions.append(replace(whole, conditions=rest, positions=tuple(fast), renderings=False))
+    return [*portions, replace(whole, positions=others)] if others else portions
 
 
 class EvaluationJobs:

@@ -15,8 +15,7 @@ from holdfast.data import load_collection
 from holdfast.engine import core_count
 from holdfast.pipeline.jobs.progress import Progress, silent
 
-Hashes = NDArray[np.uint64]
-"""Hashes (n, 4): 256 bits per image."""
+Hashes = NDArray[np.uint64]  # hashes (n, 4): 256 bits per image
 
 DEFAULT_MAX_DISTANCE = 48
 """Largest distance of duplicates in bits, of 255.
@@ -26,8 +25,7 @@ On 120 photos, re-encoded, halved or brightened copies differ by at most 22, cop
 """
 
 _SIDE, _KEPT = 64, 16
-_BLOCK_PAIRS = 1 << 22
-"""Pairs compared at a time; they take a few dozen megabytes."""
+_BLOCK_PAIRS = 1 << 22  # pairs compared at a time; they take a few dozen megabytes
 
 
 def find_leaks(

@@ -35,8 +35,7 @@ from holdfast.scenarios import Condition, parse_conditions
 from holdfast.stats.effects.detection import CONTROL, GENERATED, KINDS, PASTED
 from holdfast.store import Run, read_json
 
-AHEAD = 32
-"""Photos that are painted for before the first of them is written."""
+AHEAD = 32  # photos that are painted for before the first of them is written
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from holdfast.pipeline.specs import EvaluateSpec
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run
 
-THUMBNAIL = 160
-"""Pixels of the longer side."""
+THUMBNAIL = 160  # pixels of the longer side
 
 
 def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -> dict[tuple[str, str], bytes]:

@@ -18,12 +18,8 @@ import pyarrow.parquet as pq
 from holdfast.core.errors import UserError, first_line
 
 MAX_ROWS = 5_000_000
-MAX_UNPACKED = 2 << 30
-"""Bytes of a file's pages, and of its rows in memory."""
-
-MAX_TEXT, MAX_JSON = 20_000, 1 << 20
-"""Characters of a text, and of one that is JSON."""
-
+MAX_UNPACKED = 2 << 30  # bytes of a file's pages, and of its rows in memory
+MAX_TEXT, MAX_JSON = 20_000, 1 << 20  # characters of a text, and of one that is JSON
 MAX_DEPTH = 20
 _LIMITS: dict[str, Any] = {"thrift_string_size_limit": 1 << 24, "thrift_container_size_limit": 1 << 20}
 _PAGES, _FOOTER = 200_000, 1 << 23  # in memory a directory is two hundred times as large at worst

@@ -23,9 +23,7 @@ from typing import Any
 from holdfast.core.files import UNFINISHED, whole_file
 from holdfast.core.places import forget_listings, listing, reaching, store
 
-WRITER = ".holdfast-writer"
-"""The object that tells who is writing."""
-
+WRITER = ".holdfast-writer"  # the object that tells who is writing
 _THREADS = 16
 _SECOND = 1_000_000_000
 _FETCHED, _SENT = 0, 1  # billionths in the time of a file

@@ -237,8 +237,7 @@ class Parts:
         return dropped
 
 
-Halves = NDArray[np.uint64]
-"""(n, 2): the first and the last eight bytes of each id."""
+Halves = NDArray[np.uint64]  # (n, 2): the first and the last eight bytes of each id
 
 
 class StoredIds:

@@ -24,10 +24,8 @@ Shard = TypeVar("Shard")
 Result = TypeVar("Result")
 
 CACHE_VARIABLE = "HOLDFAST_CACHE"
-BEAT = 5.0
-"""Seconds between two signs of life of a writer."""
-SILENCE = 30.0
-"""Seconds without one after which a writer counts as dead."""
+BEAT = 5.0  # seconds between two signs of life of a writer
+SILENCE = 30.0  # seconds without one after which a writer counts as dead
 _SENDING = 60.0  # seconds between two looks at what long work has left so far, such as checkpoints
 
 

@@ -113,8 +113,7 @@ def cutmix(images: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, t
     return torch.where(box, images[partner], images), targets * (1 - given) + targets[partner] * given
 
 
-LUMA = (0.299, 0.587, 0.114)
-"""How bright red, green and blue are (ITU-R BT.601)."""
+LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are (ITU-R BT.601)
 
 
 def grey(images: torch.Tensor) -> torch.Tensor:

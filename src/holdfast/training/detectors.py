@@ -23,8 +23,7 @@ from holdfast.models.detectors.heat_map import STRIDE, build
 
 CHANNELS = (24, 40, 80, 128, 160)
 SIDE, MOST, CHUNK = 128, 5, 250
-IGNORED = -1
-"""Label of objects that are neither right nor wrong: crowds and those that are almost hidden."""
+IGNORED = -1  # label of objects that are neither right nor wrong: crowds and those that are almost hidden
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,7 @@ LOOK_EVERY = 50
 """Steps between two looks at the loss: each look waits for the device, and doing so every step would idle it."""
 
 
-SMALLEST = 2
-"""Images of the smallest piece of a batch: batch norms need two."""
+SMALLEST = 2  # images of the smallest piece of a batch: batch norms need two
 
 
 class DivergedError(HoldfastError):
@@ -156,8 +155,7 @@ class Fitted:
     seconds: float  # spent in training, earlier calls included
 
 
-Batches = Callable[[int], Iterable[Any]]
-"""From the number of an epoch to its stream of batches."""
+Batches = Callable[[int], Iterable[Any]]  # from the number of an epoch to its stream of batches
 
 Loss = Callable[[Any, Any], Mapping[str, Any]]
 """From the module and a batch to scalar tensors by name; ``loss`` is minimised, all are averaged into the history."""

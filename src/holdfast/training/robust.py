@@ -24,15 +24,12 @@ from holdfast.training.loop import Loss
 if TYPE_CHECKING:
     Pair = tuple[torch.Tensor, torch.Tensor]
 
-RADIUS = 0.03
-"""How far adversarial training lets a value of the image (0..1) move."""
+RADIUS = 0.03  # how far adversarial training lets a value of the image (0..1) move
 ADVERSARIAL_STEPS = 5
-NOISE = 0.15
-"""Root mean square of adversarial noise, 0..1."""
+NOISE = 0.15  # root mean square of adversarial noise, 0..1
 LATENT_STEP = 0.3
 """How far an adversarial example moves every number of a VQGAN's latent, whose spread is between 1 and 2."""
-CONSISTENCY = 12.0
-"""Weight of AugMix's consistency, as published."""
+CONSISTENCY = 12.0  # weight of AugMix's consistency, as published
 GENERATOR = "embedded:vqgan"
 
 
@@ -60,8 +57,7 @@ METHODS = {
 """What each is, in a few words."""
 
 
-_LOSSES = ("adversarial", "augmix", "ant", "dat")
-"""Ways that change the loss; a union has one of them at most."""
+_LOSSES = ("adversarial", "augmix", "ant", "dat")  # ways that change the loss; a union has one of them at most
 
 
 def described(name: str) -> str:

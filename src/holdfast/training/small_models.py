@@ -35,8 +35,7 @@ RHO = 0.8
 SEEDS = 2
 SIZE = Size(train=48_000, test=2_400, epochs=10, batch=512, seconds=None)
 HEADS = (1, 2, 4, 8)
-WIDTH = 48
-"""Width of a Swin's first stage; the number of heads must divide it."""
+WIDTH = 48  # width of a Swin's first stage; the number of heads must divide it
 ROBUST = (
     *("plain", "adversarial", "augmix", "deepaugment", "deepaugment+augmix", "ant", "stylised", "ant+stylised", "dat"),
 )
@@ -53,9 +52,7 @@ DOSES = (0.0, 0.5, 0.8, 0.95, 1.0)
 DOSE_SEEDS = 3
 DOSE_SIZE = Size(train=48_000, test=2_400, epochs=18, batch=512, seconds=None)
 _SLOWEST = ("dat", "adversarial", "augmix", "ant")
-_LAST_FILE = "README.md"
-"""The file of a model that is written last."""
-
+_LAST_FILE = "README.md"  # the file of a model that is written last
 Say = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 

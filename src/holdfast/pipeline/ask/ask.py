@@ -50,12 +50,8 @@ from holdfast.stats.hard.questions import COLUMNS, guessing
 from holdfast.stats.hard.questions import answered as answered_questions
 from holdfast.store import Parts, Run, writing
 
-LONGEST = 2000
-"""Characters of an answer that are kept and read."""
-
-Part = tuple[str, int]
-"""A protocol, and the position of a model in the command's list."""
-
+LONGEST = 2000  # characters of an answer that are kept and read
+Part = tuple[str, int]  # A protocol, and the position of a model in the command's list
 AskJob = Job[Sample, Part]
 
 
@@ -237,8 +233,7 @@ class _Pictured:
                 yield protocol, row_id
 
 
-_Owed = tuple[_Pictured, Question, str]
-"""An image, a question about it, and the id of the row that the answer makes."""
+_Owed = tuple[_Pictured, Question, str]  # an image, a question about it, and the id of the row that the answer makes
 
 
 class Questioning:

@@ -29,8 +29,7 @@ from holdfast.registry import unknown
 
 LETTERS = string.ascii_uppercase
 
-Synonyms = Mapping[str, Sequence[str]]
-"""Class → other words for it."""
+Synonyms = Mapping[str, Sequence[str]]  # class → other words for it
 
 _REFUSALS = re.compile(
     r"\b(sorry|apologi[sz]e|as an ai|(ca ?n[o']?t|can ?not|could(n't| not)|am (un|not )able to|unable to|won't|will not"
@@ -177,8 +176,7 @@ def singular(word: str) -> str:
 
 
 TRUTH_FIRST, TRUTH_SECOND = "two_way:truth_first", "two_way:truth_second"
-STORED = "questions"
-"""The distractor that ImageNet-D's own question files name."""
+STORED = "questions"  # the distractor that ImageNet-D's own question files name
 
 
 @dataclass(frozen=True, slots=True)

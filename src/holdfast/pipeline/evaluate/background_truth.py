@@ -26,9 +26,7 @@ from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects.drops import paired_effect
 from holdfast.stats.effects.verdict import RANDOM, SAME
 
-RERENDERED = "rerendered_background"
-"""The condition of a scene that was drawn on its donor's background."""
-
+RERENDERED = "rerendered_background"  # the condition of a scene that was drawn on its donor's background
 SCHEME = "diorama-rerendered"
 
 

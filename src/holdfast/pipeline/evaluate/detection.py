@@ -14,19 +14,23 @@ from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS
 from holdfast.core.tasks import DETECT
 from holdfast.core.types import ORIGINAL, Collection
-from holdfast.engine import Executor
+from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, parameter_count
-from holdfast.pipeline.evaluate.detector_worker import Detection, TestedDetector, details_of, load_detectors
-from holdfast.pipeline.evaluate.fast_detection import FastDetection
+from holdfast.pipeline.evaluate.detector_worker import (
+    Detection,
+    FastDetection,
+    TestedDetector,
+    details_of,
+    load_detectors,
+)
 from holdfast.pipeline.evaluate.matching import as_detectors_see, best_threshold, for_detectors, is_right, judged
 from holdfast.pipeline.evaluate.worker import Loaded
-from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
+from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion, split_portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.execute import Row, execute
 from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.samples import Prepared, begin_run, prepare
 from holdfast.scenarios import Condition, parse_conditions
-from holdfast.scenarios.tensors import supports
 from holdfast.store import Run
 
 _AT_ONCE = 1000  # pictures whose stored answers are read as Python objects
@@ -136,12 +140,12 @@ class _Steps:
         renderings: bool = True,
     ) -> None:
         """Make the rows of these conditions that are not stored yet."""
-        from holdfast.engine import LocalExecutor
-
         spec, prepared = self.spec, self.prepared
         ids = EvaluationIds(spec, prepared, self.tested, painter, DETECT)
         whole = Portion(tuple(conditions), tuple(range(len(self.tested))), self.asked, renderings)
-        for portion, worker in self._portions(whole) if painter is None else [(whole, Detection)]:
+        fast = [position for position in whole.positions if self.tested[position].fast] if painter is None else []
+        for place, portion in enumerate(split_portion(whole, fast)):
+            worker = FastDetection if fast and place == 0 else Detection
             plan = plan_portion(
                 self.run.predictions, ids, prepared, self.tested, portion, task=DETECT,
                 details=details_of(self.run.path), retry=spec.retry_errors, progress=self.progress,
@@ -156,21 +160,6 @@ class _Steps:
                     donors=prepared.pool.samples, progress=self.progress,
                 )
             )  # fmt: skip
-
-    def _portions(self, whole: Portion) -> list[tuple[Portion, type[Detection]]]:
-        """Return what is rendered and looked at on the device, then what the standard evaluator makes."""
-        fast = tuple(position for position in whole.positions if self.tested[position].fast)
-        if not fast:
-            return [(whole, Detection)]
-        here = tuple(condition for condition in whole.conditions if supports(condition))
-        rest = tuple(condition for condition in whole.conditions if not supports(condition))
-        others = tuple(position for position in whole.positions if position not in fast)
-        portions: list[tuple[Portion, type[Detection]]] = [
-            (replace(whole, conditions=here, positions=fast), FastDetection)
-        ]
-        if rest:
-            portions.append((replace(whole, conditions=rest, positions=fast, renderings=False), Detection))
-        return [*portions, (replace(whole, positions=others), Detection)] if others else portions
 
 
 def _decided(run: Run, tested: Sequence[TestedDetector], summary: Summary) -> dict[str, float]:

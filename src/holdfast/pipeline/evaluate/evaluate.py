@@ -31,8 +31,7 @@ from holdfast.store import Run, writing
 
 __all__ = ["EvaluateSpec", "evaluate"]
 
-SAME_RUN = ("verb", "dataset", "classes", "seed")
-"""What a continued run must share with the command before."""
+SAME_RUN = ("verb", "dataset", "classes", "seed")  # what a continued run must share with the command before
 
 
 @dataclass(frozen=True)

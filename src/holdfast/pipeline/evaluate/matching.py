@@ -29,9 +29,7 @@ from holdfast.scenarios.base.compositing import bounding_box
 
 Row = dict[str, Any]
 
-UNDECIDED = 0.5
-"""The threshold of a detector that finds no object on the originals at any score."""
-
+UNDECIDED = 0.5  # the threshold of a detector that finds no object on the originals at any score
 _CORNERS = ("x1", "y1", "x2", "y2")
 
 

@@ -29,8 +29,7 @@ from holdfast.store import Run, writing
 LEAST_PER_CLASS = 3
 """Photos of a class in a round: two would swap their backgrounds, and their answers would not be independent."""
 
-PHOTOS = 24
-"""Photos of a round at least, but for the first one, where classes have that many."""
+PHOTOS = 24  # photos of a round at least, but for the first one, where classes have that many
 
 
 @dataclass(frozen=True)

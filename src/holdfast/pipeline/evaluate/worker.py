@@ -134,8 +134,7 @@ class ReadyRendering:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-WaitingRow = tuple[ReadyRendering, str, Any]
-"""A rendering, the id of the row it makes, and the model's input."""
+WaitingRow = tuple[ReadyRendering, str, Any]  # A rendering, the id of the row it makes, and the model's input
 
 
 class Evaluation:

@@ -49,13 +49,11 @@ _COLUMNS = [
     "label", "image_sha256",
 ]  # fmt: skip
 _SHOWN = ("sample_id", "condition", "variant", "parameters")
-_TOGETHER = 64
-"""Pictures per part file, about: what a kill may cost."""
+_TOGETHER = 64  # pictures per part file, about: what a kill may cost
 
 ModelKey = tuple[str, str, int]
 """A model's name, what it was trained on, and the fold that tests it; '' and -1 where it was not trained in the run."""
-ExplainPart = tuple[Condition, Row, str]
-"""A condition, the run's row of its picture, and the text of a method."""
+ExplainPart = tuple[Condition, Row, str]  # A condition, the run's row of its picture, and the text of a method
 ExplainJob = Job[tuple[ModelKey, Sample], ExplainPart]
 
 

@@ -15,8 +15,7 @@ from holdfast.core.lazy import torch
 from holdfast.data.labels import NOT_PROBABILITIES, TOPK, LabelMap
 
 BEST, CONFIDENCE, RESTRICTED, SHARE, OF_LABEL, WITHIN, USABLE, POSITIVE, TOP = range(9)
-WIDTH = TOP + TOPK
-"""Numbers per row, all in float32: places among outputs are whole numbers below 2²⁴."""
+WIDTH = TOP + TOPK  # numbers per row, all in float32: places among outputs are whole numbers below 2²⁴
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,7 @@ from holdfast.scenarios import Condition
 from holdfast.scenarios.background import cover, donor_background
 from holdfast.scenarios.base.rendering import check_input, mask_missing
 
-DONORS = 4
-"""Donors that travel with a sample; the first of them is rarely unreadable."""
+DONORS = 4  # donors that travel with a sample; the first of them is rarely unreadable
 
 
 @dataclass(frozen=True)
@@ -187,12 +186,8 @@ def settle(order: Order, pool: DonorPool, seed: int, shape: tuple[int, ...]) -> 
     return lent(SampleContext(order.sample, pool, seed).donor(same_class=False), shape)
 
 
-AHEAD = 2
-"""Units per process that are decoded, or being decoded, before they are asked for."""
-
-SPARE = 8
-"""Pieces that the device may still be reading while the processes use all others."""
-
+AHEAD = 2  # units per process that are decoded, or being decoded, before they are asked for
+SPARE = 8  # pieces that the device may still be reading while the processes use all others
 NAMES = ("images", "masks", "backgrounds")
 Arrived = tuple[Facts, list[Group], Callable[[], None]]
 """What was decoded, and a function to call when its pixels have been read."""

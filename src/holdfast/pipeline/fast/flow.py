@@ -20,9 +20,8 @@ from holdfast.core.lazy import torch
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.fast import answers, decoding
 from holdfast.pipeline.fast.decoding import Facts, Group, Unit
-from holdfast.pipeline.fast.networks import Network
+from holdfast.pipeline.fast.networks import Network, blank, see
 from holdfast.pipeline.fast.rows import Chunk
-from holdfast.pipeline.fast.views import blank, see
 from holdfast.pipeline.jobs.rows import answer_each
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import Compiled, on_device, render_batch
@@ -33,17 +32,10 @@ if TYPE_CHECKING:
 PIXELS = 128 * 375 * 500
 """About how many pixels are rendered at a time, under all conditions: enough to fill a GPU, in 4 GB."""
 
-MOST, HELD = 128, 1024
-"""Pictures rendered at a time, and how many of all sizes may wait for others of their size."""
-
-IN_FLIGHT = 24
-"""Batches whose answers have not arrived yet, at most."""
-
-READING = 4
-"""Uploads that may be under way while the next unit is taken."""
-
-STRIDE = 1 << 32
-"""A row's number is its chunk's number times this, plus its place in the chunk."""
+MOST, HELD = 128, 1024  # pictures rendered at a time, and how many of all sizes may wait for others of their size
+IN_FLIGHT = 24  # batches whose answers have not arrived yet, at most
+READING = 4  # uploads that may be under way while the next unit is taken
+STRIDE = 1 << 32  # A row's number is its chunk's number times this, plus its place in the chunk
 
 
 @dataclass

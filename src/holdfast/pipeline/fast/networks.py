@@ -8,25 +8,206 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing.connection import wait
 from typing import Any
+
+import numpy as np
+import PIL
+import PIL.Image
+from numpy.typing import NDArray
 
 from holdfast.core.errors import first_line, out_of_memory
 from holdfast.core.lazy import torch
 from holdfast.engine import core_count, end_with_parent
-from holdfast.models.torch_classifier import Geometry, TorchClassifier
-from holdfast.pipeline.fast.views import KNOWN, blank
+from holdfast.models.torch_classifier import MAX_ASPECT, Geometry, TorchClassifier, picture
 from holdfast.scenarios.tensors.batches import with_own_code
+
+# Pictures are resized and cropped as a model's preprocessing does: with Pillow, or on a GPU as two products with
+# matrices. Antialiased resizing is a weighted sum of rows and one of columns; a crop leaves some of them out. On a GPU,
+# products are much faster than kernels that gather pixels; on a CPU most of the factors would be 0.
+FIXED = 2.0**22  # Pillow's weights are multiples of one divided by this
+ALIGNED = 8  # matrices begin and end at multiples of this many pixels: tensor cores read those fastest
+
+
+def see(
+    images: torch.Tensor, geometry: Geometry, *, crops_centre: bool, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return pictures as a model with this geometry gets them, before mean and deviation."""
+    # ``images``: NCHW uint8, on any device. ``geometry``: resizing and crop. ``crops_centre``: whether extreme shapes
+    # are cut to their middle first (``torch_classifier.picture``). Returns NCHW uint8 of ``geometry.crop``: what Pillow
+    # makes; on a GPU some values are off by one, rarely by two. The channels of a pixel lie side by side.
+    if out is None:
+        out = blank(images.shape[0], geometry, images.device)
+    if images.device.type == "cpu":
+        return by_pillow(images, geometry, crops_centre, out)
+    return by_matrices(images, geometry, crops_centre, out, torch.float16)
+
+
+def by_pillow(images: torch.Tensor, geometry: Geometry, crops_centre: bool, out: torch.Tensor) -> torch.Tensor:
+    """Do what ``see`` does with Pillow, for pictures in this machine's memory."""
+    resample = PIL.Image.Resampling[geometry.interpolation.upper()]
+    for image, place in zip(images, out, strict=True):
+        whole = picture(image.permute(1, 2, 0).numpy(), crops_centre=crops_centre)
+        height, width = resized(whole.height, whole.width, geometry)
+        small = torch.from_numpy(np.asarray(whole.resize((width, height), resample)).copy()).permute(2, 0, 1)
+        (down, top, rows), (across, left, columns) = map(cropped, (height, width), geometry.crop)
+        kept = small[:, top : top + rows, left : left + columns]
+        place.zero_()[:, down : down + rows, across : across + columns] = kept
+    return out
+
+
+def by_matrices(
+    images: torch.Tensor, geometry: Geometry, crops_centre: bool, out: torch.Tensor, number: torch.dtype
+) -> torch.Tensor:
+    """Do what ``see`` does with products: float16 is fast, float64 repeats Pillow's sums bit for bit."""
+    (top, rows), (left, columns), half, height_first = _matrices(
+        images.shape[2], images.shape[3], geometry, crops_centre, images.device, number
+    )
+    count, height, width = images.shape[0] * 3, rows.shape[1], columns.shape[0]
+    part = images[:, :, top : top + height, left : left + width].to(number).reshape(count * height, width)
+    # Pillow rounds to bytes between the two directions; triangles never overshoot.
+    overshoots = geometry.interpolation in ("bicubic", "lanczos")
+    taller = rows.expand(count, -1, -1)
+    if height_first:
+        short = torch.bmm(taller, part.view(count, height, width)).add_(0.5).floor_()
+        short = short.clamp_(0, 255) if overshoots else short
+        small = torch.addmm(half, short.view(-1, width), columns)
+    else:
+        narrow = torch.addmm(half, part, columns).floor_()
+        narrow = narrow.clamp_(0, 255) if overshoots else narrow
+        small = torch.baddbmm(half.expand(count, 1, -1), taller, narrow.view(count, height, -1))
+    small = small.clamp_(0, 255) if overshoots else small
+    return out.copy_(small.view(images.shape[0], 3, *geometry.crop))  # which rounds down
+
+
+def blank(count: int, geometry: Geometry, device: Any) -> torch.Tensor:
+    """Return uninitialised memory for pictures: N3HW uint8, the channels of a pixel side by side."""
+    shape = (count, 3, *geometry.crop)
+    return torch.empty(shape, dtype=torch.uint8, device=device, memory_format=torch.channels_last)
+
+
+@lru_cache(maxsize=32)  # pictures are gathered by size; matrices for many large sizes would fill a GPU
+def _matrices(
+    height: int, width: int, geometry: Geometry, crops_centre: bool, device: torch.device, number: torch.dtype
+) -> tuple[tuple[int, torch.Tensor], tuple[int, torch.Tensor], torch.Tensor, bool]:
+    """Return the first needed row and the matrix for rows, the same for columns (transposed), halves, and the order."""
+    vertical, horizontal, height_first = axes(height, width, geometry, crops_centre=crops_centre)
+    first_row, rows = _needed(vertical)
+    first_column, columns = _needed(horizontal)
+    matrices = [torch.from_numpy(np.ascontiguousarray(weights)).to(device, number) for weights in (rows, columns.T)]
+    half = torch.full((columns.shape[0],), 0.5, device=device, dtype=number)
+    return (first_row, matrices[0]), (first_column, matrices[1]), half, height_first
+
+
+def axes(
+    height: int, width: int, geometry: Geometry, *, crops_centre: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
+    """Return the weights (seen height × height) and (seen width × width), and whether Pillow begins with the height."""
+    # Pixels outside a picture count as 0.
+    kept_height, kept_width = height, width
+    if crops_centre and max(height, width) > MAX_ASPECT * min(height, width):
+        kept = MAX_ASPECT * min(height, width)
+        kept_height, kept_width = min(height, kept), min(width, kept)
+    size = resized(kept_height, kept_width, geometry)
+    matrices = []
+    for whole, kept, target, crop in zip((height, width), (kept_height, kept_width), size, geometry.crop, strict=True):
+        weights = np.zeros((target, whole))
+        start = (whole - kept) // 2
+        weights[:, start : start + kept] = resizing(kept, target, geometry.interpolation)
+        seen = np.zeros((crop, whole))
+        to, first, count = cropped(target, crop)
+        seen[to : to + count] = weights[first : first + count]
+        matrices.append(seen)
+    shrinks = kept_height - size[0]
+    height_first = PILLOW >= 13 and shrinks > 0 and shrinks > 2 * (kept_width - size[1])
+    return matrices[0], matrices[1], height_first
+
+
+PILLOW = int(PIL.__version__.split(".")[0])
+"""From version 13 on, Pillow begins with the height where that saves work; five thousand sizes showed the rule."""
+
+
+def resized(height: int, width: int, geometry: Geometry) -> tuple[int, int]:
+    """Return height and width before the crop."""
+    if not isinstance(geometry.resize, int):
+        return geometry.resize
+    short, long = sorted((height, width))
+    longer = int(geometry.resize * long / short)
+    return (longer, geometry.resize) if height > width else (geometry.resize, longer)
+
+
+def cropped(size: int, crop: int) -> tuple[int, int, int]:
+    """Return, along one side: where the kept part begins in the crop and in the picture, and its length."""
+    # A smaller picture is padded, as torchvision's CenterCrop does.
+    if crop > size:
+        return (crop - size) // 2, 0, size
+    return 0, round((size - crop) / 2.0), crop
+
+
+def resizing(source: int, target: int, interpolation: str) -> NDArray[np.float64]:
+    """Return Pillow's weights of ``source`` pixels in each of ``target`` pixels; rows sum to 1, except for rounding."""
+    weights = np.zeros((target, source))
+    scale = source / target
+    if interpolation == "nearest":
+        places = np.add.accumulate([scale / 2, *[scale] * (target - 1)])  # with Pillow's own rounding errors
+        weights[np.arange(target), np.minimum(places.astype(int), source - 1)] = 1
+        return weights
+    reach, filter_ = _FILTERS[interpolation]
+    stretch = max(scale, 1.0)
+    for place in range(target):
+        centre = (place + 0.5) * scale
+        low = max(0, int(centre - reach * stretch + 0.5))
+        high = min(source, int(centre + reach * stretch + 0.5))
+        near = np.array([filter_((x - centre + 0.5) / stretch) for x in range(low, high)])
+        weights[place, low:high] = near / near.sum()
+    return np.rint(weights * FIXED) / FIXED
+
+
+def _triangle(x: float) -> float:
+    return max(0.0, 1.0 - abs(x))
+
+
+def _cubic(x: float) -> float:
+    x, a = abs(x), -0.5
+    if x < 1:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+    return (((x - 5) * x + 8) * x - 4) * a if x < 2 else 0.0
+
+
+def _lanczos(x: float) -> float:
+    if x == 0:
+        return 1.0
+    turned = math.pi * x
+    return 3 * math.sin(turned) * math.sin(turned / 3) / turned**2 if -3 <= x < 3 else 0.0
+
+
+_FILTERS: Mapping[str, tuple[float, Callable[[float], float]]] = {
+    "bilinear": (1.0, _triangle),
+    "bicubic": (2.0, _cubic),
+    "lanczos": (3.0, _lanczos),
+}
+
+KNOWN = frozenset({*_FILTERS, "nearest"})  # interpolations that this module makes
+
+
+def _needed(weights: NDArray[np.float64]) -> tuple[int, NDArray[np.float64]]:
+    """Return the first pixel that has any weight, rounded down, and the matrix from there to the last, rounded up."""
+    used = np.flatnonzero(weights.any(axis=0))
+    first = int(used[0]) // ALIGNED * ALIGNED
+    last = min(weights.shape[1], -(-(int(used[-1]) + 1) // ALIGNED) * ALIGNED)
+    return first, weights[:, first:last]
+
 
 LOG = logging.getLogger(__name__)
 
-GPU_BATCH = 512
-"""Pictures per batch on a GPU: larger batches gain nothing on an H200."""
+GPU_BATCH = 512  # pictures per batch on a GPU: larger batches gain nothing on an H200
 
 
 @dataclass

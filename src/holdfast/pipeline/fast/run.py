@@ -14,7 +14,7 @@ from holdfast.core.types import Collection, Sample
 from holdfast.engine import Executor
 from holdfast.models.torch_classifier import TorchClassifier, resolve_device
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models, unloaded
-from holdfast.pipeline.evaluation_rows import EvaluationJob, Part, Portion
+from holdfast.pipeline.evaluation_rows import EvaluationJob, Part, Portion, split_portion
 from holdfast.pipeline.fast import networks
 from holdfast.pipeline.fast.device_pass import Pass
 from holdfast.pipeline.fast.networks import Network, Warming
@@ -138,8 +138,7 @@ def _network(model: Tested, asked: int) -> Network:
         ) from error
 
 
-WORTH_COMPILING = 50_000
-"""Pictures per model and device: below that, compiling takes longer than it saves."""
+WORTH_COMPILING = 50_000  # pictures per model and device: below that, compiling takes longer than it saves
 
 
 class OnePass:
@@ -196,25 +195,15 @@ class OnePass:
 
     def split(self, whole: Portion, summary: Summary) -> list[Portion]:
         """Return the portion that goes through the pass, then the portions that the standard evaluator makes."""
-        here = tuple(condition for condition in whole.conditions if supports(condition))
-        rest = tuple(condition for condition in whole.conditions if not supports(condition))
-        fast = tuple(self._fast)
-        others = tuple(position for position in whole.positions if position not in fast)
-        self.portion = replace(whole, conditions=here, positions=fast)
-        self._tell(here, rest, summary)
-        portions = [self.portion] if fast else []
-        if fast and rest:
-            portions.append(replace(whole, conditions=rest, positions=fast, renderings=False))
-        if others:
-            portions.append(replace(whole, positions=others))
-        return portions
-
-    def _tell(self, here: Sequence[Condition], rest: Sequence[Condition], summary: Summary) -> None:
+        portions = split_portion(whole, self._fast)
+        self.portion = portions[0] if self._fast else None
         summary.notes += [] if self._told else self._reasons
         self._told = True
-        if rest and self._fast:
-            names = ", ".join(condition.name for condition in rest)
-            summary.notes.append(f"{len(here)} conditions in one pass; made by the standard evaluator: {names}")
+        names = ", ".join(condition.name for condition in whole.conditions if not supports(condition))
+        if names and self.portion is not None:
+            here = len(self.portion.conditions)
+            summary.notes.append(f"{here} conditions in one pass; made by the standard evaluator: {names}")
+        return portions
 
     def execute(self, plan: Plan[Sample, Part], prepared: Prepared, step: str, progress: Progress) -> Summary:
         """Make the rows that a plan of ``portion`` owes, as ``jobs.execute`` does for other plans."""

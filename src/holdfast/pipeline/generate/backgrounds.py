@@ -31,9 +31,7 @@ from holdfast.scenarios.generated import generated_background, why_not
 from holdfast.store import Parts, write_table
 from holdfast.store.run import write_csv
 
-AT_ONCE = 8
-"""Images a call on a GPU. A processor gains little by it, and one at a time the order cannot change a bit."""
-
+AT_ONCE = 8  # images a call on a GPU. A processor gains little by it, and one at a time the order cannot change a bit.
 NOT_RECOGNISED = "not recognised: the oracle no longer sees the object's class"
 
 
@@ -259,8 +257,7 @@ def _blank(picture: Image, mask: Mask) -> bool:
     return len(background) > 1 and not np.ptp(background, axis=0).any()
 
 
-REVIEW = "review"
-"""The folder of pictures that people look at, a dataset of its own."""
+REVIEW = "review"  # the folder of pictures that people look at, a dataset of its own
 
 
 _SHOWN = [
@@ -270,8 +267,7 @@ _SHOWN = [
 ]  # fmt: skip
 
 
-_ASKED = (pc.field("status") == "pending") | pc.field("people_votes").is_valid()
-"""Rows of pictures that went to people."""
+_ASKED = (pc.field("status") == "pending") | pc.field("people_votes").is_valid()  # rows of pictures that went to people
 
 
 def check_review(*, oracle: str, shards: bool, margin: float) -> None:

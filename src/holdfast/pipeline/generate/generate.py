@@ -40,8 +40,7 @@ from holdfast.store import Run, writing
 __all__ = ["GenerateSpec", "ImageRequest", "MadeImage", "generate", "load_maker", "make_images"]
 
 BLACK = "the image is black: the generator's safety checker refused it, or its numbers were not finite"
-_GIVE_UP = 8
-"""Prompts in a row, whole batches of them, after which it is not the prompts: a GPU that has gone, say."""
+_GIVE_UP = 8  # prompts in a row, whole batches of them, after which it is not the prompts: a GPU that has gone, say
 _BATCHES_AHEAD = 2  # that may wait for their files while the next one is made
 
 

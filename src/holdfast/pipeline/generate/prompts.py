@@ -180,9 +180,7 @@ def _plain(name: str) -> str:
 
 
 ALL = "all"
-ORIGINALS = "originals"
-"""The name of the row of untouched pictures, which no strategy may have."""
-
+ORIGINALS = "originals"  # the name of the row of untouched pictures, which no strategy may have
 PHOTOGRAPHS = Path(__file__).with_name("strategies.toml")
 
 

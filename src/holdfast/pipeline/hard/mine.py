@@ -42,8 +42,7 @@ from holdfast.stats.hard.mining import CHOOSE, REPORT, capped, matched_control, 
 from holdfast.stats.hard.mining_curve import choose_k, choose_m, fit_curve, stand_in_curve
 from holdfast.store import Parts, write_json, write_table, writing
 
-MINING = "mining"
-"""The folder of a hard set that says how it was made."""
+MINING = "mining"  # the folder of a hard set that says how it was made
 
 
 @dataclass(frozen=True)
@@ -206,11 +205,8 @@ def _doubts_about_selection(pool: MeasuredPool, selection: Selection) -> list[st
     return doubts
 
 
-FIRST_REPEAT = 1_000_000
-"""Of new images: no pool has so many of one prompt, so their seeds are new however it grows."""
-
-_STAND_IN = "stand-in"
-"""What is in the folder only to name a category."""
+FIRST_REPEAT = 1_000_000  # of new images: no pool has so many of one prompt, so their seeds are new however it grows
+_STAND_IN = "stand-in"  # what is in the folder only to name a category
 
 _COLUMNS = (
     "path", "label", "sample_id", "source_id", "kind", "condition", "nuisance", "prompt", "prompt_id", "repeat", "seed",

@@ -242,11 +242,8 @@ def _finish(
     return Remedied(out, text, table, answers, facts, warnings)
 
 
-SCHEMES = ("embedded", "local-dir", "timm")
-"""Models that a folder of timm's can hold."""
-
-WEIGHTS = "model"
-"""The folder of a remedied model, below the run."""
+SCHEMES = ("embedded", "local-dir", "timm")  # models that a folder of timm's can hold
+WEIGHTS = "model"  # the folder of a remedied model, below the run
 
 
 def trainable(text: str, *, device: str) -> tuple[TorchClassifier, dict[str, Any]]:

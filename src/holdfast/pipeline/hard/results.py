@@ -11,9 +11,7 @@ from holdfast.stats.hard.mining import CHOOSE, REPORT, accuracies, drops, rates,
 from holdfast.stats.hard.mining_curve import Curve, fit_curve, leave_one_out, subset_accuracies
 from holdfast.stats.hard.mining_overlap import by_kin, intraclass, overlap, persistence
 
-SUBSETS = ("valid", "all")
-"""Images that the oracle accepts, and all of them."""
-
+SUBSETS = ("valid", "all")  # images that the oracle accepts, and all of them
 FACTORS = ("kind", "nuisance", "category")
 
 MATCHED = "hard with a control"

@@ -20,9 +20,7 @@ from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row as Row
 from holdfast.store import Parts
 
-Made = Any
-"""What a worker yields: a Row, a pa.Table of many rows, or a Summary with notes for the user."""
-
+Made = Any  # what a worker yields: a Row, a pa.Table of many rows, or a Summary with notes for the user
 Resources = TypeVar("Resources")
 Item = TypeVar("Item")
 Part = TypeVar("Part")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from holdfast.core.conditions import WITHOUT_OBJECT
-from holdfast.core.errors import UserError, out_of_memory
+from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
 from holdfast.core.schema import row_id
 from holdfast.core.types import Collection, Sample
@@ -29,7 +30,7 @@ from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
 from holdfast.pipeline.segment import networks, testing
 from holdfast.pipeline.specs import SegmentSpec as SegmentSpec
 from holdfast.pipeline.train.fitting import MOVES, Fit
-from holdfast.pipeline.train.pictures import Renderer, Showing, Team, showing
+from holdfast.pipeline.train.pictures import Batch, Renderer, Showing, Team, showing
 from holdfast.pipeline.train.plan import TrainingJob, TrainingTest, conditions_of, content_of
 from holdfast.pipeline.train.train import (
     TESTED,
@@ -44,7 +45,6 @@ from holdfast.pipeline.train.train import (
 from holdfast.scenarios import Condition
 from holdfast.store import Run, writing
 from holdfast.training import augment
-from holdfast.training.checkpoint import DRAWN_WORLD
 
 if TYPE_CHECKING:
     Pair = tuple[torch.Tensor, torch.Tensor]
@@ -85,34 +85,24 @@ class SegmentFit(Fit):
             loss = loss + overlap_loss(scores, batch[1])
         return {"loss": loss, "miou": mean_iou(confusion(scores.detach(), batch[1]))}
 
-    def _attempt(self, module: torch.nn.Module, size: int) -> dict[str, float] | None:
+    def measured(self, module: torch.nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
+        """Return loss and mean IoU on these images."""
         pairs: Any = 0
         loss = count = 0.0
-        orders = torch.split(torch.tensor(self.places.validation), size)
-        try:
-            with torch.inference_mode():
-                for pictures, labels in self.source.batches(orders):
-                    images, maps = self.pair(self.cropped(pictures), labels)
-                    scores = at_size_of(module(images).float(), maps)
-                    loss += float(torch.nn.functional.cross_entropy(scores, maps)) * len(labels)
-                    count += len(labels)
-                    pairs = pairs + confusion(scores, maps)
-        except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error):
-                raise
-            return None
+        for pictures, labels in batches:
+            images, maps = self.pair(self.cropped(pictures), labels)
+            scores = at_size_of(module(images).float(), maps)
+            loss += float(torch.nn.functional.cross_entropy(scores, maps)) * len(labels)
+            count += len(labels)
+            pairs = pairs + confusion(scores, maps)
         return {"validation_loss": loss / max(count, 1), "validation_miou": float(mean_iou(pairs)) if count else 0.0}
 
     def write(self, folder: Path, module: Any, weights: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
         """Write the folder of the trained network."""
-        architecture, size = self.job.architecture, self.recipe.size
-        text = (
-            f"# {architecture.name} trained on {self.job.trained_on}, fold {self.job.fold}\n\n"
-            f"A segmenter of background and {len(self.classes)} classes for images of {size} pixels. Images of fold "
-            f"{self.job.fold} took no part in its training. Use it as `{networks.loaded_as(architecture)}FOLDER`."
-        )
-        note = DRAWN_WORLD if self.spec.data.startswith("diorama") else ""
-        networks.write(folder, architecture, module, weights, self.classes, size, facts, text, note)
+        architecture = self.job.architecture
+        what = f"A segmenter of background and {len(self.classes)} classes"
+        card = self.card(what, f"`{networks.loaded_as(architecture)}FOLDER`")
+        networks.write(folder, architecture, module, weights, self.classes, self.recipe.size, facts, *card)
 
 
 class SegmentTrainingWorker(TrainingWorker):
@@ -232,7 +222,7 @@ def _evaluate(
         worker = SegmentWorker(spec, prepared.collection, prepared.pool, run.path.absolute())
         size = min(TESTED, shard_size(todo.owed, executor, TESTED)) if elsewhere(executor) else TESTED
         segmented = execute(
-            todo, worker, executor, step="segment", size=size, known=Segmenters(tested, team_of(spec)),
+            todo, worker, executor, step="segment", size=size, known=tested,
             samples=collection.samples, donors=prepared.pool.samples, progress=progress,
         )  # fmt: skip
         summary.merge(segmented)
@@ -289,14 +279,6 @@ def _scope(
     )
 
 
-@dataclass
-class Segmenters:
-    """What a process needs to segment: the models, and who renders pictures for them."""
-
-    tested: list[testing.TestedSegmenter]
-    team: Team
-
-
 class SegmentWorker:
     """Shows pictures to segmenters and counts pixels."""
 
@@ -304,23 +286,28 @@ class SegmentWorker:
         self.name = f"one of {', '.join(spec.models)}"
         self.spec, self.collection, self.pool, self.run_path = spec, collection, pool, run
 
-    def load(self) -> Segmenters:
+    @cached_property
+    def team(self) -> Team:
+        """Return who renders pictures, made by the process that needs them."""
+        return team_of(self.spec)
+
+    def load(self) -> list[testing.TestedSegmenter]:
         """Load the models."""
-        return Segmenters(_load(self.spec, self.collection), team_of(self.spec))
+        return _load(self.spec, self.collection)
 
-    def fingerprints(self, segmenters: Segmenters) -> list[str]:
+    def fingerprints(self, tested: list[testing.TestedSegmenter]) -> list[str]:
         """Return what row ids depend on."""
-        return [model.fingerprint for model in segmenters.tested]
+        return [model.fingerprint for model in tested]
 
-    def run(self, segmenters: Segmenters, jobs: Sequence[SegmentJob]) -> Iterator[Row]:
+    def run(self, tested: list[testing.TestedSegmenter], jobs: Sequence[SegmentJob]) -> Iterator[Row]:
         """Yield a row per picture, with the counts of its classes."""
         spec, classes = self.spec, self.collection.classes
         renderer = Renderer(
             self.pool, spec.settled().size, spec.seed, spec.max_pixels, spec.matte, hashed=True,
-            scaled=spec.settled().scaled, team=segmenters.team,
+            scaled=spec.settled().scaled, team=self.team,
         )  # fmt: skip
         for (place, _), alike in groupby(jobs, key=lambda job: (job.item.place, job.item.condition)):
-            model = segmenters.tested[place]
+            model = tested[place]
             shown = [((job.item.sample, job.item.rendered_as), job.ids[0]) for job in alike]
             answers = testing.counted(model, self.collection, self.run_path)
             for made_of, row in picture_rows(renderer, shown, classes, answers, masks=True):

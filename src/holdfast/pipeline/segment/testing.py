@@ -28,8 +28,7 @@ from holdfast.store import Parts
 TOLERANCE = 0.0075
 """How far apart two boundaries may lie to meet, as a share of the picture's diagonal (Csurka and others, 2013)."""
 
-Map = NDArray[np.uint8]
-"""HW, places in a list of classes whose first is the background."""
+Map = NDArray[np.uint8]  # HW, places in a list of classes whose first is the background
 
 
 def truth_map(mask: Mask, place: int) -> Map:
@@ -89,18 +88,10 @@ def _met(edge: Mask, other: Mask, disk: Any) -> int:
     return int((edge & near.astype(np.bool_)).sum())
 
 
-FOUND = 0.5
-"""IoU of the labelled class from which on a row counts as ``correct``."""
-
-SHOWN = 4
-"""Photos whose segments are kept as pictures, under every condition and of every model."""
-
-SIDE = 128
-"""Pixels of such a picture."""
-
-DETAILS = "_segments"
-"""Under this name a row carries its details until it is written."""
-
+FOUND = 0.5  # IoU of the labelled class from which on a row counts as ``correct``
+SHOWN = 4  # photos whose segments are kept as pictures, under every condition and of every model
+SIDE = 128  # pixels of such a picture
+DETAILS = "_segments"  # under this name a row carries its details until it is written
 GAP = 4
 _MISSED, _FALSE, _RIGHT = 1, 2, 3  # places in the colours below
 _TINTS = ((213, 94, 0), (0, 114, 178), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))

@@ -26,8 +26,7 @@ from holdfast.pipeline.specs.rows import (
 )
 from holdfast.registry import unknown
 
-CROP_SHARE = 0.875
-"""Share of the shorter side that a crop keeps: 224 of 256 pixels."""
+CROP_SHARE = 0.875  # share of the shorter side that a crop keeps: 224 of 256 pixels
 
 
 @dataclass(frozen=True)
@@ -126,8 +125,7 @@ REMEDIES = {
 
 EACH = "each"
 ALL_BUT_ONE = "all-but-one"
-SEGMENT_SIZE = 256
-"""Pixels of the square pictures, as published with XIMAGENET-12."""
+SEGMENT_SIZE = 256  # pixels of the square pictures, as published with XIMAGENET-12
 
 
 @dataclass(frozen=True)

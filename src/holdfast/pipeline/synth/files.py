@@ -238,8 +238,7 @@ def _shard_holds(out: Path, format: str) -> Callable[[dict[str, Any]], bool]:
     return lambda row: bytes_sha256(images(row["shard"]).get(row["sample_id"], b"")) == row["sha256"]
 
 
-AT_ONCE = 100_000
-"""Rows that are held and sorted at a time."""
+AT_ONCE = 100_000  # rows that are held and sorted at a time
 
 Tables = Callable[[list[str]], Iterator[pa.Table]]
 """Gives the wanted columns of some rows, ``sample_id`` among them, in tables that follow one another; anew whenever it

@@ -78,8 +78,7 @@ def _spelled(*texts: str) -> str:
     return canonical_json(texts)
 
 
-RenderingJob = Job[Sample, Condition]
-"""A sample and the conditions that it owes."""
+RenderingJob = Job[Sample, Condition]  # A sample and the conditions that it owes
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from holdfast.data.splits import TEST, stratified_split
 from holdfast.pipeline.jobs.progress import version
 from holdfast.pipeline.specs.training import Recipe
 from holdfast.pipeline.train import architectures
-from holdfast.pipeline.train.pictures import InMemory, Source
+from holdfast.pipeline.train.pictures import Batch, Source
 from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
 from holdfast.store import read_json, write_table
 from holdfast.training import augment, checkpoint, robust
@@ -30,8 +30,6 @@ from holdfast.training.checkpoint import DRAWN_WORLD, write_model
 from holdfast.training.loop import DivergedError, Epoch, TrainingOptions, decayed, fit
 
 MOVES = augment.Moves(rotation=10, zoom=0.2, shift=0.1)
-ON_DEVICE = 0.2
-"""Share of a GPU's free memory that pictures may take; larger sets stay in the machine's memory."""
 
 VERSIONS = ("holdfast", "torch", "timm", "torchvision", "numpy", "opencv-python-headless")
 
@@ -102,7 +100,13 @@ class Fit:
         on_gpu = self.device.startswith("cuda")
         if on_gpu:
             module = module.to(memory_format=torch.channels_last)
-        optimiser = optimiser_of(recipe, module, pretrained=bool(architecture.start), fused=on_gpu)
+        rate = recipe.rate_pretrained if architecture.start else recipe.rate
+        if recipe.optimiser == "adam":
+            optimiser: torch.optim.Optimizer = torch.optim.Adam(
+                module.parameters(), lr=rate, weight_decay=recipe.decay, fused=on_gpu
+            )
+        else:
+            optimiser = torch.optim.AdamW(decayed(module, recipe.decay), lr=rate, fused=on_gpu)
         steps = len(self.labels) // self.size
         if self.watch:
             self.watch(0, recipe.epochs)
@@ -262,31 +266,28 @@ class Fit:
         return measured
 
     def validate(self, module: torch.nn.Module) -> dict[str, float]:
-        """Return loss and accuracy on the validation images, in smaller batches where memory runs out."""
+        """Return what is measured on the validation images, in smaller batches where memory runs out."""
         batch = max(self.size, 64)
-        while True:
-            scores = self._attempt(module, batch)
-            if scores is not None:
-                return scores
-            batch = batch // 2
-            if not batch:
-                raise MachineError("memory runs out with a single validation image; train with smaller images")
+        while batch:
+            try:
+                with torch.inference_mode():
+                    orders = torch.split(torch.tensor(self.places.validation), batch)
+                    return self.measured(module, self.source.batches(orders))
+            except (MemoryError, RuntimeError) as error:
+                if not out_of_memory(error):
+                    raise
+            batch //= 2
+        raise MachineError("memory runs out with a single validation image; train with smaller images")
 
-    def _attempt(self, module: torch.nn.Module, size: int) -> dict[str, float] | None:
+    def measured(self, module: torch.nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
+        """Return loss and accuracy on these images."""
         loss = right = count = 0.0
-        orders = torch.split(torch.tensor(self.places.validation), size)
-        try:
-            with torch.inference_mode():
-                for images, labels in self.source.batches(orders):
-                    labels = labels.to(self.device)
-                    logits = module(self.prepared(self.cropped(images))).float()
-                    loss += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
-                    right += float((logits.argmax(1) == labels).sum())
-                    count += len(labels)
-        except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error):
-                raise
-            return None
+        for images, labels in batches:
+            labels = labels.to(self.device)
+            logits = module(self.prepared(self.cropped(images))).float()
+            loss += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
+            right += float((logits.argmax(1) == labels).sum())
+            count += len(labels)
         return {"validation_loss": loss / max(count, 1), "validation_accuracy": right / max(count, 1)}
 
     def stop(self, history: Sequence[Mapping[str, float]]) -> bool:
@@ -302,7 +303,14 @@ class Fit:
 
     def _tell(self, number: int, row: Mapping[str, float]) -> None:
         if self._writer is None:
-            self._writer = _tensorboard(self.run / "tensorboard" / self.job.folder, number)
+            folder = str(self.run / "tensorboard" / self.job.folder)
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+
+                # What was written of this epoch and later ones, before a kill, is void.
+                self._writer = SummaryWriter(folder, purge_step=number + 1 if number else None)
+            except ImportError:
+                self._writer = False
         if self._writer:
             for key, tag in _TAGS.items():
                 if key in row:
@@ -367,18 +375,22 @@ class Fit:
 
     def write(self, folder: Path, module: Any, weights: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
         """Write the folder of the trained network."""
-        architecture, size = self.job.architecture, self.recipe.size
+        architecture, classes = self.job.architecture, self.classes
         used_as = f"`{architecture.loaded_as}@FILE`"
         if architecture.library != "python":
             used_as = f"`local-dir:FOLDER` or {used_as}"
-        text = (
-            f"# {architecture.name} trained on {self.job.trained_on}, fold {self.job.fold}\n\n"
-            f"A classifier of {len(self.classes)} classes for images of {size} pixels. Images of fold {self.job.fold} "
-            f"took no part in its training. Use it as {used_as}."
-        )
-        config = architectures.config_of(architecture, module, self.classes, size, crop=self.recipe.crop)
-        drawn = DRAWN_WORLD if self.spec.data.startswith("diorama") else ""
-        write_model(folder, weights, config, facts, text, note=drawn, classes=self.classes)
+        text, note = self.card(f"A classifier of {len(classes)} classes", used_as)
+        config = architectures.config_of(architecture, module, classes, self.recipe.size, crop=self.recipe.crop)
+        write_model(folder, weights, config, facts, text, note=note, classes=classes)
+
+    def card(self, what: str, used_as: str) -> tuple[str, str]:
+        """Return the text of a model's card, and the note on models of drawn scenes."""
+        job, note = self.job, DRAWN_WORLD if self.spec.data.startswith("diorama") else ""
+        return (
+            f"# {job.architecture.name} trained on {job.trained_on}, fold {job.fold}\n\n"
+            f"{what} for images of {self.recipe.size} pixels. Images of fold {job.fold} took no part in its training. "
+            f"Use it as {used_as}."
+        ), note
 
 
 _TAGS = {
@@ -390,14 +402,6 @@ _TAGS = {
     "validation_miou": "miou/validation",
     "seconds": "seconds",
 }
-
-
-def optimiser_of(recipe: Recipe, module: torch.nn.Module, *, pretrained: bool, fused: bool) -> torch.optim.Optimizer:
-    """Return the recipe's optimiser over a module's parameters."""
-    rate = recipe.rate_pretrained if pretrained else recipe.rate
-    if recipe.optimiser == "adam":
-        return torch.optim.Adam(module.parameters(), lr=rate, weight_decay=recipe.decay, fused=fused)
-    return torch.optim.AdamW(decayed(module, recipe.decay), lr=rate, fused=fused)
 
 
 def best_epoch(history: Sequence[Mapping[str, float]]) -> int:
@@ -420,25 +424,6 @@ def trained_as(folder: Path, identity: str) -> dict[str, Any] | None:
         return None
     facts = read_json(folder / "config.json").get("holdfast", {})
     return facts if facts.get("identity") == identity else None
-
-
-def on_device(images: torch.Tensor, labels: torch.Tensor, device: str) -> InMemory:
-    """Return pictures on the network's device, if they take little of its memory; else where they are."""
-    if not device.startswith("cuda"):
-        return InMemory(images, labels)
-    free, _ = torch.cuda.mem_get_info(torch.device(device))
-    if images.nbytes <= ON_DEVICE * free:
-        return InMemory(images.to(device), labels.to(device))
-    return InMemory(images, labels)
-
-
-def _tensorboard(folder: Path, first: int) -> Any:
-    """Return a writer of event files, False without tensorboard; events from epoch ``first`` on are void."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return False
-    return SummaryWriter(str(folder), purge_step=first + 1 if first else None)
 
 
 def curves(job: TrainingJob, history: Sequence[Mapping[str, float]]) -> pa.Table:

@@ -29,15 +29,10 @@ from holdfast.scenarios import Condition
 
 WHITE = (255, 255, 255)
 DETAILS = ("donor_id", "donor_label", "donor_unmasked")
-AHEAD = 4
-"""Batches that are rendered while the model works on an earlier one, where images do not fit into memory."""
-FEW = 256
-"""Pictures for which it is not worth starting processes."""
-CHUNK = 8
-"""Pictures that a process makes at a time: they travel through a pipe, and a batch is to keep many at work."""
-
-Showing = tuple[Sample, Condition]
-"""A sample, and what is to be made of it."""
+AHEAD = 4  # batches that are rendered while the model works on an earlier one, where images do not fit into memory
+FEW = 256  # pictures for which it is not worth starting processes
+CHUNK = 8  # pictures that a process makes at a time: they travel through a pipe, and a batch is to keep many at work
+Showing = tuple[Sample, Condition]  # A sample, and what is to be made of it
 
 
 def showing(samples: Sequence[Sample], condition: Condition) -> list[Showing]:
@@ -227,8 +222,8 @@ def tensors_of(renderer: Renderer, shown: Sequence[Showing], classes: Sequence[s
     return Tensors(images, labels, where, tuple(kept), tuple(facts), tuple(failed))
 
 
-Batch = tuple[Any, Any]
-"""Images NCHW uint8 and labels."""
+Batch = tuple[Any, Any]  # images NCHW uint8 and labels
+ON_DEVICE = 0.2  # share of a GPU's free memory that pictures may take; larger sets stay in the machine's memory
 
 
 @dataclass(frozen=True)
@@ -237,6 +232,14 @@ class InMemory:
 
     images: torch.Tensor
     labels: torch.Tensor
+
+    def on(self, device: str) -> InMemory:
+        """Return the pictures on a GPU, if they take little of its memory; else where they are."""
+        if device.startswith("cuda"):
+            free, _ = torch.cuda.mem_get_info(torch.device(device))
+            if self.images.nbytes <= ON_DEVICE * free:
+                return InMemory(self.images.to(device), self.labels.to(device))
+        return self
 
     def batches(self, orders: Iterable[torch.Tensor]) -> Iterator[Batch]:
         """Yield the pictures of each order of places."""
@@ -281,8 +284,3 @@ class RenderedSource:
 
 
 Source = InMemory | RenderedSource
-
-
-def bytes_of(count: int, size: int, channels: int = 3) -> int:
-    """Return the bytes that so many pictures take as tensors."""
-    return count * channels * size * size

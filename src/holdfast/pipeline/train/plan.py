@@ -64,8 +64,7 @@ class TrainingJob:
         return "--".join(self.folder.parts)
 
 
-ALL_BUT = "all but "
-"""Begins ``trained_on`` of networks that saw every condition but the one named behind it."""
+ALL_BUT = "all but "  # begins ``trained_on`` of networks that saw every condition but the one named behind it
 
 
 def mixed(samples: Sequence[Sample], conditions: Sequence[Condition], seed: int) -> list[Showing]:

@@ -30,15 +30,15 @@ from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
 from holdfast.pipeline.samples import begin_run, prepare, read
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.architectures import Architecture
-from holdfast.pipeline.train.fitting import Fit, on_device, places_of, trained_as
+from holdfast.pipeline.train.fitting import Fit, places_of, trained_as
 from holdfast.pipeline.train.pictures import (
+    InMemory,
     RenderedSource,
     Renderer,
     Showing,
     Source,
     Team,
     Tensors,
-    bytes_of,
     tensors_of,
 )
 from holdfast.pipeline.train.plan import (
@@ -59,11 +59,8 @@ from holdfast.pipeline.train.plan import (
 from holdfast.store import Parts, Run, read_json, write_json, write_table, writing
 from holdfast.store.parts import damaged
 
-OF_MACHINE = 0.25
-"""Share of a machine's memory that pictures may take, all workers on it together."""
-
-TESTED = 256
-"""Pictures that are tested at once: as many as a small memory holds at 224 pixels."""
+OF_MACHINE = 0.25  # share of a machine's memory that pictures may take, all workers on it together
+TESTED = 256  # pictures that are tested at once: as many as a small memory holds at 224 pixels
 
 Answers = Callable[[Tensors, Mapping[str, str]], Iterable[tuple[Sample, Row]]]
 """Returns the outcome columns for each picture, given the pictures and the row id of each sample."""
@@ -160,7 +157,7 @@ class TrainingWorker:
         recipe = self.spec.settled()
         # With crops, a picture is held somewhat larger, and every epoch takes another part of it.
         renderer = self._renderer(resources, recipe.scaled or recipe.size)
-        if bytes_of(len(shown), renderer.size, channels=4 if self.masks else 3) > self.memory:
+        if len(shown) * (4 if self.masks else 3) * renderer.size**2 > self.memory:
             place = {name: number for number, name in enumerate(self.classes)}
             labels = torch.tensor([place[sample.label] for sample, _ in shown])
             return RenderedSource(renderer, shown, labels, self.masks), [sample for sample, _ in shown], 0
@@ -172,7 +169,7 @@ class TrainingWorker:
         pictures = held.images
         if held.masks is not None:
             pictures = torch.cat([pictures, held.masks[:, None].to(torch.uint8)], 1)
-        return on_device(pictures, held.labels, resources.device), held.samples, len(held.failed)
+        return InMemory(pictures, held.labels).on(resources.device), held.samples, len(held.failed)
 
     def _renderer(self, resources: TrainingResources, size: int, *, hashed: bool = False) -> Renderer:
         spec = self.spec

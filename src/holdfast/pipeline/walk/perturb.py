@@ -57,8 +57,7 @@ from holdfast.pipeline.walk.walk import PENDING, WalkInput, WalkResult, walk_wit
 from holdfast.pipeline.walk.walk_step import Stepper
 from holdfast.store import Run, writing
 
-_SECONDS_TOGETHER = 20.0
-"""How long finished walks wait for others, to be shown to the model in one batch."""
+_SECONDS_TOGETHER = 20.0  # how long finished walks wait for others, to be shown to the model in one batch
 
 
 @dataclass

@@ -130,8 +130,7 @@ class PlannedWalk:
     baseline: bool = False  # whether it is a random walk, as long as the walk before
 
 
-WalkJob = Job[PlannedWalk, str]
-"""A walk and the conditions whose rows it owes."""
+WalkJob = Job[PlannedWalk, str]  # A walk and the conditions whose rows it owes
 
 
 @dataclass

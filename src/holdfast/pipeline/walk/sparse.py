@@ -21,12 +21,9 @@ from holdfast.registry import unknown
 from holdfast.store import Parts, Run
 
 LABELS = ("paper", "matched")
-STRENGTH = 36.36
-"""The published strength of the penalty, read as 1/C: read as C it would hardly thin out anything."""
-
+STRENGTH = 36.36  # the published strength of the penalty, read as 1/C: read as C it would hardly thin out anything
 TEST_SHARE = 0.2
-LARGEST_MASK = 1 << 28
-"""Bytes of a mask file."""
+LARGEST_MASK = 1 << 28  # bytes of a mask file
 
 
 @dataclass(frozen=True)

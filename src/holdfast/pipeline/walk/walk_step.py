@@ -28,11 +28,8 @@ from holdfast.pipeline.walk.resources import UnderTest, check_gradients, losses,
 if TYPE_CHECKING:
     from torch.overrides import TorchFunctionMode
 
-State = dict[str, "torch.Tensor"]
-"""What a batch carries from step to step, first axis the images."""
-
-_MOMENTS = (0.9, 0.999)
-"""Adam's, as everywhere."""
+State = dict[str, "torch.Tensor"]  # what a batch carries from step to step, first axis the images
+_MOMENTS = (0.9, 0.999)  # Adam's, as everywhere
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import torch
 from common import Row
 
 from holdfast.pipeline.train import architectures
-from holdfast.pipeline.train.fitting import Fit, Places
+from holdfast.pipeline.train.fitting import Fit
 from holdfast.pipeline.train.pictures import InMemory
-from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
+from holdfast.pipeline.train.plan import Places, TrainingJob, TrainSpec
 from holdfast.scenarios import Condition
 
 NETWORK, SIZE, BATCH, IMAGES, CLASSES, REPEATS = "timm:resnet18", 96, 16, 192, 12, 3

@@ -30,9 +30,9 @@ from holdfast.diorama import CLASSES, draw_scene, render
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.train import architectures
-from holdfast.pipeline.train.fitting import Fit, Places
+from holdfast.pipeline.train.fitting import Fit
 from holdfast.pipeline.train.pictures import InMemory, RenderedSource, Renderer, Source, Team, showing, tensors_of
-from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
+from holdfast.pipeline.train.plan import Places, TrainingJob, TrainSpec
 from holdfast.scenarios import parse_conditions
 
 

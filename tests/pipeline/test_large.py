@@ -28,7 +28,7 @@ from holdfast.pipeline.jobs.progress import silent, with_progress
 from holdfast.pipeline.samples import Hashes, Prepared, prepare, read
 from holdfast.pipeline.synth import files as synth_files
 from holdfast.pipeline.synth.files import MANIFEST
-from holdfast.pipeline.synth.synth import make_spec, rendering_ids, synth
+from holdfast.pipeline.synth.synth import SynthSpec, make_spec, rendering_ids, synth
 from holdfast.scenarios import parse_conditions
 from holdfast.store import Parts, Run
 
@@ -97,7 +97,8 @@ def test_names_of_renderings_are_hashes_of_canonical_json() -> None:
     conditions = parse_conditions("original,random_background,rainbow@4,blur_background?sigma=3")
     for sample in collection.samples:
         for format, quality in (("png", 0), ("jpeg", 90)):
-            made = rendering_ids(prepared, sample, conditions, None, seed=3, format=format, quality=quality)
+            spec = SynthSpec("data", seed=3, format=format, quality=quality)
+            made = rendering_ids(prepared, sample, conditions, None, spec)
             expected = [
                 fingerprint({
                     "sample": [sample.sample_id, sample.source_id, sample.label, sample.split, -1, ""],

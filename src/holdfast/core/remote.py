@@ -77,10 +77,7 @@ class RemoteServer:
     # retries and rate. ``hint``: what a user should do once the server runs again.
 
     def __init__(self, url: str, key: str, patience: Patience, *, hint: str = "run the same command again") -> None:
-        self.url = url
-        self._key = key
-        self._patience = patience
-        self._hint = hint
+        self.url, self._key, self._patience, self._hint = url, key, patience, hint
         self._opener: OpenerDirector = build_opener(_NoRedirects())
         self._lock = threading.Lock()
         self._next = 0.0  # no request before this time
@@ -100,11 +97,12 @@ class RemoteServer:
                 answer = self._attempt(body, read, content_type, path)
             except TryAgainError as trouble:
                 last = trouble
-                self._note(reached=trouble.reached)
+                if trouble.reached:
+                    self._unreached = 0
                 if attempt < self._patience.retries:
                     self._pause(attempt, trouble.after)
                 continue
-            self._note(reached=True)
+            self._unreached = 0
             return answer
         self._give_up(last)
 
@@ -122,11 +120,6 @@ class RemoteServer:
                 f"nothing answers at {place_of(self.url)} ({last}): see that the server runs, then {self._hint}"
             )
         raise SampleError(f"the server did not answer in {attempts} attempt{'s' if attempts > 1 else ''}: {last}")
-
-    def _note(self, *, reached: bool) -> None:
-        if reached:
-            with self._lock:
-                self._unreached = 0
 
     def _wait_for_turn(self) -> None:
         """Sleep until the rate and what a server asked of any thread allow another request."""

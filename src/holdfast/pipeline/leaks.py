@@ -13,7 +13,7 @@ from holdfast.core.errors import SampleError
 from holdfast.core.types import Image, Sample
 from holdfast.data import load_collection
 from holdfast.engine import core_count
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent, with_progress
 
 Hashes = NDArray[np.uint64]  # hashes (n, 4): 256 bits per image
 
@@ -37,19 +37,14 @@ def find_leaks(
     unread = 0
     for step, text in (("first", first), ("second", second)):
         samples = load_collection(text).samples
-        hashed = []
-        progress(step, 0, len(samples))
         with ThreadPoolExecutor(core_count()) as threads:
-            for done, (sample, value) in enumerate(zip(samples, threads.map(_hash, samples), strict=True), start=1):
-                if value is None:
-                    unread += 1
-                else:
-                    hashed.append((sample.sample_id, value))
-                progress(step, done, len(samples))
-        ids.append([sample_id for sample_id, _ in hashed])
-        hashes.append(np.stack([value for _, value in hashed]) if hashed else np.zeros((0, 4), np.uint64))
-    pairs = near_duplicates(hashes[0], hashes[1], max_distance=distance, flips=flips)
-    return sorted(((ids[0][i], ids[1][j], apart) for i, j, apart in pairs), key=lambda pair: (pair[2], pair)), unread
+            pairs = zip(samples, threads.map(_hash, samples), strict=True)
+            hashed = list(with_progress(pairs, progress, step, len(samples)))
+        ids.append([sample.sample_id for sample, value in hashed if value is not None])
+        hashes.append(np.array([value for _, value in hashed if value is not None], np.uint64).reshape(-1, 4))
+        unread += len(hashed) - len(ids[-1])
+    near = near_duplicates(hashes[0], hashes[1], max_distance=distance, flips=flips)
+    return sorted(((ids[0][i], ids[1][j], apart) for i, j, apart in near), key=lambda pair: (pair[2], pair)), unread
 
 
 def _hash(sample: Sample) -> NDArray[Any] | None:
@@ -73,24 +68,18 @@ def perceptual_hash(image: Image) -> Hashes:
     return np.packbits(bits).view(np.uint64)
 
 
-def _odd_columns() -> Hashes:
-    bits = np.zeros((_KEPT, _KEPT), np.bool_)
-    bits[:, 1::2] = True
-    return np.packbits(bits).view(np.uint64)
-
-
 def mirrored(hashes: Hashes) -> Hashes:
     """Return the hashes of mirrored images: a flip changes the sign of every odd horizontal frequency."""
-    return hashes ^ _odd_columns()
+    odd = np.tile([False, True], (_KEPT, _KEPT // 2))
+    return hashes ^ np.packbits(odd).view(np.uint64)
 
 
 def near_duplicates(
     first: Hashes, second: Hashes, *, max_distance: int = DEFAULT_MAX_DISTANCE, flips: bool = False
 ) -> list[tuple[int, int, int]]:
     """Return pairs (i, j, distance) of ``first[i]`` and ``second[j]`` at most ``max_distance`` bits apart."""
-    # With ``flips`` the distance is the smaller of those to the image and to its mirror image. ``first``: (n, 4)
-    # hashes. ``second``: (m, 4) hashes. To look for duplicates within one collection, pass it twice and keep i < j.
-    # ``max_distance``: In bits. ``flips``: Whether a mirrored copy counts.
+    # With ``flips`` the distance is the smaller of those to the image and to its mirror image. To look for duplicates
+    # within one collection, pass it twice and keep i < j.
     pairs: list[tuple[int, int, int]] = []
     if not len(first) or not len(second):
         return pairs

@@ -70,12 +70,10 @@ def make_masks(
                 summary.add(row["sample_id"], f"{row['status']}: {row['error']}")
         executor = executor or LocalExecutor(spec.workers)
         worker = MaskWorker(spec, out)
-        summary.merge(
-            execute(
-                todo, worker, executor, step="mask", size=8, known=annotator, samples=collection.samples,
-                progress=progress,
-            )
-        )  # fmt: skip
+        masked = execute(
+            todo, worker, executor, step="mask", size=8, known=annotator, samples=collection.samples, progress=progress
+        )
+        summary.merge(masked)
         rows = [row for row in parts.rows().to_pylist() if ids.get(row["sample_id"]) == row["row_id"]]
         rows.sort(key=lambda row: (row["confidence"], row["path"]))
         write_csv(out / "masks.csv", pa.Table.from_pylist(rows, schema=MASKS).drop_columns(["row_id"]))
@@ -100,9 +98,7 @@ class MaskWorker:
     """Proposes a mask per sample and writes it as a file."""
 
     def __init__(self, spec: MaskSpec, out: Path) -> None:
-        self.name = spec.annotator
-        self.spec = spec
-        self.out = out
+        self.name, self.spec, self.out = spec.annotator, spec, out
 
     def load(self) -> Annotator:
         """Load the mask maker."""

@@ -37,10 +37,10 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -
         conditions = parse_conditions(spec.scenarios, feather=spec.feather)
         if run.spec().get("task") == DETECT.name:
             collection, conditions = as_detectors_see(spec, collection), for_detectors(spec, conditions)
+        asked = [(condition, condition.definition) for condition in conditions]
         # An attack's picture differs from model to model, and remaking it would take the models.
-        conditions = [condition for condition in conditions if not condition.definition.attack]
-        painted = [condition for condition in conditions if condition.definition.paints]
-        conditions = [condition for condition in conditions if not condition.definition.paints]
+        painted = [condition for condition, known in asked if known.paints and not known.attack]
+        conditions = [condition for condition, known in asked if not known.paints and not known.attack]
     except HoldfastError:
         return {}
     pool = _pool(run, collection, spec)
@@ -84,12 +84,11 @@ def _pool(run: Run, collection: Collection, spec: EvaluateSpec) -> DonorPool:
 
 def spec_of(run: Run) -> EvaluateSpec:
     """Return the specification that a run recorded."""
-    recorded = run.spec()
     names = {field.name for field in fields(EvaluateSpec)}
-    values: dict[str, Any] = {}
-    for name, value in recorded.items():
-        if name in names:
-            values[name] = tuple(value) if isinstance(value, list) else value
+    recorded = {name: value for name, value in run.spec().items() if name in names}
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in recorded.items()
+    }
     if not values.get("batch_size", 1):  # a training that takes the batch of its recipe
         del values["batch_size"]
     return EvaluateSpec(**values)
@@ -104,9 +103,8 @@ def _unchanged(sample: Sample, recorded: dict[str, str]) -> bool:
 
 def keep_thumbnail(run: Path, sample: Sample, condition: Condition, image: Image) -> None:
     """Write a small JPEG for the report, which should not have to load a generator."""
-    write_atomic(
-        thumbnail_path(run, sample.sample_id, condition), encode_image(small(image), format="jpeg", quality=80)
-    )
+    picture = encode_image(small(image), format="jpeg", quality=80)
+    write_atomic(thumbnail_path(run, sample.sample_id, condition), picture)
 
 
 def thumbnail_path(run: Path, sample_id: str, condition: Condition) -> Path:

@@ -133,6 +133,8 @@ def targets(objects: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Te
 
 def loss_of(scores: torch.Tensor, objects: torch.Tensor) -> torch.Tensor:
     """Return the penalty-reduced focal loss of the heat, and one minus generalised IoU of the boxes near centres."""
+    from torchvision.ops import generalized_box_iou_loss
+
     heat, weight, boxes, counts = targets(objects)
     classes = len(CLASSES)
     logits, edges = scores[:, :classes].float(), scores[:, classes:].float().clamp(-4, 5).exp()
@@ -144,17 +146,8 @@ def loss_of(scores: torch.Tensor, objects: torch.Tensor) -> torch.Tensor:
     y, x = torch.meshgrid(*(torch.arange(cells, device=edges.device) + 0.5,) * 2, indexing="ij")
     own = torch.stack([x - edges[:, 0], y - edges[:, 1], x + edges[:, 2], y + edges[:, 3]], 3)
     near = counts > 0
-    apart = 1 - generalised(own[near], boxes[near])
+    apart = generalized_box_iou_loss(own[near], boxes[near])
     return (focal * weight).sum() / number + 2 * (apart * counts[near]).sum() / counts[near].sum().clamp(min=1)
-
-
-def generalised(boxes: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Return the generalised IoU of boxes with those of the same place."""
-    sides = (torch.minimum(boxes[:, 2:], others[:, 2:]) - torch.maximum(boxes[:, :2], others[:, :2])).clamp(min=0)
-    both = sides.prod(1)
-    either = (boxes[:, 2:] - boxes[:, :2]).prod(1) + (others[:, 2:] - others[:, :2]).prod(1) - both
-    hull = (torch.maximum(boxes[:, 2:], others[:, 2:]) - torch.minimum(boxes[:, :2], others[:, :2])).prod(1)
-    return both / either.clamp(min=1e-6) - (hull - either) / hull.clamp(min=1e-6)
 
 
 def train(

@@ -76,9 +76,8 @@ def averaging(averaged: AveragedModel, model: torch.nn.Module, keep: float) -> C
         every = itertools.chain(module.parameters(), module.buffers())
         return [tensor.detach() for tensor in every if tensor.is_floating_point() == floats]
 
-    numbers, counts = (
-        (members(averaged.module, floats=floats), members(model, floats=floats)) for floats in (True, False)
-    )
+    pairs = [(members(averaged.module, floats=floats), members(model, floats=floats)) for floats in (True, False)]
+    numbers, counts = pairs
 
     def update() -> None:
         begun = bool(averaged.n_averaged > 0)  # lies on the CPU
@@ -95,8 +94,6 @@ def averaging(averaged: AveragedModel, model: torch.nn.Module, keep: float) -> C
 
 LOOK_EVERY = 50
 """Steps between two looks at the loss: each look waits for the device, and doing so every step would idle it."""
-
-
 SMALLEST = 2  # images of the smallest piece of a batch: batch norms need two
 
 
@@ -114,9 +111,7 @@ class TrainingOptions:
 
     epochs: int  # how many there are; after each one the checkpoint is written
     steps_per_epoch: int  # batches taken of each epoch's stream
-    # of everything random in training; every epoch's random numbers follow from it and the epoch alone, which is why a
-    # resumed run sees the same ones
-    seed: int = 0
+    seed: int = 0  # every epoch's random numbers follow from it and the epoch alone: a resumed run sees the same ones
     precision: str = "float32"  # ``float32``, or ``bfloat16`` for the layers that bear it
     # how much of the averaged weights each step keeps (0.999, say); None trains without averaging
     average: float | None = None
@@ -194,10 +189,6 @@ def fit(
     return run.fitted(complete=True)
 
 
-def _nothing() -> None:
-    """Do nothing, where no weights are averaged."""
-
-
 @dataclass(slots=True)
 class _Run:
     """The state of one call of ``fit``."""
@@ -210,7 +201,7 @@ class _Run:
     plain: torch.nn.Module = field(init=False)
     stepped: Any = field(init=False)
     averaged: AveragedModel | None = field(init=False, default=None)
-    average: Callable[[], None] = field(init=False, default=_nothing)
+    average: Callable[[], None] = field(init=False, default=lambda: None)
     writer: checkpoint.CheckpointWriter = field(init=False, default_factory=checkpoint.CheckpointWriter)
     rates: list[float] = field(init=False)
     history: list[dict[str, float]] = field(init=False, default_factory=list)
@@ -269,10 +260,9 @@ class _Run:
 
     def epoch_would_be_late(self) -> bool:
         """Return whether the next epoch, if as slow as the slowest so far, ends after the time limit."""
-        if self.options.time_limit is None or self.options.finish_in_time:
-            return False
+        limit = None if self.options.finish_in_time else self.options.time_limit
         slowest = max((row["seconds"] for row in self.history), default=0.0)
-        return self.elapsed + slowest > self.options.time_limit
+        return limit is not None and self.elapsed + slowest > limit
 
     def share_done(self, step: int) -> float:
         """Return the share of training that is done, 0..1: by steps, or by the clock where it must finish in time."""
@@ -388,8 +378,7 @@ class _Run:
 
     def result(self) -> torch.nn.Module:
         """Return the trained module, in evaluation mode."""
-        module: torch.nn.Module = self.averaged.module if self.averaged is not None else self.plain
-        return module.eval()
+        return (self.averaged.module if self.averaged is not None else self.plain).eval()
 
     def fitted(self, *, complete: bool) -> Fitted:
         """Return the result of ``fit``."""
@@ -410,8 +399,5 @@ def _accelerator(options: TrainingOptions) -> Accelerator:
 
 def _identity(options: TrainingOptions) -> dict[str, Any]:
     """Return the options that must not change between a run and its continuation."""
-    return {
-        key: value
-        for key, value in dataclasses.asdict(options).items()
-        if key not in ("checkpoints", "time_limit", "finish_in_time", "on_cpu", "compile")
-    }
+    may_change = ("checkpoints", "time_limit", "finish_in_time", "on_cpu", "compile")
+    return {key: value for key, value in dataclasses.asdict(options).items() if key not in may_change}

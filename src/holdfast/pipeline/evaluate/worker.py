@@ -117,11 +117,6 @@ class Loaded:
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(core_count()))
     first_errors: dict[str, list[str]] = field(default_factory=dict)  # by model, until it answers once
 
-    @property
-    def on_cores(self) -> bool:
-        """Return whether all models compute on this machine's cores."""
-        return all(str(getattr(model.model, "device", "")) == "cpu" for model in self.tested)
-
 
 @dataclass
 class ReadyRendering:
@@ -184,7 +179,8 @@ class Evaluation:
         # for the slowest. Then a few samples are rendered on all cores, and after that the models compute.
         threads, painter = resources.threads, resources.painter
         at_once = max(painter.at_once if painter is not None else 0, core_count())
-        if painter is not None or resources.on_cores:
+        on_cores = all(str(getattr(model.model, "device", "")) == "cpu" for model in resources.tested)
+        if painter is not None or on_cores:
             for start in range(0, len(jobs), at_once):
                 some = jobs[start : start + at_once]
                 if painter is not None:

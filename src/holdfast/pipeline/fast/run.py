@@ -31,11 +31,6 @@ SAMPLES, PIECES = 2048, 3
 Fewer where a worker would have fewer pieces than that: a slow worker is not waited for."""
 
 
-def piece_size(jobs: int, width: int) -> int:
-    """Return how many jobs a piece has, for ``width`` workers."""
-    return max(1, min(SAMPLES, -(-jobs // (PIECES * width))))
-
-
 @dataclass(frozen=True)
 class Piece:
     """Jobs of some samples, with the hashes of images and masks from which row ids are made."""
@@ -212,9 +207,10 @@ class OnePass:
             return Summary(already=plan.already)
         samples, run = prepared.collection.samples, self.run.path
         if self._executor.remote:
+            size = max(1, min(SAMPLES, -(-plan.count // (PIECES * self._executor.width))))
             return execute(
                 plan, RemotePass(self.spec, prepared, self.portion, self._tested, run, compiles=self._worth),
-                self._executor, step=step, size=piece_size(plan.count, self._executor.width),
+                self._executor, step=step, size=size,
                 known=OpenPass(self._tested), pack=lambda jobs: Piece.of(jobs, prepared), samples=samples,
                 donors=prepared.pool.samples, progress=progress,
             )  # fmt: skip

@@ -58,14 +58,9 @@ class Painter:
         at_once: int = 1,
         review_margin: float | None = None,
     ) -> None:
-        self.maker = maker
-        self.prompts = prompts
-        self.oracle = oracle
-        self.at_once = at_once
-        self.review_margin = review_margin
-        self.inpaints = _inpaints(maker)
-        self._keys = keys or {}
-        self._seed = seed
+        self.maker, self.prompts, self.oracle = maker, prompts, oracle
+        self.at_once, self.review_margin, self.inpaints = at_once, review_margin, _inpaints(maker)
+        self._keys, self._seed = keys or {}, seed
         self._ahead: dict[str, Image] = {}
         self._lock = threading.Lock()
 
@@ -74,9 +69,8 @@ class Painter:
         rng = generator(self._seed, sample.sample_id, "prompt")
         prompt, background = self.prompts.of(sample, spoken(sample.label, self._keys.get(sample.label)), rng)
         # 53 bits, so that every reader of JSON keeps the number whole
-        return BackgroundRequest(
-            prompt, background, seed_from(self._seed, sample.sample_id, "generated_background") >> 11
-        )
+        seed = seed_from(self._seed, sample.sample_id, "generated_background") >> 11
+        return BackgroundRequest(prompt, background, seed)
 
     def identity(self, sample: Sample) -> str:
         """Return the hash of everything a sample's picture depends on besides image, mask and condition."""
@@ -126,12 +120,8 @@ class Painter:
                 image, mask, _ = load_sample(sample, max_pixels)
             except SampleError:
                 continue  # said where the sample is rendered
-            if (
-                mask is not None
-                and mask.any()
-                and not mask.all()
-                and any(_fits(mask, condition) for condition in conditions)
-            ):
+            usable = mask is not None and mask.any() and not mask.all()
+            if mask is not None and usable and any(_fits(mask, condition) for condition in conditions):
                 loaded.append((sample, image, mask))
         for start in range(0, len(loaded), self.at_once):
             part = loaded[start : start + self.at_once]
@@ -146,7 +136,8 @@ class Painter:
         for attempt in (0, 1):
             ready = self._ahead.get(sample.sample_id) if attempt == 0 else None
             picture = ready if ready is not None else self._make([(sample, image, mask)], attempt=attempt)[0]
-            if not _blank(picture, mask):
+            background = picture[~mask]  # one flat colour is what a safety checker or broken numbers leave
+            if len(background) < 2 or np.ptp(background, axis=0).any():
                 return Rendered(picture, mask, self._facts(sample, attempt))
         raise SampleError("the generator made a blank background, and another with the next seed")
 
@@ -173,10 +164,8 @@ class Painter:
         if self.review_margin is None or "oracle_margin" not in details:
             return ""
         margin = details["oracle_margin"]
-        if reason:
-            return reason
         close = margin is None or margin < self.review_margin
-        return f"accepted by a margin below {self.review_margin:g}" if close else ""
+        return reason or (f"accepted by a margin below {self.review_margin:g}" if close else "")
 
     def _facts(self, sample: Sample, attempt: int) -> dict[str, Any]:
         asked = self.request(sample)
@@ -249,12 +238,6 @@ def _fits(mask: Mask, condition: Condition) -> bool:
         return condition.definition.paints
     limits = {name: cast(float, condition.parameters[name]) for name in ("min_share", "max_border")}
     return not why_not(mask, **limits)
-
-
-def _blank(picture: Image, mask: Mask) -> bool:
-    """Return whether the background is one flat colour, as a safety checker or broken numbers leave it."""
-    background = picture[~mask]
-    return len(background) > 1 and not np.ptp(background, axis=0).any()
 
 
 REVIEW = "review"  # the folder of pictures that people look at, a dataset of its own

@@ -37,8 +37,6 @@ from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, environment, silent
 from holdfast.store import Run, writing
 
-__all__ = ["GenerateSpec", "ImageRequest", "MadeImage", "generate", "load_maker", "make_images"]
-
 BLACK = "the image is black: the generator's safety checker refused it, or its numbers were not finite"
 _GIVE_UP = 8  # prompts in a row, whole batches of them, after which it is not the prompts: a GPU that has gone, say
 _BATCHES_AHEAD = 2  # that may wait for their files while the next one is made
@@ -70,16 +68,15 @@ def generate(
     with writing(out):  # first of all: nobody should wait for a generator to hear that nothing can be written
         planned = plan_prompts(spec)
         prompts = list(dict.fromkeys(request.prompt for request in planned.requests))
-        if maker is None and elsewhere(executor):
-            known = known_elsewhere(_maker_name(spec), spec.device, prompts, executor)
-        else:
-            maker = maker or load_maker(spec)
-            known = known_of(maker, prompts)
+        known, maker = know_maker(_maker_name(spec), spec.device, prompts, executor, maker)
         run.begin(_recorded(spec, planned, known), same=("verb", "generator", "generator_fingerprint", "seed"))
         run.write_environment(environment())
         for where, why in planned.problems:
             summary.add(where, why, 0)
-        _tell_cut(known, planned.requests, summary)
+        asked = {request.prompt: request for request in planned.requests}
+        for prompt, words in known.cut.items():
+            message = f"the prompt {prompt!r} is too long for {known.name}, which does not read: {words}"
+            summary.add(asked[prompt].place, message, 0)
         pool.drop_lost()
         jobs = [Job(request, (0,)) for request in planned.requests]
         todo = plan(pool.parts, jobs, lambda job: [_row_id(job.item, job.item.seed(spec.seed), known)])
@@ -92,11 +89,6 @@ def generate(
         summary.merge(finished)
         pool.finish(planned.categories)
     return summary
-
-
-def load_maker(spec: GenerateSpec) -> TextToImage:
-    """Load the generator of a specification; negative prompt and scheduler are options of its name."""
-    return load_text_to_image(_maker_name(spec), spec.device)
 
 
 def _maker_name(spec: GenerateSpec) -> str:
@@ -130,10 +122,15 @@ def known_of(maker: TextToImage, prompts: Sequence[str]) -> KnownMaker:
     return KnownMaker(maker.name, maker.fingerprint, {prompt: words for prompt, words in cut.items() if words})
 
 
-def known_elsewhere(name: str, device: str, prompts: Sequence[str], executor: Executor) -> KnownMaker:
-    """Return what a worker knows of its generator: this machine may lack the memory or the GPU for it."""
-    (known,) = executor.map(_known, [(name, device, tuple(prompts))])
-    return known
+def know_maker(
+    name: str, device: str, prompts: Sequence[str], executor: Executor | None, maker: TextToImage | None = None
+) -> tuple[KnownMaker, TextToImage | None]:
+    """Return what is known of a generator, and itself where this process uses it; else a worker is asked."""
+    if maker is None and elsewhere(executor):  # this machine may lack the memory or the GPU for it
+        (known,) = executor.map(_known, [(name, device, tuple(prompts))])
+        return known, None
+    maker = maker or load_text_to_image(name, device)
+    return known_of(maker, prompts), maker
 
 
 def _known(asked: tuple[str, str, tuple[str, ...]]) -> KnownMaker:
@@ -179,11 +176,11 @@ def _attempt(maker: TextToImage, requests: Sequence[ImageRequest], seed: int, at
             return [image for request in requests for image in _attempt(maker, [request], seed, attempt)]
         return [MadeImage(requests[0], seeds[0], attempt, None, f"{type(error).__name__}: {first_line(error)}", 0.0)]
     each = (time.perf_counter() - start) / len(requests)
-    made_images = []
-    for request, one_seed, image in zip(requests, seeds, images, strict=True):
-        problem = _problem(image)
-        made_images.append(MadeImage(request, one_seed, attempt, None if problem else image, problem, each))
-    return made_images
+    triples = [(*pair, _problem(pair[2])) for pair in zip(requests, seeds, images, strict=True)]
+    return [
+        MadeImage(request, own_seed, attempt, None if problem else image, problem, each)
+        for request, own_seed, image, problem in triples
+    ]
 
 
 def _problem(image: Image) -> str:
@@ -203,14 +200,6 @@ def _recorded(spec: GenerateSpec, planned: GenerationPlan, known: KnownMaker) ->
         "prompts": len({request.prompt_id for request in planned.requests}),
         "images": len(planned.requests),
     }
-
-
-def _tell_cut(known: KnownMaker, requests: Iterable[ImageRequest], summary: Summary) -> None:
-    """Report the words of each prompt that the generator does not read."""
-    asked = {request.prompt: request for request in requests}
-    for prompt, words in known.cut.items():
-        message = f"the prompt {prompt!r} is too long for {known.name}, which does not read: {words}"
-        summary.add(asked[prompt].place, message, 0)
 
 
 class GenerateWorker:

@@ -25,16 +25,14 @@ from holdfast.pipeline.generate.generate import (
     ImageRequest,
     KnownMaker,
     image_row,
-    known_elsewhere,
-    known_of,
-    load_text_to_image,
+    know_maker,
     make_images,
 )
 from holdfast.pipeline.generate.plan import POOL_ROWS
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure, model_facts, without_answer
 from holdfast.pipeline.hard.publish import check_out, publish
 from holdfast.pipeline.hard.results import MiningChoice, Selection, tables
-from holdfast.pipeline.jobs.execute import batched_shard_size, elsewhere, execute
+from holdfast.pipeline.jobs.execute import batched_shard_size, execute
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, environment, silent
 from holdfast.pipeline.samples import DataSpec, read
@@ -291,13 +289,8 @@ def _maker(spec: MineSpec, pool: MeasuredPool, executor: Executor | None) -> tup
     text = spec.generator or name
     if not text:
         raise UserError(f"the pool does not say what made it; {hint}")
-    maker = None
     try:
-        if elsewhere(executor):
-            known = known_elsewhere(text, spec.device, (), executor)
-        else:
-            maker = load_text_to_image(text, spec.device)
-            known = known_of(maker, ())
+        known, maker = know_maker(text, spec.device, (), executor)
     except HoldfastError as error:
         raise UserError(f"the generator of the pool cannot be loaded: {error}; {hint}") from error
     if identity and known.fingerprint != identity:

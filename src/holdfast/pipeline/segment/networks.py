@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,7 @@ def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
     options = dict(name.options)
     pretrained = bool(options.pop("pretrained", pretrained))
     plain = dataclasses.replace(name, options=options)
-    architecture = {"smp": _smp, "torchvision": _torchvision, "hf": _hf, "embedded": _embedded}[name.scheme](
-        plain, size
-    )
+    architecture = _smp(plain, size) if name.scheme == "smp" else _other(plain, size)
     shown = _shown(plain)
     if not pretrained:
         return dataclasses.replace(architecture, name=shown)
@@ -82,7 +81,10 @@ def _smp(name: Name, size: int) -> Architecture:
     refused = [key for key in name.options if key in (*LOADING, "encoder_weights", "classes", "in_channels")]
     if refused:
         raise UserError(f"smp:{architecture} takes no {', '.join(refused)} here")
-    arguments = {"encoder_name": encoder, **{key: _listed(value) for key, value in name.options.items()}}
+    arguments: dict[str, Any] = {"encoder_name": encoder, **name.options}
+    for key, value in name.options.items():
+        if re.fullmatch(r"\d+(/\d+)+", str(value)):  # ``8/16/32`` is a list; lists of names use commas
+            arguments[key] = [int(part) for part in str(value).split("/")]
     if encoder.startswith("tu-"):
         bare = encoder.removeprefix("tu-")
         timm.check_architecture(bare.partition(".")[0])
@@ -100,12 +102,6 @@ def _smp(name: Name, size: int) -> Architecture:
     return Architecture("", "smp", architecture, arguments)
 
 
-def _listed(value: Any) -> Any:
-    """Return ``8/16/32`` as a list; lists of names use commas."""
-    parts = str(value).split("/")
-    return [int(part) for part in parts] if len(parts) > 1 and all(part.isdecimal() for part in parts) else value
-
-
 def _configured(config: Mapping[str, Any], size: int) -> Architecture:
     """Return the configuration of a segmentation_models_pytorch folder, for images of another size."""
     facts = config.get("holdfast", {})
@@ -120,22 +116,19 @@ def _configured(config: Mapping[str, Any], size: int) -> Architecture:
     return dataclasses.replace(architecture, mean=mean, std=std)
 
 
-def _embedded(name: Name, size: int) -> Architecture:
-    asset = read_asset("segmenters", name)
-    return _configured({**asset.config, "holdfast": asset.facts}, size)
-
-
-def _torchvision(name: Name, size: int) -> Architecture:
+def _other(name: Name, size: int) -> Architecture:
+    """Return an architecture of torchvision or transformers, or an embedded one."""
+    if name.scheme == "embedded":
+        asset = read_asset("segmenters", name)
+        return _configured({**asset.config, "holdfast": asset.facts}, size)
+    if name.scheme == "hf":
+        settings = transformers_segmenters.configuration(name, size)
+        return Architecture("", "hf", str(settings["model_type"]), settings)
     architecture = untagged(name).partition("@")[0]
     torchvision_segmenters.known_architecture(architecture)
     if name.options:
         raise UserError(f"torchvision: networks take no options but pretrained, and {', '.join(name.options)} is")
     return Architecture("", "torchvision", architecture)
-
-
-def _hf(name: Name, size: int) -> Architecture:
-    settings = transformers_segmenters.configuration(name, size)
-    return Architecture("", "hf", str(settings["model_type"]), settings)
 
 
 def _weights(start: str) -> torch.nn.Module:

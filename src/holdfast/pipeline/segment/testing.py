@@ -31,11 +31,6 @@ TOLERANCE = 0.0075
 Map = NDArray[np.uint8]  # HW, places in a list of classes whose first is the background
 
 
-def truth_map(mask: Mask, place: int) -> Map:
-    """Return the class of every pixel of a picture with one object; 0 is background."""
-    return mask.astype(np.uint8) * np.uint8(place)
-
-
 def tolerance(height: int, width: int) -> int:
     """Return how many pixels two boundaries of a picture may lie apart: at least 1."""
     return max(1, round(TOLERANCE * float(np.hypot(height, width))))
@@ -170,7 +165,7 @@ def counted(tested: TestedSegmenter, collection: Collection, run: Path) -> Answe
             if isinstance(answer, SampleError):
                 yield sample, facts | answered(answer)
                 continue
-            truth, row_id = truth_map(masks[at], places[at]), ids[sample.sample_id]
+            truth, row_id = masks[at].astype(np.uint8) * np.uint8(places[at]), ids[sample.sample_id]
             if sample.sample_id in shown:
                 write_atomic(run / "segments" / f"{row_id}.png", shown_beside(images[at], truth, answer))
             yield sample, facts | _outcome(count(truth, answer), names, places[at], row_id)

@@ -47,14 +47,7 @@ from holdfast.store import Parts, Run, write_json, writing
 
 
 def rendering_ids(
-    prepared: Prepared,
-    sample: Sample,
-    conditions: Sequence[Condition],
-    painter: Painter | None,
-    *,
-    seed: int,
-    format: str,
-    quality: int,
+    prepared: Prepared, sample: Sample, conditions: Sequence[Condition], painter: Painter | None, spec: SynthSpec
 ) -> Iterator[str]:
     """Yield row ids, which change with image, mask, donors, prompt, generator, condition and encoding."""
     # The text that is hashed is canonical JSON; conditions of a sample share most of it, so it is put together of
@@ -62,14 +55,14 @@ def rendering_ids(
     own = canonical_json([sample.sample_id, sample.source_id, sample.label, sample.split, sample.fold, sample.licence])
     image = encode_basestring(prepared.images[sample.sample_id])
     mask = encode_basestring(prepared.masks[sample.sample_id])
-    encoding = canonical_json([format, quality if format == "jpeg" else 0])
+    encoding = canonical_json([spec.format, spec.quality if spec.format == "jpeg" else 0])
     middle = f'"encoding":{encoding},"image":{image},"mask":{mask}'
     for condition in conditions:
         definition = condition.definition
         what = _spelled(condition.scenario, condition.variant, condition.parameters_json)
         painted = f'"painted":{canonical_json(painter.identity(sample))},' if painter and definition.paints else ""
         pool = encode_basestring(prepared.pool_fingerprint if definition.donor else "")
-        text = f'{{"condition":{what},{middle},{painted}"pool":{pool},"sample":{own},"seed":{seed}}}'
+        text = f'{{"condition":{what},{middle},{painted}"pool":{pool},"sample":{own},"seed":{spec.seed}}}'
         yield hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -120,11 +113,9 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
     with writing(out):
         _claim(out, spec, painter)
         if spec.verify:
-            broken = broken_rows(out, spec.format, parts, progress)
-            for file in broken:
+            for file in broken_rows(out, spec.format, parts, progress):
                 summary.add(file, "file missing or changed since it was written; made again")
-        for problem in prepared.collection.problems:
-            summary.add(problem.sample_id, problem.message)
+        summary.add_problems(prepared.collection.problems)
         wanted = WantedRenderings(spec, prepared, conditions, painter)
         ids = with_progress(map(wanted.row_ids, wanted), progress, "compare", len(prepared.collection.samples))
         drop_superseded(out, spec.format, parts, ids, wanted.names())
@@ -132,8 +123,7 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
         if painter is not None:
             painter.unread(prepared.collection.samples, summary)
             # In this process: a generator is too large to be loaded once a worker.
-            alone, work = LocalExecutor(1), SynthWorker(spec, prepared, out, painter)
-            _write(spec, wanted, work, alone, summary, progress)
+            _write(spec, wanted, SynthWorker(spec, prepared, out, painter), LocalExecutor(1), summary, progress)
         if spec.review:
             settle(out, parts, spec.review_votes, summary)
         finish(out, parts, spec.format, progress)
@@ -201,13 +191,7 @@ class WantedRenderings:
 
     def row_ids(self, job: RenderingJob) -> list[str]:
         """Return the row id of each rendering of a job."""
-        spec = self.spec
-        return list(
-            rendering_ids(
-                self.prepared, job.item, job.parts, self.painter,
-                seed=spec.seed, format=spec.format, quality=spec.quality,
-            )
-        )  # fmt: skip
+        return list(rendering_ids(self.prepared, job.item, job.parts, self.painter, self.spec))
 
     def names(self) -> Iterator[str]:
         """Yield the names of the renderings as samples of their own."""
@@ -224,10 +208,7 @@ class SynthWorker:
     """The work of a shard: render, encode, write, and record."""
 
     def __init__(self, spec: SynthSpec, prepared: Prepared, out: Path, painter: Painter | None = None) -> None:
-        self.spec = spec
-        self.prepared = prepared
-        self.out = out
-        self.painter = painter
+        self.spec, self.prepared, self.out, self.painter = spec, prepared, out, painter
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "prepared": self.prepared.for_workers()}

@@ -17,13 +17,11 @@ from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import bytes_sha256, seed_from
 from holdfast.core.lazy import torch
 from holdfast.core.schema import CURVES
-from holdfast.core.types import Sample
-from holdfast.data.splits import TEST, stratified_split
 from holdfast.pipeline.jobs.progress import version
 from holdfast.pipeline.specs.training import Recipe
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.pictures import Batch, Source
-from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
+from holdfast.pipeline.train.plan import Places, TrainingJob, TrainSpec
 from holdfast.store import read_json, write_table
 from holdfast.training import augment, checkpoint, robust
 from holdfast.training.checkpoint import DRAWN_WORLD, write_model
@@ -32,32 +30,6 @@ from holdfast.training.loop import DivergedError, Epoch, TrainingOptions, decaye
 MOVES = augment.Moves(rotation=10, zoom=0.2, shift=0.1)
 
 VERSIONS = ("holdfast", "torch", "timm", "torchvision", "numpy", "opencv-python-headless")
-
-
-@dataclass(frozen=True)
-class Places:
-    """Which pictures of a condition a job trains on, and which choose its best epoch."""
-
-    train: list[int]
-    validation: list[int]
-
-
-def places_of(samples: Sequence[Sample], job: TrainingJob, classes: Sequence[str], spec: TrainSpec) -> Places:
-    """Split the pictures that are not of the job's fold by photo; UserError where a class is missing from a part."""
-    own = [place for place, sample in enumerate(samples) if sample.fold != job.fold]
-    tested = {sample.label for sample in samples if sample.fold == job.fold}
-    if spec.validation and own:
-        split = stratified_split([samples[place] for place in own], test_fraction=spec.validation, seed=spec.seed)
-        held = {place for place, sample in zip(own, split, strict=True) if sample.split == TEST}
-    else:
-        held = set()
-    train = [place for place in own if place not in held]
-    for part, present in (("training images", {samples[place].label for place in train}), ("test images", tested)):
-        missing = [name for name in classes if name not in present]
-        if missing:
-            named = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-            raise UserError(f"no class may be missing from the {part} of {job.trained_on}, fold {job.fold}: {named} is")
-    return Places(train, sorted(held))
 
 
 @dataclass
@@ -312,7 +284,7 @@ class Fit:
             except ImportError:
                 self._writer = False
         if self._writer:
-            for key, tag in _TAGS.items():
+            for key, tag in (*_TAGS.items(), ("seconds", "seconds")):
                 if key in row:
                     self._writer.add_scalar(tag, row[key], number + 1)
             self._writer.flush()
@@ -393,14 +365,9 @@ class Fit:
         ), note
 
 
+_SPLITS = {"train": "", "validation": "validation_"}  # how the names of their measures begin
 _TAGS = {
-    "loss": "loss/train",
-    "validation_loss": "loss/validation",
-    "accuracy": "accuracy/train",
-    "validation_accuracy": "accuracy/validation",
-    "miou": "miou/train",
-    "validation_miou": "miou/validation",
-    "seconds": "seconds",
+    f"{prefix}{name}": f"{name}/{split}" for name in ("loss", "accuracy", "miou") for split, prefix in _SPLITS.items()
 }
 
 
@@ -431,7 +398,7 @@ def curves(job: TrainingJob, history: Sequence[Mapping[str, float]]) -> pa.Table
     about = {"job": job.name, "model": job.architecture.name, "trained_on": job.trained_on, "fold": job.fold}
     rows = []
     for number, row in enumerate(history, 1):
-        for split, prefix in (("train", ""), ("validation", "validation_")):
+        for split, prefix in _SPLITS.items():
             if f"{prefix}loss" in row:
                 measured = {name: row.get(f"{prefix}{name}") for name in ("loss", "accuracy", "miou")}
                 rows.append(about | {"epoch": number, "split": split, "seconds": row.get("seconds")} | measured)

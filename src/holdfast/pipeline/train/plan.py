@@ -245,6 +245,32 @@ class TrainingJobs:
 TrainingTest = Job[TrainingJob, TestedPicture]
 
 
+@dataclass(frozen=True)
+class Places:
+    """Which pictures of a condition a job trains on, and which choose its best epoch."""
+
+    train: list[int]
+    validation: list[int]
+
+
+def places_of(samples: Sequence[Sample], job: TrainingJob, classes: Sequence[str], spec: TrainSpec) -> Places:
+    """Split the pictures that are not of the job's fold by photo; UserError where a class is missing from a part."""
+    own = [place for place, sample in enumerate(samples) if sample.fold != job.fold]
+    tested = {sample.label for sample in samples if sample.fold == job.fold}
+    if spec.validation and own:
+        split = stratified_split([samples[place] for place in own], test_fraction=spec.validation, seed=spec.seed)
+        held = {place for place, sample in zip(own, split, strict=True) if sample.split == TEST}
+    else:
+        held = set()
+    train = [place for place in own if place not in held]
+    for part, present in (("training images", {samples[place].label for place in train}), ("test images", tested)):
+        missing = [name for name in classes if name not in present]
+        if missing:
+            named = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+            raise UserError(f"no class may be missing from the {part} of {job.trained_on}, fold {job.fold}: {named} is")
+    return Places(train, sorted(held))
+
+
 def key_of(spec: TrainSpec, dataset: str, job: TrainingJob, shown: Showing) -> dict[str, Any]:
     """Return the key columns of one row."""
     own = {"task": spec.task, "protocol": spec.protocol, "trained_on": job.trained_on, "fold": job.fold}

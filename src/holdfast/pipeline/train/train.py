@@ -30,7 +30,7 @@ from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
 from holdfast.pipeline.samples import begin_run, prepare, read
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.architectures import Architecture
-from holdfast.pipeline.train.fitting import Fit, places_of, trained_as
+from holdfast.pipeline.train.fitting import Fit, trained_as
 from holdfast.pipeline.train.pictures import (
     InMemory,
     RenderedSource,
@@ -52,6 +52,7 @@ from holdfast.pipeline.train.plan import (
     ids_of,
     key_of,
     make_jobs,
+    places_of,
     scenarios_text,
     scope_of,
     with_folds,

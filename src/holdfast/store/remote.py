@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -103,12 +104,12 @@ def local_folder(url: str, use: str) -> Path:
     return base / use / hashlib.sha256(url.encode()).hexdigest()[:16] / url.rpartition("/")[2]
 
 
+@dataclass(frozen=True)
 class MirroringExecutor:
     """An executor whose workers send their files to the store before they report a shard as done."""
 
-    def __init__(self, executor: Any, mirror: Mirror) -> None:
-        self.executor = executor
-        self.mirror = mirror
+    executor: Any
+    mirror: Mirror
 
     @property
     def width(self) -> int:
@@ -136,12 +137,12 @@ class MirroringExecutor:
         self.executor.close()
 
 
+@dataclass(frozen=True)
 class Mirrored(Generic[Shard, Result]):
     """Work that sends its files to the store before it returns."""
 
-    def __init__(self, work: Callable[[Shard], Result], mirror: Mirror) -> None:
-        self.work = work
-        self.mirror = mirror
+    work: Callable[[Shard], Result]
+    mirror: Mirror
 
     def __call__(self, shard: Shard) -> Result:
         """Do a shard."""

@@ -77,12 +77,7 @@ class Group:
     backgrounds: NDArray[np.uint8]
 
 
-@dataclass
-class _Decoded:
-    place: int
-    image: Image
-    mask: Mask
-    background: Image
+_Decoded = tuple[int, Image, Mask, Image]  # place, image, mask and background
 
 
 def unit_of(
@@ -104,12 +99,12 @@ def unit_of(
     return Unit(number, orders)
 
 
+@dataclass(frozen=True)
 class Decoder:
     """Decodes units of work."""
 
-    def __init__(self, conditions: Sequence[Condition], max_pixels: int) -> None:
-        self.conditions = list(conditions)
-        self.max_pixels = max_pixels
+    conditions: Sequence[Condition]
+    max_pixels: int
 
     def __call__(self, unit: Unit) -> tuple[Facts, list[Group]]:
         """Decode a unit: return facts about its samples, and their pictures by size."""
@@ -118,16 +113,12 @@ class Decoder:
         for place, order in enumerate(unit.orders):
             decoded = self._decode(place, order, facts)
             if decoded is not None:
-                by_size.setdefault(decoded.image.shape, []).append(decoded)
-        return facts, [
-            Group(
-                [decoded.place for decoded in same_size],
-                np.stack([decoded.image for decoded in same_size]),
-                np.stack([decoded.mask for decoded in same_size]),
-                np.stack([decoded.background for decoded in same_size]),
-            )
-            for same_size in by_size.values()
-        ]
+                by_size.setdefault(decoded[1].shape, []).append(decoded)
+        groups = []
+        for same_size in by_size.values():
+            places, *pictures = zip(*same_size, strict=True)
+            groups.append(Group(list(places), *map(np.stack, pictures)))
+        return facts, groups
 
     def _decode(self, place: int, order: Order, facts: Facts) -> _Decoded | None:
         """Return the pictures of one sample; None where no condition can be made of it."""
@@ -157,7 +148,7 @@ class Decoder:
             return None
         nothing = np.zeros(image.shape[:2], np.bool_)
         # Only conditions with a donor use the background; for others, any picture of the size will do.
-        return _Decoded(place, image, nothing if mask is None else mask, image if background is None else background)
+        return place, image, nothing if mask is None else mask, image if background is None else background
 
     def _background(self, place: int, order: Order, shape: tuple[int, ...], facts: Facts) -> Image | None:
         """Return the cleared background of the first readable donor, in the picture's size."""
@@ -229,8 +220,7 @@ def _nameless(size: int) -> IO[bytes]:
     # It has no name: the kernel removes it with the last process that has it open, even where all processes are killed
     # at once, as Ray does.
     memory = Path("/dev/shm")  # noqa: S108  (no name is taken there)
-    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * size
-    if roomy:
+    if memory.is_dir() and shutil.disk_usage(memory).free > 2 * size:
         with suppress(OSError):  # another worker may have taken the room meanwhile
             return _allocated(size, memory)
     return _allocated(size, None)
@@ -331,18 +321,15 @@ class Arrival:
         crew = self._crew
         if crew is None:
             for unit in self._units:
-                yield *self._decoder(unit), _nothing
+                yield *self._decoder(unit), lambda: None  # these arrays are in no piece
             return
         crew.registered()
         while self._pending:
             future, number = self._pending.popleft()
             with _lost_processes_named():
                 facts, groups = future.result()
-            yield (
-                facts,
-                [_group(group, number, crew.pieces) for group in groups],
-                partial(crew.pieces.free.append, number),
-            )
+            placed = [_group(group, number, crew.pieces) for group in groups]
+            yield facts, placed, partial(crew.pieces.free.append, number)
             self._ask(crew)
 
     def close(self) -> None:
@@ -378,7 +365,3 @@ def _group(group: Group | _Placed, number: int, pieces: Pieces) -> Group:
     return Group(
         group.places, **{name: pieces.view(number, shape, kind, offset) for name, shape, kind, offset in group.arrays}
     )
-
-
-def _nothing() -> None:
-    """Release nothing: these arrays are in no piece."""

@@ -154,7 +154,9 @@ class Pass:
         """Yield the units to decode, made when they are asked for; put each with its rows into ``expected``."""
         place_of = {condition: place for place, condition in enumerate(self._conditions)}
         for number, some in enumerate(jobs(self._unit_size)):
-            wanted = [(job.item, _places(job, place_of)) for job in some]
+            wanted = [
+                (job.item, [place_of[condition] for condition, _ in groupby(job.parts, itemgetter(0))]) for job in some
+            ]
             unit = unit_of(number, wanted, self._conditions, prepared.pool, self.spec.seed)
             expected.append((unit, Chunk(some, self._conditions, self.portion.positions)))
             yield unit
@@ -192,11 +194,6 @@ class Pass:
                 notes += [f"{model} is not compiled: {reason}"] if reason else []
             network.ready = True
         return notes
-
-
-def _places(job: EvaluationJob, place_of: Mapping[Condition, int]) -> list[int]:
-    """Return the places of the conditions that a job owes rows under."""
-    return [place_of[condition] for condition, _ in groupby(job.parts, itemgetter(0))]
 
 
 def decoding_processes(spec: EvaluateSpec, cuda: bool) -> int:

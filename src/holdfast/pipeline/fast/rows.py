@@ -220,7 +220,9 @@ class TableMaker:
                 values = [getattr(sample, name) for sample in samples]
             else:
                 values = [known.get(name) for known in (facts if name in DETAILS else keys)]
-            columns[name] = _column(values, PREDICTIONS.field(name).type)
+            kind = PREDICTIONS.field(name).type
+            is_word = pa.types.is_dictionary(kind)
+            columns[name] = pa.array(values, kind.value_type).dictionary_encode() if is_word else pa.array(values, kind)
 
         def looked_up(sample: NDArray[np.int64], condition: NDArray[np.int64]) -> dict[str, pa.Array]:
             by_sample, by_fact = pa.array(sample), pa.array(2 * sample + lends[condition])
@@ -301,12 +303,6 @@ class Writer:
             self._pending.append(self._process.submit(chunks))
         elif self._thread is not None:
             self._pending.append(self._thread.submit(self._maker, chunks))
-
-
-def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    if not pa.types.is_dictionary(kind):
-        return pa.array(values, kind)
-    return pa.array(values, kind.value_type).dictionary_encode()
 
 
 def _with_all_columns(columns: dict[str, Any], count: int, run_id: str) -> pa.Table:

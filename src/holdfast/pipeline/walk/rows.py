@@ -160,20 +160,16 @@ def walk_key(
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
 class WalkRecorder:
     """Turns finished walks into rows with their details, and writes pictures."""
 
-    def __init__(
-        self,
-        spec: PerturbSpec,
-        dataset: str,
-        setting: WalkSetting,
-        run: Path,
-        distance: FeatureDistance | None,
-        pictured: Container[str] = (),
-    ) -> None:
-        self._spec, self._dataset, self._setting, self._run = spec, dataset, setting, run
-        self._distance, self._pictured = distance, pictured
+    spec: PerturbSpec
+    dataset: str
+    setting: WalkSetting
+    run: Path
+    distance: FeatureDistance | None
+    pictured: Container[str] = ()
 
     def rows(self, model: Tested, finished: Sequence[FinishedWalk]) -> Iterator[Row]:
         """Yield the rows that these walks owe."""
@@ -187,13 +183,13 @@ class WalkRecorder:
             if condition == PERTURBED
         }
         if seconds:
-            write_json(self._run / WALK_TIMES / f"{fingerprint(sorted(seconds))[:16]}.json", seconds)
-        apart, oracle = self._apart(finished), self._setting.oracle.name
+            write_json(self.run / WALK_TIMES / f"{fingerprint(sorted(seconds))[:16]}.json", seconds)
+        apart, oracle = self._apart(finished), self.setting.oracle.name
         for walk in finished:
             sample = walk.sample
             waiting = self._ask_people(model, walk)
             for condition, row_id in zip(walk.job.parts, walk.job.ids, strict=True):
-                row = walk_key(self._spec, self._dataset, self._setting, sample, condition, model)
+                row = walk_key(self.spec, self.dataset, self.setting, sample, condition, model)
                 row |= {"row_id": row_id, "label": sample.label}
                 if walk.walked is None:
                     yield row | {"status": walk.status, "error": walk.error}
@@ -207,11 +203,11 @@ class WalkRecorder:
                 elif condition != ORIGINAL:
                     row |= {"oracle": oracle, "oracle_accepted": walk.walked.validated}
                     row["oracle_score"] = walk.walked.score
-                if condition == PERTURBED and sample.sample_id in self._pictured:
+                if condition == PERTURBED and sample.sample_id in self.pictured:
                     assert walk.walked is not None and walk.original is not None
-                    write_atomic(self._run / original_picture(walk.sample.sample_id), encode_image(walk.original))
+                    write_atomic(self.run / original_picture(walk.sample.sample_id), encode_image(walk.original))
                     if walk.walked.validated:
-                        write_atomic(self._run / end_picture(row_id), encode_image(walk.walked.image))
+                        write_atomic(self.run / end_picture(row_id), encode_image(walk.walked.image))
                 if condition in (PERTURBED, RANDOM_WALK):
                     row |= self._details(model, walk, row_id, apart.get(sample.sample_id))
                 yield row
@@ -220,7 +216,7 @@ class WalkRecorder:
         """Write the images that people have to judge before a walk goes on, and return what it waits for."""
         if walk.walked is None or walk.walked.stop != PENDING:
             return ""
-        people = self._run / PEOPLE
+        people = self.run / PEOPLE
         for step, image in walk.walked.asking:
             name = (
                 f"{walk.sample.label}/{self._folder(model)}-{file_name(walk.sample).replace('/', '-')}-{step:03d}.png"
@@ -257,10 +253,10 @@ class WalkRecorder:
             for walk in finished
             if walk.original is not None and walk.walked is not None and walk.walked.validated
         ]
-        if self._distance is None or not pairs:
+        if self.distance is None or not pairs:
             return {}
         ids, originals, images = zip(*pairs, strict=True)
-        return dict(zip(ids, self._distance(originals, images), strict=True))
+        return dict(zip(ids, self.distance(originals, images), strict=True))
 
     def _details(self, model: Tested, walk: FinishedWalk, walk_id: str, apart: float | None) -> dict[str, list[Row]]:
         """Return the rows of a walk in the tables beside, by the table's name; write its pictures."""
@@ -268,9 +264,9 @@ class WalkRecorder:
         assert walked is not None
         assert original is not None
         keeps = walked.validated and not walk.job.item.baseline
-        if self._spec.keep_images and keeps:
+        if self.spec.keep_images and keeps:
             kept = f"{self._folder(model)}/{file_name(walk.sample)}.png"
-            write_atomic(self._run / "images" / kept, encode_image(walked.image))
+            write_atomic(self.run / "images" / kept, encode_image(walked.image))
         row = {
             "row_id": walk_id,
             "steps": walked.steps,
@@ -288,13 +284,13 @@ class WalkRecorder:
             "image": kept,
         }
         frames = [self._frame(frame, walk_id) for frame in walked.frames]
-        latents = [{"row_id": walk_id} | self._latent(walked)] if self._spec.keep_latents and keeps else []
+        latents = [{"row_id": walk_id} | self._latent(walked)] if self.spec.keep_latents and keeps else []
         return {"walks": [row], "frames": frames, "latents": latents}
 
     def _frame(self, frame: Frame, walk_id: str) -> Row:
         """Write the picture of one step; return its row."""
         place = f"frames/{walk_id}/{frame.step:03d}.png"
-        write_atomic(self._run / place, encode_image(frame.image))
+        write_atomic(self.run / place, encode_image(frame.image))
         return {
             "row_id": walk_id,
             "step": frame.step,
@@ -311,8 +307,8 @@ class WalkRecorder:
         assert walked.latent_start is not None
         assert walked.latent_end is not None
         start, end, quantised = walked.latent_start, walked.latent_end, None
-        quantise = getattr(self._setting.generator, "quantise", None)
-        if quantise is not None and parse_name(self._spec.generator).options.get("quantise") != "none":
+        quantise = getattr(self.setting.generator, "quantise", None)
+        if quantise is not None and parse_name(self.spec.generator).options.get("quantise") != "none":
             with torch.no_grad():
                 codes = quantise(torch.from_numpy(start[None])), quantise(torch.from_numpy(end[None]))
             quantised, end = (code[0].float().cpu().numpy() for code in codes)
@@ -327,7 +323,7 @@ class WalkRecorder:
         """Return a folder's name for a model under this setting; two settings of one run have two folders."""
         name = model.classifier.name
         clean = re.sub(r"[^\w-]+", "_", name)[:80].strip("_")
-        return f"{clean}-{fingerprint([name, model.fingerprint, self._setting.parameters])[:8]}"
+        return f"{clean}-{fingerprint([name, model.fingerprint, self.setting.parameters])[:8]}"
 
 
 def _outcome(

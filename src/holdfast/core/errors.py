@@ -9,37 +9,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-EXTRAS = {
-    "accelerate": "train",
-    "ai_edge_litert": "runtimes",
-    "alembic": "people",
-    "captum": "explain",
-    "cryptography": "dossier",
-    "diffusers": "generate",
-    "eagerpy": "attack",
-    "fastapi": "people",
-    "foolbox": "attack",
-    "fsspec": "s3",
-    "h11": "people",
-    "mlflow": "track",
-    "open_clip": "walk",
-    "openvino": "runtimes",
-    "psycopg": "people",
-    "pydantic": "exchange",
-    "ray": "ray",
-    "s3fs": "s3",
-    "segmentation_models_pytorch": "train",
-    "sklearn": "walk",
-    "sqlalchemy": "people",
-    "starlette": "people",
-    "tensorboard": "train",
-    "torchmetrics": "explain",
-    "transformers": "hf",
-    "typst": "dossier",
-    "upath": "s3",
-    "uvicorn": "people",
-    "wandb": "track",
+_BROUGHT_BY = {
+    "attack": ("eagerpy", "foolbox"),
+    "dossier": ("cryptography", "typst"),
+    "exchange": ("pydantic",),
+    "explain": ("captum", "torchmetrics"),
+    "generate": ("diffusers",),
+    "hf": ("transformers",),
+    "people": ("alembic", "fastapi", "h11", "psycopg", "sqlalchemy", "starlette", "uvicorn"),
+    "ray": ("ray",),
+    "runtimes": ("ai_edge_litert", "openvino"),
+    "s3": ("fsspec", "s3fs", "upath"),
+    "track": ("mlflow", "wandb"),
+    "train": ("accelerate", "segmentation_models_pytorch", "tensorboard"),
+    "walk": ("open_clip", "sklearn"),
 }
+EXTRAS = {package: extra for extra, packages in _BROUGHT_BY.items() for package in packages}
 """Import name → extra. Packages that ``pip install holdfast`` brings are not listed."""
 
 
@@ -130,21 +115,15 @@ _NUMBERS = {
 """Error numbers for which the machine is to blame, with a sentence where the system's own words are not enough."""
 
 _PHRASES = {os.strerror(number).lower(): number for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE)}
+_NO_MEMORY = re.compile(
+    r"out of memory|(can't|cannot) allocate memory|not enough memory|failed to allocate|alloc_failed", re.IGNORECASE
+)
 _WRITER = re.compile(r"inline_container.*(unexpected pos|failed writing|write failed)", re.DOTALL)
 
 
 def out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that memory ran out, on whatever device."""
-    text = str(error).lower()
-    signs = (
-        "out of memory",
-        "can't allocate memory",
-        "cannot allocate memory",
-        "not enough memory",
-        "failed to allocate",
-        "alloc_failed",
-    )
-    return isinstance(error, MemoryError) or any(sign in text for sign in signs)
+    return isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
 
 
 def machine_trouble(error: BaseException) -> MachineError | None:

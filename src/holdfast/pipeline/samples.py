@@ -136,7 +136,7 @@ def _hashed(
     rest = iter(samples)
     try:
         while group := list(islice(rest, together)):
-            waiting.append((group, threads.submit(lambda samples: list(map(_hash, samples)), group)))
+            waiting.append((group, threads.submit(lambda samples: list(map(hash_sample, samples)), group)))
             if len(waiting) > _AHEAD:
                 done, hashes = waiting.popleft()
                 yield from zip(done, hashes.result(), strict=True)
@@ -188,7 +188,8 @@ class Hashes(Mapping[str, str]):
         return len(self._places)
 
 
-def _hash(sample: Sample) -> tuple[str, str, str]:
+def hash_sample(sample: Sample) -> tuple[str, str, str]:
+    """Return the hashes of image and mask, and why one of them cannot be read, or ''."""
     try:
         image = sample.image.fingerprint()
     except SampleError as error:
@@ -251,18 +252,13 @@ def begin_run(
     run.write_environment(environment())
     run.write_samples(sample_batches(prepared))
     summary.add_problems(prepared.collection.problems)
-    if names := _same_in_two_classes(prepared):
-        text = f"the same picture lies under two classes {len(names)} time(s), first {names[0]}"
-        summary.notes.append(f"{text}; holdfast data lists them all")
-
-
-def _same_in_two_classes(prepared: Prepared) -> list[str]:
-    """Return the names of equal files with different labels, from hashes that are known already."""
-    survey = Survey(prepared.collection)
+    survey = Survey(prepared.collection)  # of equal files, from hashes that are known already
     for sample in prepared.collection.samples:
         digest = prepared.images[sample.sample_id]
         survey.digests += short_digest(digest.encode()) if digest else bytes(16)
-    return list(two_classes(survey.same_bytes()))
+    if names := list(two_classes(survey.same_bytes())):
+        text = f"the same picture lies under two classes {len(names)} time(s), first {names[0]}"
+        summary.notes.append(f"{text}; holdfast data lists them all")
 
 
 def stored_conditions(samples: Sequence[Sample]) -> set[str]:

@@ -26,7 +26,7 @@ from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
-from holdfast.pipeline.samples import read, render_conditions
+from holdfast.pipeline.samples import hash_sample, read, render_conditions
 from holdfast.pipeline.specs import TelltaleSpec as TelltaleSpec
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.plan import check, with_folds
@@ -105,7 +105,9 @@ def paint(
     }
     for start in range(0, len(samples), AHEAD):
         part = samples[start : start + AHEAD]
-        missing = [sample for sample in part if not _known(folder, identities[sample.sample_id])]
+        files = {sample.sample_id: folder / f"{identities[sample.sample_id]}.png" for sample in part}
+        known = {name for name, file in files.items() if file.is_file() or file.with_suffix(".json").is_file()}
+        missing = [sample for sample in part if sample.sample_id not in known]
         painter.prepare([(sample, [condition]) for sample in missing], max_pixels)
         for place, sample in enumerate(part):
             progress("paint", start + place, len(samples))
@@ -127,10 +129,6 @@ def paint(
                 painted[sample.sample_id] = Painted(folder / f"{identity}.png", identity)
     progress("paint", len(samples), len(samples))
     return painted, left_out
-
-
-def _known(folder: Path, identity: str) -> bool:
-    return (folder / f"{identity}.png").is_file() or (folder / f"{identity}.json").is_file()
 
 
 def _reason(folder: Path, identity: str) -> str:
@@ -175,7 +173,11 @@ def _read(spec: TelltaleSpec, *, out: Path, progress: Progress) -> Collection:
             f"random and generated backgrounds need masks, and none of the {len(collection)} images has one; --masks "
             "FOLDER names them, holdfast mask makes some"
         )
-    photos, images, masks = _hashed(photos)
+    with ThreadPoolExecutor(core_count()) as threads:
+        hashed = list(zip(photos, threads.map(hash_sample, photos), strict=True))
+    photos = [photo for photo, (_, _, problem) in hashed if not problem]  # others cannot be read
+    images = {photo.sample_id: image for photo, (image, _, _) in hashed}
+    masks = {photo.sample_id: mask for photo, (_, mask, _) in hashed}
     if spec.generated:
         generated, left_out = _given(spec.generated, photos)
     else:
@@ -197,24 +199,6 @@ def _read(spec: TelltaleSpec, *, out: Path, progress: Progress) -> Collection:
     return Collection(
         f"{collection.name} (three kinds)", KINDS, tuple(samples), problems=(*collection.problems, *problems)
     )
-
-
-def _hashed(photos: Sequence[Sample]) -> tuple[list[Sample], dict[str, str], dict[str, str]]:
-    """Return photos that can be read, and the hashes of their images and masks."""
-
-    def hashes(sample: Sample) -> tuple[str, str]:
-        try:
-            return sample.image.fingerprint(), sample.mask.fingerprint() if sample.mask else ""
-        except SampleError:
-            return "", ""
-
-    with ThreadPoolExecutor(core_count()) as threads:
-        hashes_of = list(threads.map(hashes, photos))
-    readable = [photo for photo, (image, _) in zip(photos, hashes_of, strict=True) if image]
-    ids = [photo.sample_id for photo in photos]
-    images = {name: image for name, (image, _) in zip(ids, hashes_of, strict=True)}
-    masks = {name: mask for name, (_, mask) in zip(ids, hashes_of, strict=True)}
-    return readable, images, masks
 
 
 def _given(data: str, photos: Sequence[Sample]) -> tuple[dict[str, ImageSource], dict[str, str]]:
@@ -262,17 +246,6 @@ def _kinds(
         ]
         for label, shown, image in pictures:
             name = f"{photo.sample_id}#{label if shown == ORIGINAL else shown}"
-            samples.append(
-                Sample(
-                    name,
-                    label,
-                    image,
-                    source_id=photo.source_id,
-                    split=photo.split,
-                    fold=photo.fold,
-                    condition=shown,
-                    licence=photo.licence,
-                    attributes={"object": photo.label},
-                )
-            )
+            own = {"source_id": photo.source_id, "split": photo.split, "fold": photo.fold, "licence": photo.licence}
+            samples.append(Sample(name, label, image, condition=shown, attributes={"object": photo.label}, **own))
     return samples

@@ -85,7 +85,9 @@ def explain(path: Path, spec: ExplainSpec, *, progress: Progress = silent) -> Ex
         again = replace(spec_of(run), device=spec.device)
         collection = read(again)
         conditions = _conditions(again, spec.conditions)
-        chosen = _chosen(collection, spec.limit, _tested(run))
+        # Images that have rows: of one split of ``train``, those that were not trained on.
+        tested = set(run.predictions.dataset().to_table(columns=["sample_id"])["sample_id"].unique().to_pylist())
+        chosen = _chosen(collection, spec.limit, tested)
         prepared = prepare(again, collection, progress)
         _check_unchanged(run, chosen, prepared, summary)
         rows = _rows(run, {sample.sample_id for sample in chosen})
@@ -107,8 +109,8 @@ def _conditions(again: EvaluateSpec, asked: str) -> list[Condition]:
     """Return the conditions of the run that are explained; by default, none that takes the object away."""
     known = parse_conditions(again.scenarios, feather=again.feather)
     if not asked:
-        kept = [condition for condition in known if not (condition.definition.attack or condition.definition.paints)]
-        kept = [condition for condition in kept if condition.scenario not in WITHOUT_OBJECT]
+        keeping = [condition for condition in known if condition.scenario not in WITHOUT_OBJECT]
+        kept = [each for each in keeping if not (each.definition.attack or each.definition.paints)]
         if not kept:
             raise UserError("no condition of this run keeps the object and can be made again; name some: --conditions")
         return kept
@@ -121,11 +123,6 @@ def _conditions(again: EvaluateSpec, asked: str) -> list[Condition]:
             how = "made against each model" if condition.definition.attack else "painted by a generator"
             raise UserError(f"pictures of {condition.name} are {how} and were not kept, so they cannot be explained")
     return [condition for condition in known if condition.name in {other.name for other in chosen}]
-
-
-def _tested(run: Run) -> set[str]:
-    """Return the images that have rows: of one split of ``train``, those that were not trained on."""
-    return set(run.predictions.dataset().to_table(columns=["sample_id"])["sample_id"].unique().to_pylist())
 
 
 def _chosen(collection: Collection, limit: int, tested: set[str]) -> list[Sample]:

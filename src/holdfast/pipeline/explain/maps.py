@@ -86,9 +86,8 @@ def trained(run: Run, model: str, trained_on: str, fold: int, device: str) -> Ex
         raise UserError(f"the run has no model of {model} trained on {trained_on}, fold {fold}")
     if recorded.get("verb") == "segment":
         for text in recorded["architectures"]:
-            architecture = networks.resolve(
-                text, size=recorded["trained_by"]["size"], pretrained=recorded["pretrained"]
-            )
+            size = recorded["trained_by"]["size"]
+            architecture = networks.resolve(text, size=size, pretrained=recorded["pretrained"])
             if architecture.name == model:
                 segmenter = networks.load(architecture, folder, device=device)
                 return segmenter_subject(segmenter, map_labels(tuple(recorded["classes"]), {}, segmenter.labels))
@@ -215,9 +214,8 @@ class MapMaker:
 
     def _measured(self, method: AttributionMethod, items: Sequence[Item]) -> list[dict[str, Any]]:
         batch = as_batch([item.view for item in items])
-        asked = self.subject.ask(
-            batch, [item.label for item in items], [item.mask for item in items], self.options.target
-        )
+        labels, masks = [item.label for item in items], [item.mask for item in items]
+        asked = self.subject.ask(batch, labels, masks, self.options.target)
         maps, layer = self._maps(method, batch, asked)
         others = None
         if self._shuffled is not None:
@@ -288,11 +286,9 @@ class MapMaker:
         attention = look(heat, item.mask)
         row: dict[str, Any] = {"area": float(item.mask.mean()), "picture": self._picture(item, method, heat)}
         if attention is None:
-            finite = bool(np.isfinite(heat).all())
-            return row | {
-                "status": "empty" if finite else "error",
-                "error": EMPTY if finite else "the map is not finite",
-            }
+            if np.isfinite(heat).all():
+                return row | {"status": "empty", "error": EMPTY}
+            return row | {"status": "error", "error": "the map is not finite"}
         row |= {"status": "ok", "share": attention.share, "ratio": attention.ratio, "hit": attention.hit}
         if other is not None and np.isfinite(other).all():
             of_other = look(other, item.mask)

@@ -189,7 +189,7 @@ def test_hashing_stops_when_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch)
             gate.wait(10)
         return "", "", ""
 
-    monkeypatch.setattr(samples, "_hash", slow)
+    monkeypatch.setattr(samples, "hash_sample", slow)
     with ThreadPoolExecutor(1) as threads:
         hashed = samples._hashed(threads, many(200), together=1)
         next(hashed)

@@ -149,10 +149,10 @@ def part_usual(options: argparse.Namespace, folder: Path, module: Any, name: str
 
 def fast_run(options: argparse.Namespace, folder: Path, name: str, count: int, threads: int) -> dict[str, Any]:
     """One fast run: rate of the pass, of everything, and the GPU's utilisation meanwhile."""
-    from holdfast.pipeline.evaluate import fast_detection
+    from holdfast.pipeline.evaluate import detector_worker
     from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 
-    fast_detection.THREADS = threads
+    detector_worker.THREADS = threads
     file = annotated(folder, count)
     spec = EvaluateSpec(
         f"coco:{file}", images=str(folder / "images"), models=(name,), scenarios=SCENARIOS, device=options.device,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
@@ -21,8 +21,7 @@ from holdfast.training import augment
 from holdfast.training.classifiers import cross_entropy, normalised
 from holdfast.training.loop import Loss
 
-if TYPE_CHECKING:
-    Pair = tuple[torch.Tensor, torch.Tensor]
+Pair = tuple["torch.Tensor", "torch.Tensor"]
 
 RADIUS = 0.03  # how far adversarial training lets a value of the image (0..1) move
 ADVERSARIAL_STEPS = 5

@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +38,6 @@ from holdfast.pipeline.samples import Prepared, Rendering
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import render_batch, supports
 from holdfast.store import Parts
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 KEY_COLUMNS = ("row_id", "sample_id", "source_id", "condition", "variant", "parameters", "seed", "model", "donor_id")
 TRUTH, GIVEN = "_objects", "_detections"  # what a row carries until its details are made
@@ -363,5 +360,5 @@ def _owed(job: EvaluationJob) -> Owed:
     return owed
 
 
-def _channels_first(images: Tensor) -> Tensor:
+def _channels_first(images: torch.Tensor) -> torch.Tensor:
     return images.permute(0, 3, 1, 2).contiguous()

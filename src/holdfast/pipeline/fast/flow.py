@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import SampleError
 from holdfast.core.lazy import torch
 from holdfast.pipeline.classifiers import EvaluateSpec
+from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.fast import answers, decoding
 from holdfast.pipeline.fast.decoding import Facts, Group, Unit
 from holdfast.pipeline.fast.networks import Network, blank, see
@@ -25,9 +26,6 @@ from holdfast.pipeline.fast.rows import Chunk
 from holdfast.pipeline.jobs.rows import answer_each
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import Compiled, on_device, render_batch
-
-if TYPE_CHECKING:
-    from holdfast.pipeline.donors import DonorPool
 
 PIXELS = 128 * 375 * 500
 """About how many pixels are rendered at a time, under all conditions: enough to fill a GPU, in 4 GB."""

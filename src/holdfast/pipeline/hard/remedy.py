@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -39,9 +39,6 @@ from holdfast.store.run import write_frame
 from holdfast.training import augment
 from holdfast.training.checkpoint import DRAWN_WORLD, write_model
 from holdfast.training.loop import TrainingOptions, constant, fit, one_cycle
-
-if TYPE_CHECKING:
-    from holdfast.pipeline.jobs.progress import Progress
 
 DRAWN_ORIGINALS = {
     "drawn scenes, tied": "diorama:test?n=480&context=0.95",

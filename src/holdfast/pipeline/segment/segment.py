@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.compute as pc
 
@@ -46,8 +46,7 @@ from holdfast.scenarios import Condition
 from holdfast.store import Run, writing
 from holdfast.training import augment
 
-if TYPE_CHECKING:
-    Pair = tuple[torch.Tensor, torch.Tensor]
+Pair = tuple["torch.Tensor", "torch.Tensor"]
 
 
 class SegmentFit(Fit):

@@ -146,7 +146,7 @@ def loss_of(scores: torch.Tensor, objects: torch.Tensor) -> torch.Tensor:
     y, x = torch.meshgrid(*(torch.arange(cells, device=edges.device) + 0.5,) * 2, indexing="ij")
     own = torch.stack([x - edges[:, 0], y - edges[:, 1], x + edges[:, 2], y + edges[:, 3]], 3)
     near = counts > 0
-    apart = generalized_box_iou_loss(own[near], boxes[near])
+    apart: torch.Tensor = generalized_box_iou_loss(own[near], boxes[near])
     return (focal * weight).sum() / number + 2 * (apart * counts[near]).sum() / counts[near].sum().clamp(min=1)
 
 

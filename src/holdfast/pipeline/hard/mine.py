@@ -22,13 +22,12 @@ from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.files import check_apart, safe_part
 from holdfast.pipeline.generate.generate import (
     GenerateWorker,
-    ImageRequest,
     KnownMaker,
     image_row,
     know_maker,
     make_images,
 )
-from holdfast.pipeline.generate.plan import POOL_ROWS
+from holdfast.pipeline.generate.plan import POOL_ROWS, ImageRequest
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure, model_facts, without_answer
 from holdfast.pipeline.hard.publish import check_out, publish
 from holdfast.pipeline.hard.results import MiningChoice, Selection, tables

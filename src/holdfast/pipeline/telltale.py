@@ -246,6 +246,11 @@ def _kinds(
         ]
         for label, shown, image in pictures:
             name = f"{photo.sample_id}#{label if shown == ORIGINAL else shown}"
-            own = {"source_id": photo.source_id, "split": photo.split, "fold": photo.fold, "licence": photo.licence}
+            own: dict[str, Any] = {
+                "source_id": photo.source_id,
+                "split": photo.split,
+                "fold": photo.fold,
+                "licence": photo.licence,
+            }
             samples.append(Sample(name, label, image, condition=shown, attributes={"object": photo.label}, **own))
     return samples

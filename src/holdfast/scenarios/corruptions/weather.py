@@ -96,7 +96,8 @@ def frost_piece(height: int, width: int, scale: float, rng: np.random.Generator)
     texture = frost_texture(int(rng.integers(TEXTURES)))
     rows, columns = max(2, round(height / scale)), max(2, round(width / scale))
     lacking_rows, lacking_columns = (max(0, side + 1 - len(texture)) for side in (rows, columns))
-    texture = np.pad(texture, ((0, lacking_rows), (0, lacking_columns), (0, 0)), mode="symmetric")
+    if lacking_rows or lacking_columns:
+        texture = np.pad(texture, ((0, lacking_rows), (0, lacking_columns), (0, 0)), mode="symmetric")
     top, left = rng.integers(texture.shape[0] - rows), rng.integers(texture.shape[1] - columns)
     piece: Any = texture[top : top + rows, left : left + columns]
     if piece.shape[:2] != (height, width):

@@ -107,7 +107,7 @@ def test_autosaves_are_one_version(database: Database, tmp_path: Path) -> None:
     def versions() -> list[tuple[int, int, str]]:
         with database.reading() as connection:
             rows = masks.list_versions(connection, 1)
-        return [(row["version"], row["base"], row["person"]) for row in rows]
+        return [(row.version, row.base, row.person) for row in rows]
 
     for number in range(4):
         save(database, a_mask(number), ann, number, now=10.0 + number)
@@ -206,7 +206,7 @@ def test_masks_that_are_there(database: Database, tmp_path: Path) -> None:
     set_id = take_in(database, folder, found)
     with database.reading() as connection:
         rows = {drawing.sample_id: drawing for drawing in masks.drawings(connection, set_id)}
-        how = {name: masks.list_versions(connection, one.id)[0]["how"] for name, one in rows.items() if one.version}
+        how = {name: masks.list_versions(connection, one.id)[0].how for name, one in rows.items() if one.version}
         order = [one.sample_id for one in mask_exchange.list_images(connection, set_id, person_id=1)[1]]
     assert how == {"ball/a": "found in the folder", "ball/b": "found in the folder", "ball/c": "the dataset's own"}
     assert order == ["ball/d", "ball/broken", "ball/a", "ball/b", "ball/c"], "those without a mask come first"

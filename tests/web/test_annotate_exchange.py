@@ -86,7 +86,7 @@ def test_an_import_is_a_new_version(tmp_path: Path, photos: Path, truth: dict[st
     database = open_database(tmp_path / "state" / "people.sqlite")
     with database.reading() as connection:
         (drawing,) = [one for one in masks.drawings(connection, 1) if one.sample_id == "disc/0"]
-        assert [one["how"] for one in masks.list_versions(connection, drawing.id)] == ["imported", "the dataset's own"]
+        assert [one.how for one in masks.list_versions(connection, drawing.id)] == ["imported", "the dataset's own"]
         assert np.array_equal(masks.get_version(connection, drawing.id, 1).mask(), truth["disc/0"])
     database.close()
 

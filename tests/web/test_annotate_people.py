@@ -21,7 +21,7 @@ FIRST, SECOND, THIRD = ((20, 30), (60, 30)), ((20, 90), (60, 90)), ((120, 20), (
 def history(state: ServerState, drawing: int = 1) -> list[tuple[str, np.ndarray]]:
     """Who drew which mask, oldest first."""
     with state.database.reading() as connection:
-        numbers = [one["version"] for one in masks.list_versions(connection, drawing)]
+        numbers = [one.version for one in masks.list_versions(connection, drawing)]
         found = [masks.get_version(connection, drawing, number) for number in reversed(numbers)]
     return [(one.person, one.mask()) for one in found]
 

@@ -30,7 +30,7 @@ class TaskPlace:
     token: str
     position: int
     asked: str
-    answers: Mapping[str, str] | None
+    answers: dict[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)

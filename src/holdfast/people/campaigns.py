@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 from sqlalchemy import ColumnElement, Connection, Row, case, func, insert, or_, select, true, update
-from sqlalchemy.exc import IntegrityError
 
 from holdfast.core.errors import UserError
 from holdfast.core.votes import VoteQuestion, parse_rule
+from holdfast.people.database import insert_new
 from holdfast.people.identity import is_id, new_token, one_line
 from holdfast.people.tables import campaigns, images, items, people, places, tasks, votes
 
@@ -121,7 +121,7 @@ class Settings:
     at_least: int = 6  # of people_per_image, who answer as the rule wants
     seed: int = 0
     stop: str = "never"  # or when-decided: no more votes on an image whose verdict cannot turn any more
-    questions: Sequence[Mapping[str, Any]] = ()  # those of the campaign, where they are not its kind's
+    questions: Sequence[dict[str, Any]] = ()  # those of the campaign, where they are not its kind's
 
     def __post_init__(self) -> None:
         """Refuse settings that no task can be made with."""
@@ -172,13 +172,8 @@ class Sentinel:
 
 def asked_questions(kind: str, settings: Settings) -> tuple[VoteQuestion, ...]:
     """Return the questions of a campaign: its own, or its kind's."""
-    return (
-        tuple(
-            VoteQuestion(**{**row, "answers": tuple(row["answers"]), "keys": tuple(row["keys"])})
-            for row in settings.questions
-        )
-        or KINDS[kind]
-    )
+    own = [row | {"answers": tuple(row["answers"]), "keys": tuple(row["keys"])} for row in settings.questions]
+    return tuple(VoteQuestion(**row) for row in own) or KINDS[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,17 +207,21 @@ def create_campaign(
 ) -> int:
     """Create a campaign, which is open at once; return its id."""
     name = one_line(name)
-    _check(connection, name, kind, image_ids, sentinels, settings)
+    if not name:
+        raise UserError("a campaign needs a name")
+    if kind not in KINDS or not asked_questions(kind, settings):
+        raise UserError(f"campaigns are of kind {', '.join(KINDS)}, not {kind!r}")
+    _check_images(connection, image_ids, [sentinel.image_id for sentinel in sentinels])
+    _check_sentinels(sentinels, asked_questions(kind, settings), settings)
     labels = dict(connection.execute(select(images.c.id, images.c.label).where(images.c.source_id == source_id)).all())
     unknown = [image_id for image_id in image_ids if image_id not in labels]
     if unknown:
         raise UserError(f"source {source_id} has no image {unknown[0]}")
     values = {"source_id": source_id, "name": name, "kind": kind, "status": "open", "created_at": now}
-    row = insert(campaigns).values(**values, settings=asdict(settings)).returning(campaigns.c.id)
-    try:
-        campaign_id: int = connection.execute(row).scalar_one()
-    except IntegrityError:  # somebody made it just now
-        raise UserError(f"there is a campaign {name!r} already; choose another name") from None
+    row = insert_new(connection, campaigns, ["name"]).values(**values, settings=asdict(settings))
+    campaign_id: int | None = connection.scalar(row.returning(campaigns.c.id))
+    if campaign_id is None:
+        raise UserError(f"there is a campaign {name!r} already; choose another name")
     lots = Random(f"{settings.seed}/{name}")
     common = {"campaign_id": campaign_id, "held": 0, "counted": 0}
     rows = [
@@ -239,48 +238,32 @@ def create_campaign(
     return campaign_id
 
 
-def _check(
-    connection: Connection,
-    name: str,
-    kind: str,
-    image_ids: Sequence[int],
-    sentinels: Sequence[Sentinel],
-    settings: Settings,
-) -> None:
-    if not name:
-        raise UserError("a campaign needs a name")
-    if kind not in KINDS or not asked_questions(kind, settings):
-        raise UserError(f"campaigns are of kind {', '.join(KINDS)}, not {kind!r}")
-    if connection.scalar(select(campaigns.c.id).where(campaigns.c.name == name)) is not None:
-        raise UserError(f"there is a campaign {name!r} already; choose another name")
-    if not image_ids:
+def _check_images(connection: Connection, judged: Sequence[int], sentinels: Sequence[int]) -> None:
+    if not judged:
         raise UserError("a campaign needs at least one image to judge")
-    all_ids = [*image_ids, *(sentinel.image_id for sentinel in sentinels)]
-    if len(set(all_ids)) < len(all_ids):
-        twice = Counter(all_ids).most_common(1)[0][0]
-        raise UserError(f"image {twice} is given twice; a campaign judges an image or uses it as one sentinel")
-    known = select(images.c.id).where(images.c.id.in_([sentinel.image_id for sentinel in sentinels]))
-    if missing := {sentinel.image_id for sentinel in sentinels} - set(connection.scalars(known)):
+    image_id, times = Counter([*judged, *sentinels]).most_common(1)[0]
+    if times > 1:
+        raise UserError(f"image {image_id} is given twice; a campaign judges an image or uses it as one sentinel")
+    if missing := set(sentinels) - set(connection.scalars(select(images.c.id).where(images.c.id.in_(sentinels)))):
         raise UserError(f"there is no image {min(missing)}")
+
+
+def _check_sentinels(sentinels: Sequence[Sentinel], questions: Sequence[VoteQuestion], settings: Settings) -> None:
+    allowed = {question.id: set(question.answers) for question in questions}
     for sentinel in sentinels:
-        _check_sentinel(sentinel, asked_questions(kind, settings))
+        if sentinel.role not in ROLES:
+            raise UserError(f"a sentinel is {', '.join(ROLES)}, not {sentinel.role!r}")
+        if not sentinel.expected:
+            raise UserError(f"the {sentinel.role} picture {sentinel.image_id} says no right answer")
+        for question, answers in sentinel.expected.items():
+            if question not in allowed:
+                raise UserError(f"there is no question {question!r}; there is {', '.join(allowed)}")
+            if not answers or not set(answers) <= allowed[question]:
+                raise UserError(f"the right answers to {question!r} are among {', '.join(sorted(allowed[question]))}")
     for role, wanted in (("positive", settings.positives), ("negative", settings.negatives)):
         present = sum(sentinel.role == role for sentinel in sentinels)
         if present < wanted:
             raise UserError(f"a task has {wanted} {role} sentinels and the campaign {present}; give it more")
-
-
-def _check_sentinel(sentinel: Sentinel, questions: Sequence[VoteQuestion]) -> None:
-    if sentinel.role not in ROLES:
-        raise UserError(f"a sentinel is {', '.join(ROLES)}, not {sentinel.role!r}")
-    allowed = {question.id: set(question.answers) for question in questions}
-    if not sentinel.expected:
-        raise UserError(f"the {sentinel.role} picture {sentinel.image_id} says no right answer")
-    for question, answers in sentinel.expected.items():
-        if question not in allowed:
-            raise UserError(f"there is no question {question!r}; there is {', '.join(allowed)}")
-        if not answers or not set(answers) <= allowed[question]:
-            raise UserError(f"the right answers to {question!r} are among {', '.join(sorted(allowed[question]))}")
 
 
 def settings_of(stored: Mapping[str, Any]) -> Settings:
@@ -291,17 +274,14 @@ def settings_of(stored: Mapping[str, Any]) -> Settings:
 
 
 def _campaign(row: Row[Any]) -> Campaign:
-    return Campaign(
-        row.id, row.name, row.kind, row.status, row.source_id, settings_of(row.settings), row.created_at
-    )  # fmt: skip
+    return Campaign(**{**row._mapping, "settings": settings_of(row.settings)})
 
 
 def get_campaign(connection: Connection, campaign_id: int, *, lock: bool = False) -> Campaign:
     """Return one campaign; ``lock`` keeps others from assigning or finishing its tasks until the transaction ends."""
     query = select(campaigns).where(campaigns.c.id == campaign_id)
-    if not is_id(campaign_id):
-        raise UserError(f"there is no campaign {campaign_id}")
-    row = connection.execute(query.with_for_update(key_share=True) if lock else query).one_or_none()
+    query = query.with_for_update(key_share=True) if lock else query
+    row = connection.execute(query).one_or_none() if is_id(campaign_id) else None
     if row is None:
         raise UserError(f"there is no campaign {campaign_id}")
     return _campaign(row)
@@ -371,17 +351,10 @@ def progress(connection: Connection, campaign_id: int, *, now: float) -> dict[st
     ).where(items.c.campaign_id == campaign_id, items.c.role == "judge")
     count, counted, held, finished, wanted = connection.execute(judged).one()
     everyone = _people(connection, campaign_id, now)
+    votes_so_far = {"images": count, "wanted": int(wanted), "counted": int(counted), "held": int(held)}
     totals = {f"{status}_tasks": sum(p[status] for p in everyone) for status in _TASK_STATUSES}
-    return {
-        "images": count,
-        "wanted": int(wanted),
-        "counted": int(counted),
-        "held": int(held),
-        "finished_images": int(finished),
-        **totals,
-        "people_at_work": sum(p["open"] > 0 for p in everyone),
-        "people": everyone,
-    }
+    at_work = sum(person["open"] > 0 for person in everyone)
+    return votes_so_far | {"finished_images": int(finished), **totals, "people_at_work": at_work, "people": everyone}
 
 
 _TASK_STATUSES = ("open", "finished", "discarded", "expired")
@@ -389,9 +362,8 @@ _TASK_STATUSES = ("open", "finished", "discarded", "expired")
 
 def administrators(connection: Connection) -> list[str]:
     """Return the names of those who look after the server and so ask for judgements."""
-    return list(
-        connection.scalars(select(people.c.name).where(people.c.role == "admin", people.c.name != "").distinct())
-    )
+    named = select(people.c.name).where(people.c.role == "admin", people.c.name != "")
+    return list(connection.scalars(named.distinct()))
 
 
 def usual_minutes(connection: Connection, campaign_id: int, *, least: int = 3) -> tuple[int, int] | None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, text
+from sqlalchemy import Connection, Engine, Table, create_engine, event, inspect, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from holdfast.core.errors import HoldfastError, UserError, first_line
+from holdfast.people.tables import metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -32,7 +33,7 @@ def upgrade(engine: Engine) -> None:
     with engine.connect().execution_options(immediate=True) as connection, connection.begin():
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        _upgrade(connection)
+        _upgrade(connection)  # which looks again: another process may have been faster
 
 
 def newest() -> str:
@@ -48,17 +49,18 @@ def _upgrade(connection: Connection) -> None:
     from alembic import command
     from alembic.script import ScriptDirectory
 
-    current = _current(connection)  # again: another process may have been faster
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    config = _config()
+    current = _current(connection)
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if current is not None and current not in known:
         raise UserError(
             f"the database is at version {current}, which this Holdfast does not know; update Holdfast to use it"
         )
-    if current is None and (taken := _taken(connection)):
+    taken = sorted(set(inspect(connection).get_table_names()) & set(metadata.tables))
+    if current is None and taken:
         raise UserError(
             f"the database has tables of another program ({', '.join(taken)}); give Holdfast one of its own"
         )
-    config = _config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 
@@ -67,14 +69,6 @@ def _current(connection: Connection) -> str | None:
     from alembic.runtime.migration import MigrationContext
 
     return MigrationContext.configure(connection).get_current_revision()
-
-
-def _taken(connection: Connection) -> list[str]:
-    from sqlalchemy import inspect
-
-    from holdfast.people.tables import metadata
-
-    return sorted(set(inspect(connection).get_table_names()) & set(metadata.tables))
 
 
 def _config() -> Config:
@@ -131,22 +125,16 @@ class Database:
 
         In SQLite it takes the write lock at once, so that what it read still holds when it writes.
         """
-        with self._turn(), _available(), self.engine.connect() as connection:
-            connection.execution_options(immediate=True)
-            with connection.begin():
-                yield connection
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if self._writer is None:
-            yield
-            return
-        if not self._writer.acquire(timeout=BUSY_S):
+        if self._writer is not None and not self._writer.acquire(timeout=BUSY_S):
             raise DatabaseUnavailable(_BUSY)
         try:
-            yield
+            with _available(), self.engine.connect() as connection:
+                connection.execution_options(immediate=True)
+                with connection.begin():
+                    yield connection
         finally:
-            self._writer.release()
+            if self._writer is not None:
+                self._writer.release()
 
     def close(self) -> None:
         """Close all connections."""
@@ -161,23 +149,22 @@ def _available() -> Iterator[None]:
         raise DatabaseUnavailable(_BUSY) from error
     except (OperationalError, InterfaceError) as error:
         detail = first_line(error.orig or error)
-        raise DatabaseUnavailable(_reason(detail), detail) from error
+        sentence = next((said for word, said in _REASONS.items() if word in detail), "the database does not answer")
+        raise DatabaseUnavailable(sentence, detail) from error
 
 
-def _reason(text: str) -> str:
-    if "locked" in text or "busy" in text:
-        return _BUSY
-    if "full" in text or "No space" in text:
-        return "the disk is full"
-    if "readonly" in text:
-        return "the database may not be written to"
-    return "the database does not answer"
+_REASONS = {
+    "locked": _BUSY,
+    "busy": _BUSY,
+    "full": "the disk is full",
+    "No space": "the disk is full",
+    "readonly": "the database may not be written to",
+}
 
 
-def open_database(where: str | Path) -> Database:
+def open_database(place: str | Path) -> Database:
     """Open a database, a URL of SQLAlchemy or the path of a SQLite file, and migrate it where needed."""
-    text = str(where)
-    url = text if "://" in text else f"sqlite:///{Path(text).expanduser().absolute()}"
+    url = str(place) if "://" in str(place) else f"sqlite:///{Path(place).expanduser().absolute()}"
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):  # a port that is no number, often a password with @ : or / in it
@@ -192,18 +179,14 @@ def open_database(where: str | Path) -> Database:
     options["pool_timeout"] = BUSY_S
     options["hide_parameters"] = True  # messages end up in logs, and parameters hold tokens
     if backend == "postgresql":
-        parsed = parsed.set(drivername="postgresql+psycopg")
+        engine = create_engine(parsed.set(drivername="postgresql+psycopg"), **options)
     else:
         if not parsed.database or ":memory:" in parsed.database:
             raise UserError("the people's work is kept in a file; give the path of one")
-        _make_folder(Path(parsed.database).parent)
         _keep_private(Path(parsed.database))
-        options["connect_args"] = {"timeout": BUSY_S}
-    engine = create_engine(parsed, **options)
-    if backend == "sqlite":
+        engine = create_engine(parsed, **options, connect_args={"timeout": BUSY_S})
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
-    database = Database(engine)
     try:
         with _available():
             upgrade(engine)
@@ -213,10 +196,9 @@ def open_database(where: str | Path) -> Database:
     except (DatabaseUnavailable, DatabaseError) as error:
         engine.dispose()
         reason = first_line(error.orig or error) if isinstance(error, DatabaseError) else error.detail or error
-        raise UserError(
-            f"the database {parsed.render_as_string(hide_password=True)} cannot be opened: {reason}"
-        ) from error
-    return database
+        where = engine.url.render_as_string(hide_password=True)
+        raise UserError(f"the database {where} cannot be opened: {reason}") from error
+    return Database(engine)
 
 
 def insert_new(connection: Connection, table: Table, columns: Sequence[str]) -> Any:
@@ -225,15 +207,12 @@ def insert_new(connection: Connection, table: Table, columns: Sequence[str]) -> 
     return dialect.insert(table).on_conflict_do_nothing(index_elements=columns)
 
 
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"the folder {str(folder)!r} cannot be made: {error.strerror}") from None
-
-
 def _keep_private(path: Path) -> None:
     """Create the file so that only its owner can read it; SQLite would follow the umask."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the folder {str(path.parent)!r} cannot be made: {error.strerror}") from None
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         if path.stat().st_uid == os.geteuid() and path.stat().st_mode & 0o077:

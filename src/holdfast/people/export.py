@@ -117,14 +117,12 @@ def thumbnails(shelf: Shelf, judged: Mapping[str, int], wanted: Container[str]) 
     for sample_id, image_id in judged.items():
         if sample_id in wanted:
             with suppress(HoldfastError):
-                jpegs[sample_id] = encode_image(_small(shelf.sample(image_id).image.load()), format="jpeg", quality=80)
+                image = shelf.sample(image_id).image.load()
+                scale = min(1.0, _THUMBNAIL / max(image.shape[:2]))
+                size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
+                small = cast(Image, cv2.resize(image, size, interpolation=cv2.INTER_AREA))
+                jpegs[sample_id] = encode_image(small, format="jpeg", quality=80)
     return jpegs
-
-
-def _small(image: Image) -> Image:
-    scale = min(1.0, _THUMBNAIL / max(image.shape[:2]))
-    size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
-    return cast(Image, cv2.resize(image, size, interpolation=cv2.INTER_AREA))
 
 
 def _judged(database: Database, campaign_id: int) -> dict[str, int]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
+from sqlalchemy import Connection, case, delete, insert, select, update
 
 from holdfast.core.errors import UserError
 from holdfast.people.tables import audit, invitations, people, sessions
@@ -80,17 +80,12 @@ def invite(
         raise UserError(f"a person is an admin or a member, not {role!r}")
     if not 0 < days <= 3650:
         raise UserError("an invitation holds for more than 0 and at most 3650 days")
-    values = {"name": one_line(name), "role": role, "created_at": now}
-    person_id = connection.execute(insert(people).values(values).returning(people.c.id)).scalar_one()
+    person = insert(people).values(name=one_line(name), role=role, created_at=now)
+    person_id = connection.execute(person.returning(people.c.id)).scalar_one()
     token = new_token()
-    new_invitation = insert(invitations).values(
-        person_id=person_id,
-        token_sha256=_hashed(token),
-        note=one_line(note),
-        created_at=now,
-        expires_at=now + days * DAY,
-    )
-    return connection.execute(new_invitation.returning(invitations.c.id)).scalar_one(), token
+    values = {"person_id": person_id, "token_sha256": _hashed(token), "note": one_line(note)}
+    invitation = insert(invitations).values(**values, created_at=now, expires_at=now + days * DAY)
+    return connection.execute(invitation.returning(invitations.c.id)).scalar_one(), token
 
 
 def one_line(text: str, most: int = 200) -> str:
@@ -135,15 +130,8 @@ def open_invitation(connection: Connection, token: str, *, name: str, now: float
         connection.execute(update(invitations).where(invitations.c.id == invitation.id).values(opened_at=now))
     session = new_token()
     connection.execute(delete(sessions).where(sessions.c.expires_at <= now))
-    connection.execute(
-        insert(sessions).values(
-            person_id=invitation.person.id,
-            invitation_id=invitation.id,
-            token_sha256=_hashed(session),
-            created_at=now,
-            expires_at=now + SESSION_DAYS * DAY,
-        )
-    )
+    values = {"person_id": invitation.person.id, "invitation_id": invitation.id, "token_sha256": _hashed(session)}
+    connection.execute(insert(sessions).values(**values, created_at=now, expires_at=now + SESSION_DAYS * DAY))
     return session
 
 
@@ -152,15 +140,12 @@ def person_of_session(connection: Connection, token: str, *, now: float) -> Pers
     query = (
         select(people.c.id, people.c.name, people.c.role)
         .join(sessions, sessions.c.person_id == people.c.id)
-        .join(invitations, _invited())
+        .join(invitations, invitations.c.id == sessions.c.invitation_id)
         .where(sessions.c.token_sha256 == _hashed(token), sessions.c.expires_at > now)
+        .where(invitations.c.revoked_at.is_(None))
     )
     row = connection.execute(query).one_or_none()
-    return Person(row.id, row.name, row.role) if row else None
-
-
-def _invited() -> ColumnElement[bool]:
-    return and_(invitations.c.id == sessions.c.invitation_id, invitations.c.revoked_at.is_(None))
+    return Person(*row) if row else None
 
 
 def end_session(connection: Connection, token: str) -> None:
@@ -179,19 +164,15 @@ def revoke(connection: Connection, invitation_id: int, *, now: float) -> None:
 
 def list_invitations(connection: Connection, *, now: float) -> list[dict[str, Any]]:
     """Return all invitations, newest first, with ``status``: new, opened, expired or revoked."""
-    query = select(
-        *(column for column in invitations.c if column.name != "token_sha256"), people.c.name, people.c.role
-    ).join(people, people.c.id == invitations.c.person_id)
-    rows = connection.execute(query.order_by(invitations.c.id.desc())).mappings()
-    return [dict(row) | {"status": _status(row, now)} for row in rows]
-
-
-def _status(row: Mapping[Any, Any], now: float) -> str:
-    if row["revoked_at"] is not None:
-        return "revoked"
-    if row["expires_at"] <= now:
-        return "expired"
-    return "new" if row["opened_at"] is None else "opened"
+    status = case(
+        (invitations.c.revoked_at.is_not(None), "revoked"),
+        (invitations.c.expires_at <= now, "expired"),
+        (invitations.c.opened_at.is_(None), "new"),
+        else_="opened",
+    ).label("status")
+    columns = [column for column in invitations.c if column.name != "token_sha256"]
+    query = select(*columns, people.c.name, people.c.role, status).join(people, people.c.id == invitations.c.person_id)
+    return [dict(row) for row in connection.execute(query.order_by(invitations.c.id.desc())).mappings()]
 
 
 def record(
@@ -214,5 +195,4 @@ def audit_log(connection: Connection, *, limit: int, before: int | None = None) 
     query = select(audit, people.c.name).outerjoin(people, people.c.id == audit.c.person_id)
     if before is not None and is_id(before):
         query = query.where(audit.c.id < before)
-    rows = connection.execute(query.order_by(audit.c.id.desc()).limit(limit)).mappings()
-    return [dict(row) for row in rows]
+    return [dict(row) for row in connection.execute(query.order_by(audit.c.id.desc()).limit(limit)).mappings()]

@@ -79,19 +79,24 @@ def make_campaign(
         own, rule = read_questions(read_toml(Path(spec.questions), "--questions"), Path(spec.questions).name)
     pool = open_pool(spec.pool, only=spec.only, folder=folder / "pools")
     kind = "custom" if own else spec.kind or ("oracle" if pool.walked else "quality")
-    name = spec.name.strip() or _named(pool, kind, spec.only)
+    which = f", {spec.only}" if pool.walked and spec.only != "accepted" else ""
+    name = spec.name.strip() or f"{pool.collection.name}, {kind}{which}"
     with database.reading() as connection:
-        existing = _find(connection, name)
-        about = "" if existing is None else _reference(connection, existing.source_id)
-    if existing is not None:
-        return _continued(existing, spec.kind, about, pool.reference)
+        if existing := _find(connection, name):
+            return _continued(connection, existing, spec.kind, pool.reference)
     asked = with_list(own or KINDS[kind], sorted({sample.label for sample in pool.collection.samples}))
     wanted_rule = spec.settings.rule or rule or default_rule(asked)
     stored = [asdict(question) for question in asked] if asked != KINDS[kind] else ()
     if spec.settings.stop != "never" and any(question.is_rating for question in asked):
         raise UserError("means of ratings need all votes: leave --stop out where the answers are numbers")
     settings = replace(spec.settings, rule=votes.parse_rule(wanted_rule, asked).text, questions=stored)
-    known = _known_answers(spec, pool)
+    if spec.sentinels:
+        known = load_collection(spec.sentinels)
+    elif pool.originals is not None:
+        known = pool.originals
+    else:
+        missing = f"the originals of {spec.pool} are not where they were; name them: --sentinels DATA"
+        raise UserError(missing if pool.walked else NO_SENTINELS)
     wanted = _evenly(pool.collection.samples, spec.limit, settings.seed)
     samples, shapes, troubles = _readable(wanted, spec.max_pixels, progress)
     known = _without(known, samples)
@@ -152,18 +157,10 @@ def _find(connection: Connection, name: str) -> Campaign | None:
     return next((campaign for campaign in list_campaigns(connection) if campaign.name == name), None)
 
 
-def _named(pool: ReviewPool, kind: str, only: str) -> str:
-    parts = [pool.collection.name, kind, only if pool.walked and only != "accepted" else ""]
-    return ", ".join(part for part in parts if part)
-
-
-def _reference(connection: Connection, source_id: int) -> str:
-    sources = tables.sources
-    return str(connection.scalar(select(sources.c.reference).where(sources.c.id == source_id)))
-
-
-def _continued(existing: Campaign, kind: str, about: str, wanted: str) -> OpenedCampaign:
+def _continued(connection: Connection, existing: Campaign, kind: str, wanted: str) -> OpenedCampaign:
     """Return the campaign of that name if it has the same images; two pools may have one name."""
+    sources = tables.sources
+    about = connection.scalar(select(sources.c.reference).where(sources.c.id == existing.source_id))
     if about != wanted:
         raise UserError(f"the campaign {existing.name!r} is about other images ({about}); give another --name")
     if kind and existing.kind != kind:
@@ -173,17 +170,6 @@ def _continued(existing: Campaign, kind: str, about: str, wanted: str) -> Opened
     said = f"the campaign {existing.name!r} is there and goes on as it was opened"
     said += "" if existing.status == "open" else f"; it is {existing.status}: the administration page opens it again"
     return OpenedCampaign(existing.id, existing.name, (said,))
-
-
-def _known_answers(spec: CampaignSpec, pool: ReviewPool) -> Collection:
-    """Return the pictures whose labels are certain."""
-    if spec.sentinels:
-        return load_collection(spec.sentinels)
-    if pool.originals is not None:
-        return pool.originals
-    if pool.walked:
-        raise UserError(f"the originals of {spec.pool} are not where they were; name them: --sentinels DATA")
-    raise UserError(NO_SENTINELS)
 
 
 def _without(known: Collection, judged: Sequence[Sample]) -> Collection:

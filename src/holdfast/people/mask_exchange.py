@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, case, func, select
+from sqlalchemy import ColumnElement, Connection, Select, case, func, literal, select, tuple_
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
@@ -92,17 +92,11 @@ def neighbour(
         place = connection.execute(select(*_ORDER).where(mask_images.c.id == after)).first()
         wanted = wanted.where(mask_images.c.id != after)
         if place is not None:
-            order.insert(0, case((_beyond(*place, backwards), 0), else_=1))
+            here = tuple_(*(literal(key) for key in place))
+            beyond = tuple_(*_ORDER) < here if backwards else tuple_(*_ORDER) > here
+            order.insert(0, case((beyond, 0), else_=1))
     row = connection.execute(wanted.order_by(*order).limit(1)).first()
     return None if row is None else int(row[0])
-
-
-def _beyond(key: float, number: int, backwards: bool) -> ColumnElement[bool]:
-    """Return the condition that an image comes after this place of the order, or before it if backwards."""
-    its_key, its_number = _ORDER
-    if backwards:
-        return (its_key < key) | ((its_key == key) & (its_number < number))
-    return (its_key > key) | ((its_key == key) & (its_number > number))
 
 
 def count_statuses(connection: Connection, set_id: int) -> dict[str, int]:
@@ -119,9 +113,8 @@ def count_statuses(connection: Connection, set_id: int) -> dict[str, int]:
 
 def list_classes(connection: Connection, set_id: int) -> Sequence[str]:
     """Return the classes of a set's images, sorted."""
-    joined = mask_images.join(images, mask_images.c.image_id == images.c.id)
-    query = select(images.c.label).select_from(joined).where(mask_images.c.mask_set_id == set_id).distinct()
-    return sorted(connection.scalars(query))
+    query = select(images.c.label).join(mask_images).where(mask_images.c.mask_set_id == set_id)
+    return sorted(connection.scalars(query.distinct()))
 
 
 def list_sets(connection: Connection) -> list[dict[str, Any]]:
@@ -150,11 +143,9 @@ def mask_rows(connection: Connection, set_id: int) -> list[dict[str, Any]]:
             of.file_name.label("path"), of.path.label("file"), images.c.label, drawn.height, drawn.width,
             drawn.counts.label("mask_rle"),
         )
-        .select_from(
-            mask_images.join(images, of.image_id == images.c.id).join(
-                mask_versions, (drawn.mask_image_id == of.id) & (drawn.version == of.version)
-            )
-        )
+        .select_from(mask_images)
+        .join(images)
+        .join(mask_versions, (drawn.mask_image_id == of.id) & (drawn.version == of.version))
         .where(of.mask_set_id == set_id)
         .order_by(of.id)
     )  # fmt: skip

@@ -37,10 +37,6 @@ _BATCH = 64  # images a transaction, so that a running server is not kept waitin
 Progress = Callable[[str, int, int], None]
 
 
-def _silent(step: str, done: int, total: int) -> None:
-    """Ignore the progress."""
-
-
 @dataclass(frozen=True, slots=True)
 class _MaskFile:
     """The mask file of a sample before anybody draws."""
@@ -108,7 +104,7 @@ def _make_set(connection: Connection, source_id: int, folder: Path, guide: str, 
     return int(connection.execute(row.returning(of.id)).scalar_one())
 
 
-def reconcile(database: Database, set_id: int, *, now: float, progress: Progress = _silent) -> int:
+def reconcile(database: Database, set_id: int, *, now: float, progress: Progress = lambda *_: None) -> int:
     """Make folder and database agree (see ``masks.notice``); returns how many images that changed."""
     with database.reading() as connection:
         all_drawings = drawings(connection, set_id)
@@ -126,13 +122,17 @@ def reconcile(database: Database, set_id: int, *, now: float, progress: Progress
 def _strayed(all_drawings: Sequence[Drawing], progress: Progress) -> Iterator[Drawing]:
     """Return the masks whose file has changed since we wrote it."""
     for done, drawing in enumerate(all_drawings, start=1):
-        try:
-            sha256 = bytes_sha256(drawing.file.read_bytes())
-        except FileNotFoundError:
-            sha256 = ""
-        if sha256 != drawing.sha256:
+        if file_sha256(drawing) != drawing.sha256:
             yield drawing
         progress("check", done, len(all_drawings))
+
+
+def file_sha256(drawing: Drawing) -> str:
+    """Return the hash of a mask's PNG as it is now; empty where there is none."""
+    try:
+        return bytes_sha256(drawing.file.read_bytes())
+    except FileNotFoundError:
+        return ""
 
 
 def _places(
@@ -204,7 +204,7 @@ def _file_name(sample: Sample) -> str:
     return sample.sample_id + suffix if known else sample.sample_id
 
 
-def _read_list(folder: Path) -> list[dict[str, str]]:
+def _read_list(folder: Path) -> list[dict[str, Any]]:
     try:
         with (folder / LIST).open(encoding="utf-8-sig", newline="") as stream:
             return [dict(row) for row in csv.DictReader(stream) if row.get("sample_id") and row.get("path")]
@@ -214,7 +214,7 @@ def _read_list(folder: Path) -> list[dict[str, str]]:
 
 def _list_places(folder: Path, places: Sequence[_MaskFile]) -> None:
     """Add the masks that ``eval --masks`` would not match by name to the list."""
-    rows: list[dict[str, Any]] = list(_read_list(folder))
+    rows = _read_list(folder)
     listed = {row["sample_id"]: row["path"] for row in rows if row.get("status") == "ok"}
     owed = [
         {"path": mask_file.path, "sample_id": mask_file.sample.sample_id, "label": mask_file.sample.label,

@@ -111,22 +111,14 @@ def save(
     if newest is None:  # what lies there and made no version could not be read
         _put_aside(drawing)
     sha256 = write_png(drawing.file, mask)
-    if newest is not None and _collapses(newest, person_id, now):
+    own = newest is not None and person_id is not None and newest.person_id == person_id
+    if newest is not None and own and not newest.done and now - newest.created_at <= COLLAPSE_S:
         connection.execute(mask_versions.update().where(mask_versions.c.id == newest.id).values(**facts))
     else:
         facts |= {"mask_image_id": drawing.id, "base": drawing.version}
         connection.execute(mask_versions.insert().values(**facts))
     _point(connection, drawing, version=drawing.version + 1, status="done" if done else "draft", sha256=sha256)
     return get_version(connection, drawing.id, drawing.version + 1)
-
-
-def _collapses(newest: Version, person_id: int | None, now: float) -> bool:
-    return (
-        person_id is not None
-        and newest.person_id == person_id
-        and not newest.done
-        and now - newest.created_at <= COLLAPSE_S
-    )
 
 
 def notice(connection: Connection, drawing: Drawing, *, now: float) -> Drawing:
@@ -218,11 +210,7 @@ def drawings_query() -> Select[Any]:
         mask_images.c.id, mask_images.c.mask_set_id, mask_images.c.image_id, images.c.sample_id, images.c.label,
         mask_sets.c.folder, mask_images.c.path, mask_images.c.file_name, mask_images.c.status,
         mask_images.c.confidence, mask_images.c.version, mask_images.c.sha256,
-    ).select_from(
-        mask_images.join(images, mask_images.c.image_id == images.c.id).join(
-            mask_sets, mask_images.c.mask_set_id == mask_sets.c.id
-        )
-    )  # fmt: skip
+    ).select_from(mask_images.join(images).join(mask_sets, mask_images.c.mask_set_id == mask_sets.c.id))  # fmt: skip
 
 
 def drawings(connection: Connection, set_id: int) -> list[Drawing]:
@@ -248,18 +236,8 @@ def get_version(connection: Connection, mask_image_id: int, version: int) -> Ver
     return Version(*row)
 
 
-def list_versions(connection: Connection, mask_image_id: int, *, limit: int = 50) -> list[dict[str, Any]]:
-    """Return the versions, newest first, without the masks themselves."""
+def list_versions(connection: Connection, mask_image_id: int, *, limit: int = 50) -> list[Version]:
+    """Return the versions, newest first."""
     of = mask_versions.c
-    rows = connection.execute(
-        _version_columns().where(of.mask_image_id == mask_image_id).order_by(of.version.desc()).limit(limit)
-    )
-    return [version_facts(Version(*row)) for row in rows]
-
-
-def version_facts(version: Version) -> dict[str, Any]:
-    """Return who made a version, when and how, without the mask."""
-    return {
-        "version": version.version, "base": version.base, "person": version.person, "person_id": version.person_id,
-        "done": version.done, "how": version.how, "created_at": version.created_at,
-    }  # fmt: skip
+    query = _version_columns().where(of.mask_image_id == mask_image_id).order_by(of.version.desc()).limit(limit)
+    return [Version(*row) for row in connection.execute(query)]

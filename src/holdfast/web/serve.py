@@ -26,8 +26,8 @@ from holdfast.core.errors import UserError
 from holdfast.people import identity
 from holdfast.people.assignment import expire_tasks
 from holdfast.people.database import DatabaseUnavailable
-from holdfast.web.routes import ROUTERS
-from holdfast.web.services import errors
+from holdfast.web.routes import admin, annotate, login, media, review
+from holdfast.web.services import pages
 from holdfast.web.services.dependencies import TROUBLES
 from holdfast.web.services.mask_editing import MaskEditing
 from holdfast.web.services.pages import STATIC, local_path
@@ -92,11 +92,6 @@ class ConnectionCaps:
         self.open_connections[address] -= 1
         if self.open_connections[address] <= 0:
             del self.open_connections[address]
-
-
-def capped_protocol(caps: ConnectionCaps) -> type[TimedProtocol]:
-    """Return the protocol class of one server, whose connections share these caps."""
-    return type("CappedProtocol", (TimedProtocol,), {"caps": caps})
 
 
 class TimedProtocol(H11Protocol):
@@ -173,17 +168,16 @@ def create_app(server: ServerState) -> FastAPI:
             chore.cancel()
             await asyncio.to_thread(editing.close)
 
-    # FastAPI's own /docs loads scripts from other sites; /api is a plain page of ours.
     app = FastAPI(
         title="Holdfast", version=version("holdfast"), openapi_url="/api/openapi.json", docs_url=None, redoc_url=None,
         redirect_slashes=False, responses=TROUBLES, lifespan=lifespan, telemetry=_SILENT,
     )  # fmt: skip
     app.state.server = server
     app.state.editing = editing
-    errors.register(app)
-    for router in ROUTERS:
+    pages.register(app)
+    for router in (module.router for module in (admin, annotate, login, media, review)):
         for route in router.routes:
-            if isinstance(route, APIRoute) and not errors.wants_json(route.path):
+            if isinstance(route, APIRoute) and not pages.wants_json(route.path):
                 route.include_in_schema = False  # a page
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC))
@@ -208,7 +202,6 @@ async def _take_back(server: ServerState) -> None:
         await asyncio.sleep(CHORE_S)
 
 
-_TOKEN_DAYS = 30.0
 _SWITCH_S = 0.0005
 """Python's switch interval. A vote waits for the interpreter at every database call, with the write lock held; with
 Python's default of 5 ms, the p95 under ``make load`` is 400 ms instead of 15 ms."""
@@ -239,9 +232,10 @@ def http_server(server: ServerState) -> uvicorn.Server:
     import uvicorn
 
     behind_proxy = bool(server.options.public_url)
+    caps = ConnectionCaps.below_open_files(one_address=behind_proxy)
     config = uvicorn.Config(
         create_app(server),
-        http=capped_protocol(ConnectionCaps.below_open_files(one_address=behind_proxy)),
+        http=type("CappedProtocol", (TimedProtocol,), {"caps": caps}),  # whose connections share the caps
         ws="none",
         backlog=ACCEPTED_AT_ONCE,
         log_level="warning",
@@ -262,9 +256,7 @@ def administrator_link(server: ServerState, port: int, page: str = "/") -> str:
         token = path.read_text().strip() if path.exists() else ""
         if not token or identity.find_invitation(connection, token, now=now) is None:
             path.unlink(missing_ok=True)
-            _, token = identity.invite(
-                connection, note="whoever started the server", role="admin", days=_TOKEN_DAYS, now=now
-            )
+            _, token = identity.invite(connection, note="whoever started the server", role="admin", now=now)
             write_once(path, token)
     goes_on = f"?next={quote(local_path(page), safe='/')}" if page != "/" else ""
     return f"{base_url(server, port)}/join/{token}{goes_on}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -11,16 +12,14 @@ from sqlalchemy import func, select
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.core.errors import UserError
 from holdfast.people import campaigns, identity, making
 from holdfast.people.results import campaign_votes
 from holdfast.people.sources import list_sources
 from holdfast.people.tables import images
 from holdfast.report.people.votes import MEASURES, WORDS
 from holdfast.store.run import table_csv
-from holdfast.web.services.dependencies import Admin, Before, Identity, Line, Server, address_of
-from holdfast.web.services.errors import RefusedRequest, missing
-from holdfast.web.services.pages import page
+from holdfast.web.services.dependencies import Admin, Before, Identity, Line, NamedCampaign, Server, address_of
+from holdfast.web.services.pages import RefusedRequest, missing, page
 from holdfast.web.services.server_state import ServerState
 
 router = APIRouter(tags=["admin"])
@@ -172,10 +171,9 @@ def people_page(request: Request, server: Server, admin: Admin) -> Response:
 
 
 @router.get("/admin/campaigns/{campaign_id}")
-def progress_page(request: Request, campaign_id: Identity, server: Server, admin: Admin) -> Response:
+def progress_page(request: Request, server: Server, admin: Admin, campaign: NamedCampaign) -> Response:
     """Show how far a campaign is; ``static/admin.js`` keeps it up to date."""
-    campaign = _campaign(server, campaign_id)
-    progress = api_progress(campaign_id, server, admin)
+    progress = api_progress(server, admin, campaign)
     return page(request, "admin/progress.html", campaign=campaign, progress=progress)
 
 
@@ -191,7 +189,7 @@ def api_invitations(server: Server, admin: Admin) -> list[InvitationShown]:
     """Return all invitations, newest first, without their links."""
     with server.database.reading() as connection:
         rows = identity.list_invitations(connection, now=server.now())
-    return [InvitationShown(**{key: row[key] for key in InvitationShown.model_fields}) for row in rows]
+    return [InvitationShown(**row) for row in rows]
 
 
 @router.post("/api/invitations", status_code=201)
@@ -232,16 +230,8 @@ def api_campaigns(server: Server, admin: Admin) -> list[CampaignShown]:
     """Return all campaigns, newest first."""
     with server.database.reading() as connection:
         return [
-            CampaignShown(
-                id=campaign.id,
-                name=campaign.name,
-                kind=campaign.kind,
-                status=campaign.status,
-                created_at=campaign.created_at,
-                **{key: progress[key] for key in ("images", "finished_images", "wanted", "counted")},
-            )
+            CampaignShown(**asdict(campaign), **campaigns.progress(connection, campaign.id, now=server.now()))
             for campaign in campaigns.list_campaigns(connection)
-            for progress in [campaigns.progress(connection, campaign.id, now=server.now())]
         ]
 
 
@@ -273,21 +263,19 @@ def api_new_campaign(request: Request, new: NewCampaign, server: Server, admin: 
 
 
 @router.put("/api/campaigns/{campaign_id}/status", status_code=204, response_class=Response)
-def api_status(request: Request, campaign_id: Identity, new: NewStatus, server: Server, admin: Admin) -> Response:
+def api_status(request: Request, new: NewStatus, server: Server, admin: Admin, campaign: NamedCampaign) -> Response:
     """Open, pause or close a campaign: a paused one gives out no new tasks, a closed one also ends open ones."""
-    _campaign(server, campaign_id)
     with server.database.writing() as connection:
-        campaigns.set_status(connection, campaign_id, new.status, server.now())
-        _record(connection, request, server, admin, new.status, f"campaign {campaign_id}")
+        campaigns.set_status(connection, campaign.id, new.status, server.now())
+        _record(connection, request, server, admin, new.status, f"campaign {campaign.id}")
     return Response(status_code=204)
 
 
 @router.get("/api/campaigns/{campaign_id}/progress")
-def api_progress(campaign_id: Identity, server: Server, admin: Admin) -> CampaignProgress:
+def api_progress(server: Server, admin: Admin, campaign: NamedCampaign) -> CampaignProgress:
     """Return how far a campaign is."""
-    campaign = _campaign(server, campaign_id)
     with server.database.reading() as connection:
-        progress = campaigns.progress(connection, campaign_id, now=server.now())
+        progress = campaigns.progress(connection, campaign.id, now=server.now())
     return CampaignProgress(status=campaign.status, **progress)
 
 
@@ -298,7 +286,7 @@ def api_audit(
     """Return the audit log, newest first; ``before`` is the smallest id of the previous page."""
     with server.database.reading() as connection:
         rows = identity.audit_log(connection, limit=limit, before=before)
-    return [AuditLine(**{key: row[key] for key in AuditLine.model_fields}) for row in rows]
+    return [AuditLine(**row) for row in rows]
 
 
 def _words(text: str, otherwise: str) -> str:
@@ -314,10 +302,9 @@ _CSV: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/admin/campaigns/{campaign_id}/results", include_in_schema=False)
-def results_page(request: Request, campaign_id: Identity, server: Server, admin: Admin) -> Response:
+def results_page(request: Request, server: Server, admin: Admin, campaign: NamedCampaign) -> Response:
     """Show the numbers of ``holdfast review --export`` as they are now."""
-    _campaign(server, campaign_id)
-    results = server.results.of(campaign_id, now=server.now())
+    results = server.results.of(campaign.id, now=server.now())
     acceptance = results.tables.get("acceptance", ())
     groups = [(words, [row for row in acceptance if row["by"] == by]) for by, words in WORDS.items()]
     return page(
@@ -328,10 +315,9 @@ def results_page(request: Request, campaign_id: Identity, server: Server, admin:
 
 
 @router.get("/api/campaigns/{campaign_id}/votes.csv", response_class=Response, responses=_CSV)
-def api_votes(campaign_id: Identity, server: Server, admin: Admin) -> Response:
+def api_votes(server: Server, admin: Admin, campaign: NamedCampaign) -> Response:
     """Return every vote with its time, also discarded ones; people are numbers."""
-    campaign = _campaign(server, campaign_id)
-    votes = campaign_votes(server.database, server.shelf, campaign_id, now=server.now(), hashes=False)
+    votes = campaign_votes(server.database, server.shelf, campaign.id, now=server.now(), hashes=False)
     name = re.sub(r"[^A-Za-z0-9]+", "-", campaign.name).strip("-") or "campaign"
     headers = {"content-disposition": f'attachment; filename="{name}-votes.csv"', "cache-control": "no-store"}
     return Response(table_csv(votes.table), media_type="text/csv; charset=utf-8", headers=headers)
@@ -343,14 +329,6 @@ def _percent(value: float | None, digits: int = 1) -> str:
 
 def _span(low: float | None, high: float | None, scale: float = 100.0, digits: int = 1) -> str:
     return "" if low is None or high is None else f"{scale * low:.{digits}f} to {scale * high:.{digits}f}"
-
-
-def _campaign(server: ServerState, campaign_id: int) -> campaigns.Campaign:
-    try:
-        with server.database.reading() as connection:
-            return campaigns.get_campaign(connection, campaign_id)
-    except UserError:
-        raise missing("campaign") from None
 
 
 def _record(

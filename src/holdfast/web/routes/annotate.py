@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -11,16 +12,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.types import Mask
 from holdfast.data.masks import decode_coco
 from holdfast.data.writers import mask_rle
 from holdfast.people import mask_exchange, masks
+from holdfast.people.mask_sets import file_sha256
 from holdfast.people.masks import Drawing, Version
 from holdfast.web.services.dependencies import Admin, Identity, Line, Member, Server
-from holdfast.web.services.errors import RefusedRequest, missing
 from holdfast.web.services.mask_editing import MaskEditing, guide_name
-from holdfast.web.services.pages import page
+from holdfast.web.services.pages import RefusedRequest, missing, page
 
 router = APIRouter(tags=["annotate"])
 
@@ -30,7 +30,17 @@ async def _editing(request: Request) -> MaskEditing:
     return editing
 
 
+def _drawing(drawing_id: Identity, server: Server) -> Drawing:
+    with server.database.reading() as connection:
+        try:
+            return masks.get_drawing(connection, drawing_id)
+        except UserError:
+            raise missing("image") from None
+
+
 Editing = Annotated[MaskEditing, Depends(_editing)]
+NamedDrawing = Annotated[Drawing, Depends(_drawing)]
+"""The image of the path; stands behind ``Member``, which refuses others first."""
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Coordinate = Annotated[float, Field(ge=-1, le=1e6, allow_inf_nan=False)]
 Point = tuple[Coordinate, Coordinate]
@@ -231,12 +241,11 @@ def export_set(set_id: Identity, server: Server, person: Admin, format: Literal[
 
 
 @router.get("/api/annotate/masks/{drawing_id}")
-def show_mask(drawing_id: Identity, server: Server, editing: Editing, person: Member) -> DrawingShown:
+def show_mask(server: Server, editing: Editing, person: Member, drawing: NamedDrawing) -> DrawingShown:
     """Return an image with its newest mask."""
-    drawing = _drawing(server, drawing_id)
-    if _sha256(drawing) != drawing.sha256:
+    if file_sha256(drawing) != drawing.sha256:
         with server.database.writing() as connection:
-            locked = masks.get_drawing(connection, drawing_id, lock=True)
+            locked = masks.get_drawing(connection, drawing.id, lock=True)
             drawing = masks.notice(connection, locked, now=server.now())
     height, width = editing.size(drawing.image_id)
     newest, problem = None, ""
@@ -250,22 +259,17 @@ def show_mask(drawing_id: Identity, server: Server, editing: Editing, person: Me
             )
     editing.enter(drawing.id, person)
     return DrawingShown(
-        **_line(drawing),
-        height=height,
-        width=width,
-        mask=None if newest is None or problem else _mask(newest),
-        newest=None if newest is None else VersionShown(**masks.version_facts(newest)),
-        problem=problem,
-        others=editing.others(drawing.id, person.id),
-    )
+        **_line(drawing), height=height, width=width, problem=problem, others=editing.others(drawing.id, person.id),
+        mask=None if newest is None or problem else MaskShown(**asdict(newest)),
+        newest=None if newest is None else VersionShown(**asdict(newest)),
+    )  # fmt: skip
 
 
 @router.get("/api/annotate/masks/{drawing_id}/versions")
-def list_versions(drawing_id: Identity, server: Server, person: Member) -> list[VersionShown]:
+def list_versions(server: Server, person: Member, drawing: NamedDrawing) -> list[VersionShown]:
     """Return the versions of a mask, newest first."""
-    _drawing(server, drawing_id)
     with server.database.reading() as connection:
-        return [VersionShown(**facts) for facts in masks.list_versions(connection, drawing_id)]
+        return [VersionShown(**asdict(version)) for version in masks.list_versions(connection, drawing.id)]
 
 
 @router.get("/api/annotate/masks/{drawing_id}/versions/{version}")
@@ -281,16 +285,15 @@ def show_version(
 
 
 @router.put("/api/annotate/masks/{drawing_id}", responses={409: {"model": Overtaken}})
-def save_mask(drawing_id: Identity, work: Work, server: Server, editing: Editing, person: Member) -> Any:
+def save_mask(work: Work, server: Server, editing: Editing, person: Member, drawing: NamedDrawing) -> Any:
     """Save a mask; if somebody else saved one since ``base``, nothing changes and the answer has theirs."""
-    drawing = _drawing(server, drawing_id)
     if work.name not in ("", drawing.sample_id):  # a browser may have kept work for another server at this address
         raise RefusedRequest(404, "this mask belongs to an image that this server does not have")
     mask = _decoded(work, editing.size(drawing.image_id))
     guide = _guide(server, drawing)
     with server.database.writing() as connection:
         saved = masks.save(
-            connection, drawing_id, base=work.base, mask=mask, person_id=person.id, done=work.done,
+            connection, drawing.id, base=work.base, mask=mask, person_id=person.id, done=work.done,
             how=f"drawn with {guide_name(guide)}" if work.guided else "drawn", editor=work.editor, now=server.now(),
         )  # fmt: skip
     editing.enter(drawing.id, person)
@@ -298,30 +301,25 @@ def save_mask(drawing_id: Identity, work: Work, server: Server, editing: Editing
         who = saved.newest.person or "Somebody"
         answer = Overtaken(detail=f"{who} saved this mask since you opened it", newest=_version(saved.newest))
         return JSONResponse(answer.model_dump(), 409)
-    editing.changed(drawing)
-    return VersionShown(**masks.version_facts(saved))
+    editing.changed(drawing.set_id)
+    return VersionShown(**asdict(saved))
 
 
 @router.post("/api/annotate/masks/{drawing_id}/prepare", status_code=204)
-def prepare_image(drawing_id: Identity, server: Server, editing: Editing, person: Member) -> Response:
+def prepare_image(server: Server, editing: Editing, person: Member, drawing: NamedDrawing) -> Response:
     """Let the mask maker prepare an image before the first click."""
-    drawing = _drawing(server, drawing_id)
     editing.prepare(_guide(server, drawing), drawing, person.id)
     return Response(status_code=204)
 
 
 @router.post("/api/annotate/masks/{drawing_id}/rough")
-def rough_mask(drawing_id: Identity, guidance: BoxAndPoints, server: Server, editing: Editing, person: Member) -> Rough:
+def rough_mask(
+    guidance: BoxAndPoints, server: Server, editing: Editing, person: Member, drawing: NamedDrawing
+) -> Rough:
     """Return a rough mask from a box and points; nothing is saved."""
-    drawing = _drawing(server, drawing_id)
+    marks = {"box": guidance.box, "inside": guidance.inside, "outside": guidance.outside}
     try:
-        proposal = editing.rough(
-            _guide(server, drawing),
-            drawing.image_id,
-            box=guidance.box,
-            inside=guidance.inside,
-            outside=guidance.outside,
-        )
+        proposal = editing.rough(_guide(server, drawing), drawing.image_id, **marks)
     except SampleError as error:
         raise RefusedRequest(400, str(error)) from error
     height, width = proposal.mask.shape
@@ -340,25 +338,10 @@ def _set(server: Server, set_id: int) -> SetShown:
         )  # fmt: skip
 
 
-def _drawing(server: Server, drawing_id: int) -> Drawing:
-    with server.database.reading() as connection:
-        try:
-            return masks.get_drawing(connection, drawing_id)
-        except UserError:
-            raise missing("image") from None
-
-
 def _guide(server: Server, drawing: Drawing) -> str:
     with server.database.reading() as connection:
         mask_set = mask_exchange.get_set(connection, drawing.set_id)
     return mask_set["guide"] if mask_set else ""
-
-
-def _sha256(drawing: Drawing) -> str:
-    try:
-        return bytes_sha256(drawing.file.read_bytes())
-    except FileNotFoundError:
-        return ""
 
 
 def _decoded(work: Work, size: tuple[int, int]) -> Mask:
@@ -382,9 +365,5 @@ def _line(drawing: Drawing) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _mask(version: Version) -> MaskShown:
-    return MaskShown(height=version.height, width=version.width, counts=version.counts)
-
-
 def _version(version: Version) -> VersionMask:
-    return VersionMask(**masks.version_facts(version), mask=_mask(version))
+    return VersionMask(**asdict(version), mask=MaskShown(**asdict(version)))

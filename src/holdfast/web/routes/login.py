@@ -1,9 +1,9 @@
-"""Login by invitation, logout, and the front page."""
+"""The front page, logging in, and the list of the API."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Form
 from pydantic import BaseModel
@@ -14,8 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from holdfast.core.errors import UserError
 from holdfast.people import identity
 from holdfast.web.services.dependencies import Member, Server, Visitor, address_of
-from holdfast.web.services.errors import RefusedRequest
-from holdfast.web.services.pages import local_path, page, session_token
+from holdfast.web.services.pages import RefusedRequest, local_path, page, session_token
 from holdfast.web.services.security import is_public
 from holdfast.web.services.server_state import ServerState
 
@@ -70,7 +69,7 @@ def join(
         return _join_page(request, server, token, next)
     try:
         with server.database.writing() as connection:
-            session = identity.open_invitation(connection, token, name=_one_line(name), now=now)
+            session = identity.open_invitation(connection, token, name=name, now=now)
             person = identity.person_of_session(connection, session, now=now)
             identity.record(
                 connection, now=now, person_id=person.id if person else None, action="login", address=address
@@ -100,18 +99,10 @@ def logout(request: Request, server: Server, person: Visitor) -> Response:
     return response
 
 
-class Me(BaseModel):
-    """The person who is logged in."""
-
-    id: int
-    name: str
-    role: str
-
-
 @router.get("/api/me")
-def me(person: Member) -> Me:
+def me(person: Member) -> identity.Person:
     """Return who is logged in."""
-    return Me(id=person.id, name=person.name, role=person.role)
+    return person
 
 
 class Health(BaseModel):
@@ -146,5 +137,25 @@ def _check_attempts(request: Request, server: ServerState) -> None:
         raise RefusedRequest(429, sentence, {"Retry-After": str(int(wait) + 1)})
 
 
-def _one_line(name: str) -> str:
-    return " ".join("".join(c if c.isprintable() else " " for c in name).split())
+@router.get("/api")
+def operations_page(request: Request, person: Visitor) -> Response:
+    """Show every operation with its parameters; FastAPI's own page loads scripts from other sites."""
+    schema: dict[str, Any] = request.app.openapi()
+    rooms: dict[str, list[dict[str, Any]]] = {}
+    for path, methods in schema["paths"].items():
+        for method in ("get", "post", "put", "patch", "delete"):
+            if operation := methods.get(method):
+                room = (operation.get("tags") or ["server"])[0]
+                words = operation.get("description", "").replace("``", "")
+                line = {"method": method.upper(), "path": path, "words": words, "takes": _takes(operation, schema)}
+                rooms.setdefault(room, []).append(line)
+    return page(request, "operations.html", rooms=dict(sorted(rooms.items())))
+
+
+def _takes(operation: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+    """Return the names of the query's parameters and the body's fields."""
+    names = [item["name"] for item in operation.get("parameters", []) if item["in"] == "query"]
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+        names += list(schema.get("components", {}).get("schemas", {}).get(name, {}).get("properties", {}))
+    return names

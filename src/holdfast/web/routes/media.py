@@ -15,7 +15,7 @@ from holdfast.people import assignment
 from holdfast.people.identity import Person
 from holdfast.people.tables import mask_images
 from holdfast.web.services.dependencies import Identity, Member, Server, Token
-from holdfast.web.services.errors import missing
+from holdfast.web.services.pages import missing
 from holdfast.web.services.server_state import ServerState, padded
 
 router = APIRouter(tags=["media"])

@@ -5,6 +5,7 @@ A browser gets a picture's token, its place in the task and the question; it nev
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -12,10 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from holdfast.core.errors import UserError
 from holdfast.people import assignment, campaigns, identity, voting
-from holdfast.web.services.dependencies import Identity, Member, Server, Token, address_of
-from holdfast.web.services.errors import missing
+from holdfast.web.services.dependencies import Member, NamedCampaign, Server, Token, address_of
 from holdfast.web.services.pages import page
 
 router = APIRouter(tags=["review"])
@@ -116,12 +115,11 @@ def review_list(request: Request, server: Server, person: Member) -> HTMLRespons
 
 
 @router.get("/review/{campaign_id}", include_in_schema=False)
-def review_page(request: Request, campaign_id: Identity, server: Server, person: Member) -> HTMLResponse:
+def review_page(request: Request, server: Server, person: Member, campaign: NamedCampaign) -> HTMLResponse:
     """Show the page on which a person works on one campaign."""
-    campaign = _campaign(server, campaign_id)
     with server.database.reading() as connection:
         asking = [name for name in campaigns.administrators(connection) if name != person.name]
-        minutes = campaigns.usual_minutes(connection, campaign_id)
+        minutes = campaigns.usual_minutes(connection, campaign.id)
     return page(
         request, "review_task.html", campaign=campaign, judged=campaign.settings.images_per_task,
         asking=asking, why=_WHY[campaign.kind], minutes=minutes,
@@ -129,45 +127,32 @@ def review_page(request: Request, campaign_id: Identity, server: Server, person:
 
 
 @router.get("/api/review/campaigns/{campaign_id}")
-def read_sheet(campaign_id: Identity, server: Server, person: Member) -> Sheet:
+def read_sheet(server: Server, person: Member, campaign: NamedCampaign) -> Sheet:
     """Return what is asked, and two pictures to learn from."""
-    campaign = _campaign(server, campaign_id)
     with server.database.reading() as connection:
-        examples = assignment.training(connection, campaign_id)
-    return Sheet(
-        name=campaign.name,
-        kind=campaign.kind,
-        questions=[
-            QuestionShown(id=item.id, text=item.text, answers=list(item.answers), keys=list(item.keys))
-            for item in campaign.questions
-        ],
-        examples=[
-            Example(
-                token=example.token,
-                asked=words(example.asked),
-                right={question: list(answers) for question, answers in example.expected.items()},
-                explanation=_explain(campaign, example),
-            )
-            for example in examples
-        ],
-    )
+        pictures = assignment.training(connection, campaign.id)
+    examples = [
+        Example(
+            token=picture.token, asked=words(picture.asked), explanation=_explain(campaign, picture),
+            right={question: list(answers) for question, answers in picture.expected.items()},
+        )
+        for picture in pictures
+    ]  # fmt: skip
+    questions = [QuestionShown(**asdict(question)) for question in campaign.questions]
+    return Sheet(name=campaign.name, kind=campaign.kind, questions=questions, examples=examples)
 
 
 @router.post("/api/review/campaigns/{campaign_id}/task")
-def take_task(campaign_id: Identity, server: Server, person: Member) -> Turn:
+def take_task(server: Server, person: Member, campaign: NamedCampaign) -> Turn:
     """Return the person's open task, or a new one, or why there is none."""
-    _campaign(server, campaign_id)
     now = server.now()
     with server.database.writing() as connection:
-        task = assignment.next_task(connection, campaign_id, person.id, now=now)
+        task = assignment.next_task(connection, campaign.id, person.id, now=now)
         if task is None:
-            reason = assignment.why_nothing(connection, campaign_id, person.id)
+            reason = assignment.why_nothing(connection, campaign.id, person.id)
             return Turn(task=None, sentence=reason)
     pictures = [
-        PictureShown(
-            token=place.token, asked=words(place.asked), answers=None if place.answers is None else dict(place.answers)
-        )
-        for place in task.places
+        PictureShown(token=place.token, asked=words(place.asked), answers=place.answers) for place in task.places
     ]
     left = max(task.expires_at - now, 0.0)
     return Turn(task=TaskShown(token=task.token, seconds_left=left, pictures=pictures), sentence="")
@@ -202,14 +187,6 @@ def finish_task(request: Request, token: Token, server: Server, person: Member) 
 def words(label: str) -> str:
     """Return a class as it reads in a question."""
     return " ".join(label.replace("_", " ").split())
-
-
-def _campaign(server: Server, campaign_id: int) -> campaigns.Campaign:
-    try:
-        with server.database.reading() as connection:
-            return campaigns.get_campaign(connection, campaign_id)
-    except UserError:
-        raise missing("campaign") from None
 
 
 def _own(progress: dict[str, Any], person_id: int) -> dict[str, int]:

@@ -9,9 +9,10 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel, StringConstraints
 from starlette.requests import Request
 
+from holdfast.core.errors import UserError
+from holdfast.people.campaigns import Campaign, get_campaign
 from holdfast.people.identity import Person, person_of_session
-from holdfast.web.services.errors import NotLoggedIn, RefusedRequest
-from holdfast.web.services.pages import session_token
+from holdfast.web.services.pages import NotLoggedIn, RefusedRequest, missing, session_token
 from holdfast.web.services.server_state import ServerState
 
 _bearer = HTTPBearer(auto_error=False, description="A session's token; browsers have it in a cookie instead.")
@@ -87,6 +88,18 @@ Token = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
 
 Line = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """One line of text without control characters."""
+
+
+def _campaign(campaign_id: Identity, server: Server) -> Campaign:
+    try:
+        with server.database.reading() as connection:
+            return get_campaign(connection, campaign_id)
+    except UserError:
+        raise missing("campaign") from None
+
+
+NamedCampaign = Annotated[Campaign, Depends(_campaign)]
+"""The campaign of the path; stands behind ``Member`` or ``Admin``, which refuse others first."""
 
 Before = Annotated[int | None, Query(ge=1, le=2**63 - 1)]
 

@@ -60,7 +60,7 @@ class MaskEditing:
                 sets = [mask_set["id"] for mask_set in list_sets(connection)]
             for set_id in sets:
                 reconcile(self._server.database, set_id, now=self._server.now())
-                self._owe(set_id)
+                self.changed(set_id)
         except (DatabaseUnavailable, OSError) as error:
             log.warning("the masks in folders could not be checked: %s", error)
 
@@ -140,11 +140,8 @@ class MaskEditing:
             present = dict(self._present.get(drawing_id, {}))
         return [(person, name) for person, (name, at) in present.items() if at >= since]
 
-    def changed(self, drawing: Drawing) -> None:
+    def changed(self, set_id: int) -> None:
         """Write the set's COCO file soon, once for all changes until then."""
-        self._owe(drawing.set_id)
-
-    def _owe(self, set_id: int) -> None:
         with self._lock:
             self._changed.add(set_id)
             if self._timer is None and not self._closed:
@@ -162,7 +159,7 @@ class MaskEditing:
                     write_coco(connection, set_id)
             except (DatabaseUnavailable, OSError) as error:
                 log.warning("the COCO file could not be written yet: %s", error)
-                self._owe(set_id)
+                self.changed(set_id)
 
     def close(self) -> None:
         """Write the COCO files that are out of date, and start no timer again."""

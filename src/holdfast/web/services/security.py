@@ -13,8 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.people.database import DatabaseUnavailable
 from holdfast.people.identity import person_of_session
-from holdfast.web.services.errors import RefusedRequest, answer, broken, no_database
-from holdfast.web.services.pages import csrf_token, session_token
+from holdfast.web.services.pages import RefusedRequest, answer, broken, csrf_token, no_database, session_token
 from holdfast.web.services.server_state import LOOPBACK, ServerState
 
 CONTENT_SECURITY_POLICY = (
@@ -59,12 +58,17 @@ class Guard:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                self._add_headers(MutableHeaders(scope=message), headers)
+                response = MutableHeaders(scope=message)
+                response.update(HEADERS)
+                response.setdefault("cache-control", "no-store")
+                if self.server.options.is_secure and is_public(headers, self.server):
+                    response["strict-transport-security"] = "max-age=31536000"
             await send(message)
 
         try:
             check_host(headers, self.server)
-            check_framing(headers)
+            if "transfer-encoding" in headers and "content-length" in headers:  # a proxy may read the other one
+                raise RefusedRequest(400, "a request has Content-Length or Transfer-Encoding, not both")
             body = await self._read_body(scope["path"], headers, receive)
             if scope["method"] not in SAFE_METHODS:
                 check_forgery(headers, body, self.server)
@@ -80,7 +84,7 @@ class Guard:
 
     async def _read_body(self, path: str, headers: Headers, receive: Receive) -> bytes:
         """The whole body. Strangers may send little, whatever the path: it is all in memory before anybody is asked."""
-        most = body_limit(path)
+        most = next((limit for start, limit in LARGE_BODIES.items() if path.startswith(start)), BODY_LIMIT)
         if most > BODY_LIMIT and not await asyncio.to_thread(self._is_known, headers):
             most = BODY_LIMIT
         return await _read_body(most, headers, receive)
@@ -94,13 +98,6 @@ class Guard:
                 return person_of_session(connection, token, now=self.server.now()) is not None
         except DatabaseUnavailable as error:
             raise no_database(error) from None
-
-    def _add_headers(self, response: MutableHeaders, request: Headers) -> None:
-        for name, value in HEADERS.items():
-            response[name] = value
-        response.setdefault("cache-control", "no-store")
-        if self.server.options.is_secure and is_public(request, self.server):
-            response["strict-transport-security"] = "max-age=31536000"
 
 
 def check_host(headers: Headers, server: ServerState) -> None:
@@ -119,12 +116,6 @@ def check_host(headers: Headers, server: ServerState) -> None:
     ):
         return
     raise RefusedRequest(400, "this server does not answer to that host name; --public-url tells it its own")
-
-
-def check_framing(headers: Headers) -> None:
-    """Refuse a request that states its length in two ways: a proxy may read the other one (smuggling)."""
-    if "transfer-encoding" in headers and "content-length" in headers:
-        raise RefusedRequest(400, "a request has Content-Length or Transfer-Encoding, not both")
 
 
 def check_forgery(headers: Headers, body: bytes, server: ServerState) -> None:
@@ -165,11 +156,6 @@ def _is_address(host: str) -> bool:
 
 class _GoneError(Exception):
     """The client disconnected before it had sent everything."""
-
-
-def body_limit(path: str) -> int:
-    """Return the most bytes that a request to this path may have."""
-    return next((most for start, most in LARGE_BODIES.items() if path.startswith(start)), BODY_LIMIT)
 
 
 async def _read_body(most: int, headers: Headers, receive: Receive) -> bytes:

@@ -247,7 +247,7 @@ def open_server(options: ServeOptions, *, clock: Callable[[], float] = time.time
         options=options,
         database=database,
         shelf=shelf,
-        secret=_secret(options.state / "secret"),
+        secret=write_once(options.state / "secret", secrets.token_hex(32)).encode(),  # survives a restart
         pictures=PictureCache(shelf.sample, max_pixels=options.max_pixels),
         results=LiveResults(database, shelf),
         limiter=Limiter(file=options.state / "wrong-invitations.log", now=clock()),
@@ -269,11 +269,6 @@ def _as_browsers_say(url: str) -> str:
         raise UserError(f"--public-url takes http(s)://HOST or http(s)://HOST:PORT without a path, not {url!r}")
     host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}" + ("" if port in (None, _PORTS[parts.scheme]) else f":{port}")
-
-
-def _secret(path: Path) -> bytes:
-    """Return 32 random bytes that survive a restart, in a file that only its owner can read."""
-    return write_once(path, secrets.token_hex(32)).encode()
 
 
 def write_once(path: Path, text: str) -> str:

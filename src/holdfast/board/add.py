@@ -39,7 +39,7 @@ from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline import choosing
 from holdfast.pipeline.jobs.progress import version
-from holdfast.stats.core.columns import coded, keep
+from holdfast.stats.core.columns import coded, equals, keep
 from holdfast.store import Run
 
 WHITE = [255, 255, 255]
@@ -73,12 +73,8 @@ def read_meta(path: str | Path | None, models: list[str]) -> dict[str, Meta]:
         raise UserError(f"--meta speaks of {strange[0]!r}; the models of this run are {', '.join(models[:8])}")
     if "title" in content and len(models) > 1:
         raise UserError('--meta has one title for several models; give each its own below [models."NAME"]')
-    return {model: _meta({**content, **tables.get(model, {})}) for model in models}
-
-
-def _meta(content: dict[str, Any]) -> Meta:
     try:
-        return Meta.model_validate(content)
+        return {model: Meta.model_validate({**content, **tables.get(model, {})}) for model in models}
     except ValidationError as error:
         raise UserError(f"--meta, {in_words(error)}") from None
 
@@ -162,41 +158,29 @@ def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Tab
     matte = run.spec().get("matte", WHITE)
     if matte != WHITE:  # behind transparent pictures; the rows do not say it
         stated["matte"] = ",".join(str(level) for level in matte)
-    if run.spec().get("fast") and _unhashed(table):
+    # --fast hashes no picture that it makes
+    if run.spec().get("fast") and equals(table, "status", "ok")[table["image_sha256"].is_null().to_numpy()].any():
         stated["fast"] = True
-    entry = _valid(
-        kind="measured",
-        id=entry_id(model.name, dataset.name, protocol, digest),
-        model=model,
-        dataset=dataset,
-        protocol=Protocol(name=protocol, version=PROTOCOLS[protocol], settings=stated),  # type: ignore[arg-type]
-        scores=numbers(table, protocol),
-        speed=meta.speed,
-        table=EntryTable(sha256=digest, rows=len(table), schema_version=SCHEMA_VERSION),
-        run=EntryRun(fingerprint=tables.run_fingerprint(table), holdfast=_made_by(run)),
-    )
-    return entry, data
-
-
-def _unhashed(table: pa.Table) -> bool:
-    """Return whether pictures have no hash: in a run of ``--fast``, those that it made."""
-    return bool(pc.any(pc.and_(pc.equal(table["status"], "ok"), pc.is_null(table["image_sha256"]))).as_py())
-
-
-def _valid(**parts: Any) -> Entry:
-    try:
-        return Entry(**parts)
-    except ValidationError as error:
-        raise UserError(f"this run makes no entry: {in_words(error)}") from None
-
-
-def _made_by(run: Run) -> str:
-    """Return the version of Holdfast that made the run, or a word for unknown."""
     try:
         environment = json.loads((run.path / "environment.json").read_text(encoding="utf8"))
-        return str(environment["packages"]["holdfast"])
+        made_by = str(environment["packages"]["holdfast"])
     except (OSError, ValueError, KeyError, TypeError):
-        return version("holdfast") or "unknown"
+        made_by = version("holdfast") or "unknown"
+    try:
+        entry = Entry(
+            kind="measured",
+            id=entry_id(model.name, dataset.name, protocol, digest),
+            model=model,
+            dataset=dataset,
+            protocol=Protocol(name=protocol, version=PROTOCOLS[protocol], settings=stated),  # type: ignore[arg-type]
+            scores=numbers(table, protocol),
+            speed=meta.speed,
+            table=EntryTable(sha256=digest, rows=len(table), schema_version=SCHEMA_VERSION),
+            run=EntryRun(fingerprint=tables.run_fingerprint(table), holdfast=made_by),
+        )
+    except ValidationError as error:
+        raise UserError(f"this run makes no entry: {in_words(error)}") from None
+    return entry, data
 
 
 def _model(run: Run, name: str, meta: Meta, device: str) -> Model:
@@ -209,23 +193,17 @@ def _model(run: Run, name: str, meta: Meta, device: str) -> Model:
         except (HoldfastError, OSError, ImportError, RuntimeError, ValueError):
             counted, side = None, None  # an entry without them is an entry, too
         parameters, size = counted if parameters is None else parameters, side if size is None else size
-    return Model(
-        name=name, title=meta.title or name, parameters=parameters, input_size=size, paper=meta.paper, code=meta.code,
-        note=meta.note,
-    )  # fmt: skip
+    about = meta.model_dump(include={"paper", "code", "note"})
+    return Model(name=name, title=meta.title or name, parameters=parameters, input_size=size, **about)
 
 
 def _write(entries: list[tuple[Entry, bytes]], out: Path) -> list[Path]:
     """Write the entries that are not there yet: a command that a full disk or a kill has cut short can be repeated."""
-    for path in sorted(out.glob("*.json")) if out.is_dir() else []:
-        if path.name == "datasets.json":
-            continue
-        existing = read_entry(path)
-        if existing.table is not None:
-            same = existing.table.sha256
-            entries = [pair for pair in entries if pair[0].table is None or pair[0].table.sha256 != same]
-            if not entries:
-                raise UserError(f"{out} has this submission already: {path.name} has the same table")
+    for path in sorted(out.glob("*.json")):
+        existing = None if path.name == "datasets.json" else read_entry(path).table
+        entries = [pair for pair in entries if existing is None or pair[0].table.sha256 != existing.sha256]
+        if not entries:
+            raise UserError(f"{out} has this submission already: {path.name} has the same table")
     paths = []
     for entry, data in entries:
         with whole_file(out / f"{entry.id}.parquet") as temporary:

@@ -60,7 +60,12 @@ def numbers(table: pa.Table, protocol: str) -> list[Score]:
     rows = answers_of(table)
     if not len(rows.right):
         raise UserError("there is no answered row in this table")
-    return _static(rows) if protocol == "static" else _hard(rows)
+    if protocol == "static":
+        return _static(rows)
+    scores = [("accuracy", pooled_accuracy(rows)), ("accuracy_restricted", pooled_accuracy(rows.restricted()))]
+    each = accuracies(rows)
+    scores += [(f"accuracy:{name}", each[trained_on, name]) for trained_on, name in sorted(each)]
+    return [_score(*score) for score in scores]
 
 
 def settings(table: pa.Table, protocol: str) -> dict[str, Any]:
@@ -96,7 +101,8 @@ def scored(rows: Answers, which: str) -> Design | None:
     """
     kept = _last[0][2] if _last and _last[0][1] is rows else {}
     if which not in kept:
-        kept[which] = design_of(rows, _of(rows, _names(which)))
+        names = _names(which)
+        kept[which] = design_of(rows, frozenset(name for name in rows.conditions if scenario_of(name) in names))
     return kept[which]
 
 
@@ -140,15 +146,6 @@ def background_effect(rows: Answers) -> Effect:
     return kept["background"]
 
 
-def _hard(rows: Answers) -> list[Score]:
-    scores = [
-        _score("accuracy", pooled_accuracy(rows)),
-        _score("accuracy_restricted", pooled_accuracy(rows.restricted())),
-    ]
-    each = accuracies(rows)
-    return scores + [_score(f"accuracy:{name}", each[trained_on, name]) for trained_on, name in sorted(each)]
-
-
 def _dynamic(table: pa.Table) -> list[Score]:
     measured = {row["measure"]: row for row in measures(walks_of(table))}
     rows = [(name, measured[name]) for name in WALK_MEASURES if name in measured]
@@ -171,17 +168,11 @@ def _complement(name: str, estimate: CountedEstimate) -> Score:
     return _score(name, CountedEstimate(1 - estimate.value, 1 - estimate.high, 1 - estimate.low, estimate.n))
 
 
-def _of(rows: Answers, scenarios: frozenset[str]) -> frozenset[str]:
-    return frozenset(name for name in rows.conditions if scenario_of(name) in scenarios)
-
-
 @cache
 def _names(which: str) -> frozenset[str]:
     """Return the scenarios of the score; ``background``: those that leave the object as it is."""
-    static = parse_conditions("static")
-    return frozenset(
-        condition.scenario for condition in static if which == "static" or condition.definition.leaves == "foreground"
-    )  # fmt: skip
+    wanted = [c for c in parse_conditions("static") if which == "static" or c.definition.leaves == "foreground"]
+    return frozenset(condition.scenario for condition in wanted)
 
 
 @cache

@@ -14,14 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from holdfast.board.entry import (
-    Entry,
-    Score,
-    entry_id,
-    entry_json,
-    parse_entry,
-    read_text,
-)
+from holdfast.board.entry import Entry, Score, entry_id, entry_json, parse_entry, read_text
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file
 from holdfast.core.fingerprint import fingerprint
@@ -164,8 +157,14 @@ def import_model_info(files: list[Path], out: Path, *, threat: str = "") -> list
 
 def model_info(path: Path, *, threat: str = "") -> Entry:
     """Return one file as an entry: ``standard_accuracy`` and ``robust_accuracy``, or accuracies under corruptions."""
-    content = _read(path)
-    threat = threat or _threat(path, content)
+    content = parse_foreign_json(read_text(path), path.name)
+    if not isinstance(content, dict) or "clean_acc" not in content:
+        raise UserError(f"{path.name} is no model_info of RobustBench: it has no clean_acc")
+    if not threat:
+        folder = path.resolve().parent.name
+        threat = "corruptions" if any(name in content for name in CORRUPTED) else folder
+        if threat not in THREATS:
+            raise UserError(f"{path.name} does not say its threat model; --threat takes {', '.join(THREATS)}")
     dataset, classes = _dataset(path, content)
     scores = _scores(content, threat, path.name)
     attack = {"attack": "corruptions"} if threat == "corruptions" else {"attack": "AutoAttack", "norm": threat}
@@ -187,21 +186,6 @@ def model_info(path: Path, *, threat: str = "") -> Entry:
         "slips": _slips(content, scores),
     }
     return parse_entry(json.dumps(entry), path.name)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content = parse_foreign_json(read_text(path), path.name)
-    if not isinstance(content, dict) or "clean_acc" not in content:
-        raise UserError(f"{path.name} is no model_info of RobustBench: it has no clean_acc")
-    return content
-
-
-def _threat(path: Path, content: dict[str, Any]) -> str:
-    if any(name in content for name in CORRUPTED):
-        return "corruptions"
-    if path.resolve().parent.name in THREATS:
-        return path.resolve().parent.name
-    raise UserError(f"{path.name} does not say its threat model; --threat takes {', '.join(THREATS)}")
 
 
 def _dataset(path: Path, content: dict[str, Any]) -> tuple[str, int]:
@@ -258,10 +242,9 @@ def _slips(content: dict[str, Any], scores: list[Score]) -> list[str]:
     robust, reported = by_name.get("robust_accuracy"), by_name.get("reported_accuracy")
     if robust is not None and reported is not None and reported - robust > _FAR:
         slips.append(f"The paper reports {100 * reported:.2f} %; RobustBench found {100 * robust:.2f} %.")
-    if _text(content, "external") and _text(content, "autoattack_acc") and _text(content, "external") != _text(
-        content, "autoattack_acc"
-    ):  # fmt: skip
-        slips.append(f"AutoAttack alone gives {_text(content, 'autoattack_acc')[:20]} %; a stronger attack is shown.")
+    external, auto = _text(content, "external"), _text(content, "autoattack_acc")
+    if external and auto and external != auto:
+        slips.append(f"AutoAttack alone gives {auto[:20]} %; a stronger attack is shown.")
     if content.get("unreliable") is True:
         slips.append("RobustBench marks this evaluation as unreliable.")
     if footnote := _text(content, "footnote"):

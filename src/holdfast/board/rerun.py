@@ -20,7 +20,7 @@ import pyarrow as pa
 from holdfast import registry
 from holdfast.board.entry import Entry, dataset_sha256
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.names import Name, parse_name
+from holdfast.core.names import parse_name
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, adaptation_images
@@ -77,16 +77,10 @@ def _harmless(text: str, schemes: tuple[str, ...]) -> bool:
         return False
     if name.scheme in _FROM_HUB and any(_is_here(path) for path in (body, name.tag, f"{body}@{name.tag}")):
         return False
-    return _harmless_options(name)
-
-
-def _harmless_options(name: Name) -> bool:
-    for option, value in name.options.items():
-        if option in _WORDS and value not in _WORDS[option]:
-            return False
-        if isinstance(value, str) and _is_here(value):
-            return False
-    return True
+    return all(
+        (option not in _WORDS or value in _WORDS[option]) and not (isinstance(value, str) and _is_here(value))
+        for option, value in name.options.items()
+    )
 
 
 def _is_here(path: str) -> bool:
@@ -171,10 +165,6 @@ class Evaluated:
         painter = load_painter(spec, collection, conditions)
         expected = _expected(spec, prepared, entry, conditions, table)
         return cls(spec, prepared, tested, painter, expected, folder)
-
-    def knows(self, row: Mapping[str, Any]) -> bool:
-        """Return whether the data has such a row."""
-        return key_of(row) in self.expected
 
     def problems(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return what is wrong with all rows together: invented or missing ones, or labels that the data lacks."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -68,18 +67,14 @@ def by_setting(rows: pa.Table) -> list[pa.Table]:
     walks = keep(rows, "condition", PERTURBED)
     settings = coded(walks["parameters"])[1]
     numbers, names = coded(rows["parameters"])
-    sizes = {text: _size(text) for text in names}
+    read = {text: json.loads(text) for text in names}
+    sizes = {text: value.get("size", 0) if isinstance(value, dict) else None for text, value in read.items()}
     tables = []
     for setting in settings:
         # originals carry nothing but the size of the pictures
         own = np.array([text == setting or (text not in settings and sizes[text] == sizes[setting]) for text in names])
         tables.append(rows.filter(pa.array(own[numbers])))
     return tables
-
-
-def _size(text: str) -> Any:
-    parameters = json.loads(text)
-    return parameters.get("size", 0) if isinstance(parameters, dict) else None
 
 
 def published(rows: pa.Table) -> pa.Table:
@@ -118,22 +113,18 @@ def read_table(path: Path, entry: Entry) -> pa.Table:
     """
     if entry.table is None:
         raise UserError(f"{entry.id} is a printed entry: it has no table")
-    data = _bytes(path)
-    if hashlib.sha256(data).hexdigest() != entry.table.sha256:
-        raise UserError(f"{path.name} is not the table of its entry: its hash is another")
-    rows = _unpacked(data, path.name, entry.table.rows)
-    _contents(rows, path.name, entry)
-    return rows
-
-
-def _bytes(path: Path) -> bytes:
     if path.is_symlink():
         raise UserError(f"{path.name} is a link: a table is a plain file")
     if not path.is_file():
         raise UserError(f"{path.name} is missing: an entry comes with its table")
     if path.stat().st_size > MAX_FILE:
         raise UserError(f"{path.name} is larger than {MAX_FILE >> 20} MB: a table that large is none of a board")
-    return path.read_bytes()
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != entry.table.sha256:
+        raise UserError(f"{path.name} is not the table of its entry: its hash is another")
+    rows = _unpacked(data, path.name, entry.table.rows)
+    _contents(rows, path.name, entry)
+    return rows
 
 
 def _unpacked(data: bytes, name: str, rows: int) -> pa.Table:
@@ -225,7 +216,12 @@ def _answers(rows: pa.Table, name: str) -> None:
         if (fine & (said != counted.to_numpy())).any():
             raise UserError(f"{name} counts an answer as right that is not its label, or the other way round")
     answered, words = codes_of(rows, "prediction")
-    best, best_words = coded(_first_of_topk(rows["topk"]))
+    first = []  # of every list; null where the list is null or empty
+    for chunk in rows["topk"].chunks:
+        starts = pa.array(chunk.offsets.to_numpy()[:-1])
+        filled = pc.greater(pc.list_value_length(chunk).fill_null(0), 0)
+        first.append(chunk.values.take(pc.if_else(filled, starts, None)))
+    best, best_words = coded(pa.chunked_array(first, rows["topk"].type.value_type))
     place = {text: number for number, text in enumerate(words)}
     known = np.array([*(place.get(text, -2) for text in best_words), -1], np.intp)
     if (fine & (known[best] != answered)).any():
@@ -234,13 +230,3 @@ def _answers(rows: pa.Table, name: str) -> None:
     right = rows["correct"].fill_null(False).to_numpy(zero_copy_only=False)
     if (fine & right & (of_label < of_answer - ROUNDING)).any():
         raise UserError(f"{name} has a right answer that is more probable than its own class")
-
-
-def _first_of_topk(lists: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the first text of every list; null where the list is null or empty."""
-    first = []
-    for chunk in lists.chunks:
-        starts = pa.array(chunk.offsets.to_numpy()[:-1])
-        filled = pc.greater(pc.list_value_length(chunk).fill_null(0), 0)
-        first.append(chunk.values.take(pc.if_else(filled, starts, None)))
-    return pa.chunked_array(first, lists.type.value_type)

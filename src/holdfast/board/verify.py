@@ -137,7 +137,14 @@ def verify(
         progress: told how far it is.
         **options: fields of ``rerun.RerunOptions``: masks, labels, device, model, …
     """
-    path = _entry_file(Path(entry))
+    path = Path(entry)
+    if path.is_dir():
+        entries = [table.with_suffix(".json") for table in path.glob("*.parquet")]
+        if len(entries) != 1:
+            raise UserError(f"{path} has {len(entries)} measured entries; name the JSON file of one")
+        path = entries[0]
+    if path.suffix != ".json" or not path.is_file():
+        raise UserError(f"{path} is no entry; name its JSON file, with the table beside it")
     if rows < 1 or not 0 <= tolerance <= 1 or not 0 <= allow < 1:
         raise UserError("--rows is 1 or more, --tolerance from 0 to 1, --allow from 0 to less than 1")
     kept: list[tuple[Entry, pa.Table]] = []
@@ -149,23 +156,10 @@ def verify(
     claimed, table = kept[0]
     seed = secrets.randbits(32) if seed is None else seed
     given = rerun.RerunOptions(data, **options)
+    again = _walks if claimed.protocol.name == "dynamic" else _rows
     with tempfile.TemporaryDirectory(prefix="holdfast-verify-") as folder:
-        if claimed.protocol.name == "dynamic":
-            verified = _walks(claimed, table, given, rows, seed, tolerance, Path(folder), progress)
-        else:
-            verified = _rows(claimed, table, given, rows, seed, tolerance, Path(folder), progress)
+        verified = again(claimed, table, given, rows, seed, tolerance, Path(folder), progress)
     return replace(verified, allow=allow, renamed=renamed)
-
-
-def _entry_file(path: Path) -> Path:
-    if path.is_dir():
-        entries = [path.with_suffix(".json") for path in sorted(path.glob("*.parquet"))]
-        if len(entries) != 1:
-            raise UserError(f"{path} has {len(entries)} measured entries; name the JSON file of one")
-        path = entries[0]
-    if path.suffix != ".json" or not path.is_file():
-        raise UserError(f"{path} is no entry; name its JSON file, with the table beside it")
-    return path
 
 
 def _rows(
@@ -175,7 +169,7 @@ def _rows(
     again = rerun.Evaluated.of(claimed, table, given, folder, progress)
     records = table.to_pylist()
     problems = again.problems(records)
-    known = [row for row in records if again.knows(row)]
+    known = [row for row in records if rerun.key_of(row) in again.expected]
     drawn = stratified([f"{row['condition']} {row['variant']} {row['parameters']}" for row in known], count, seed)
     chosen = [known[place] for place in drawn]
     measured = again.rows(chosen, progress)

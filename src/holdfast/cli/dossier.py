@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.progress import TerminalProgress
+from holdfast.cli.listing import TerminalProgress
 from holdfast.cli.verb import Argument, Option, Quiet
 from holdfast.core.names import split_list
 

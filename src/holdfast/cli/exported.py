@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from holdfast.cli.listing import print_frame, print_table
-from holdfast.cli.progress import TerminalProgress
-from holdfast.cli.verb import Argument, Device, Labels, Limit, Masks, Option, Outcome, Quiet, Seed
+from holdfast.cli.listing import TerminalProgress, print_frame, print_table
+from holdfast.cli.verb import Device, Labels, Limit, Masks, Outcome, Quiet, Seed
 
 EXIT = {"equivalent": 0, "different": 1, "undecided": 3}
 

@@ -6,25 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from holdfast.cli.listing import print_frame, print_table
-from holdfast.cli.progress import TerminalProgress, echo_summary
+from holdfast.cli.listing import TerminalProgress, echo_summary, print_frame, print_table
 from holdfast.cli.share import hand_on, tell
 from holdfast.cli.verb import (
-    Argument,
     Average,
-    Baseline,
-    BootstrapSeed,
     CommandCall,
     Device,
     Labels,
     Limit,
     Masks,
-    Option,
     Outcome,
     Quiet,
-    Resamples,
-    Runs,
     Seed,
     Track,
     choice,
@@ -36,17 +30,16 @@ from holdfast.core.types import RESAMPLES
 from holdfast.pipeline.specs import ChooseSpec, ExplainSpec
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from holdfast.stats.models.gate import Verdict
 
-    Stop: TypeAlias = str
-else:
-    Stop = choice(
-        "never", "when-decided", flag="--stop",
-        help="Ask everything (never), or in rounds until the verdict is sure (when-decided).",
-    )  # fmt: skip
-
+_ROUNDS = "Ask everything (never), or in rounds until the verdict is sure (when-decided)."
+Stop = Annotated[str, choice("never", "when-decided", flag="--stop", help=_ROUNDS)]
+Runs = Annotated[list[Path], Argument(metavar="RUN...", help="Run directories of one dataset.")]
+Resamples = Annotated[int, Option(min=100, help="Number of bootstrap resamples.")]
+BootstrapSeed = Annotated[int, Option(help="Seed of the bootstrap.")]
+Baseline = Annotated[
+    list[str] | None, Option(help="Models that make the line of effective robustness; by default all.")
+]
 PASSED, FAILED, UNDECIDED = 0, 1, 3
 FLOORS = ("score", "accuracy")
 
@@ -117,7 +110,7 @@ def report(
     reference: Annotated[
         list[str] | None,
         Option(
-            metavar="FACTOR=LEVEL", show_default=False,
+            metavar="FACTOR=LEVEL",
             help="Reference level of the regressions: model=NAME, condition=NAME or label=CLASS; may be repeated.",
         ),
     ] = None,
@@ -128,7 +121,7 @@ def report(
     model_groups: Annotated[
         list[str] | None,
         Option(
-            metavar="GROUP=PATTERN", show_default=False,
+            metavar="GROUP=PATTERN",
             help="Groups of models for the drop per family, such as CNN=*resnet*; by default known from the names.",
         ),
     ] = None,
@@ -137,10 +130,9 @@ def report(
     ] = "none",
     device: Device = "auto",
     by: Annotated[
-        list[str] | None,
-        Option(help="Show error rates by this attribute of the samples; may be repeated.", show_default=False),
+        list[str] | None, Option(help="Show error rates by this attribute of the samples; may be repeated.")
     ] = None,
-) -> None:  # fmt: skip
+) -> None:
     """Write what the numbers mean, as one page that opens from disk."""
     from holdfast import api
     from holdfast.core.votes import read_votes
@@ -171,17 +163,12 @@ def compare(
         float, Option(min=0, max=1, help="Loss of accuracy (detectors: of recall) that is tolerated, 0 to 1.")
     ] = 0.02,
     alarms_margin: Annotated[
-        float | None,
-        Option(min=0, help="Detectors: false alarms more per picture (0.1).", show_default=False),
+        float | None, Option(min=0, help="Detectors: false alarms more per picture (0.1).")
     ] = None,
-    old_model: Annotated[str | None, Option(help="Which model, if OLD has several.", show_default=False)] = None,
-    new_model: Annotated[str | None, Option(help="Which model, if NEW has several.", show_default=False)] = None,
-    conditions: Annotated[
-        list[str] | None, Option(help="Compare only these conditions, separated by commas.", show_default=False)
-    ] = None,
-    fail_under: Annotated[
-        list[str] | None, Option(help="Floors for NEW, such as score=0.8,accuracy=0.7.", show_default=False)
-    ] = None,
+    old_model: Annotated[str | None, Option(help="Which model, if OLD has several.")] = None,
+    new_model: Annotated[str | None, Option(help="Which model, if NEW has several.")] = None,
+    conditions: Annotated[list[str] | None, Option(help="Compare only these conditions, separated by commas.")] = None,
+    fail_under: Annotated[list[str] | None, Option(help="Floors for NEW, such as score=0.8,accuracy=0.7.")] = None,
     outcome: Outcome = "full",
     between: Annotated[
         bool, Option("--between", help="No gate: what models lose from OLD's dataset to NEW's, on other photos.")
@@ -217,20 +204,8 @@ def compare(
         conditions=split_list(",".join(conditions or ())) or None, sequential=sequential,
         **_of_detectors(old, outcome, floors, alarms_margin),
     )  # fmt: skip
-    columns = [
-        *(["measure"] if "measure" in gate.conditions else []),
-        "condition",
-        "old",
-        "new",
-        "difference",
-        "low",
-        "high",
-        "n",
-        "donors",
-        "verdict",
-        "more_photos",
-        "most_photos",
-    ]
+    columns = ["condition", "old", "new", "difference", "low", "high", "n", "donors", "verdict", "more_photos"]
+    columns = [*(["measure"] if "measure" in gate.conditions else []), *columns, "most_photos"]
     # The bounds are one-sided: one decides on passing, the other on failing.
     compared = gate.conditions[gate.conditions["n"] > 0] if gate.conditions["n"].any() else gate.conditions
     print_frame(compared[columns].rename(columns={"low": "at least", "high": "at most"}))
@@ -371,17 +346,13 @@ def _check_floor(new: Path, model: str | None, name: str, floor: float, outcome:
 
 def audit(
     table: Annotated[Path, Argument(metavar="TABLE.csv", help="A printed table of one of the three protocols.")],
-    reference: Annotated[
-        Path | None, Option(help="Another table of the same paper to check against.", show_default=False)
-    ] = None,
-    n: Annotated[int | None, Option(min=1, help="Images behind each row, where known.", show_default=False)] = None,
+    reference: Annotated[Path | None, Option(help="Another table of the same paper to check against.")] = None,
+    n: Annotated[int | None, Option(min=1, help="Images behind each row, where known.")] = None,
     also: Annotated[
-        list[Path] | None,
-        Option(help="Another table that prints some of the same figures; may be repeated.", show_default=False),
+        list[Path] | None, Option(help="Another table that prints some of the same figures; may be repeated.")
     ] = None,
     claims: Annotated[
-        Path | None,
-        Option(help="Sentences that quote the tables: columns text, value, table, how.", show_default=False),
+        Path | None, Option(help="Sentences that quote the tables: columns text, value, table, how.")
     ] = None,
 ) -> None:
     """Check a printed table for slips that arithmetic can prove: exit code 0 none, 1 some."""
@@ -404,7 +375,7 @@ def audit(
 def choose(
     job: CommandCall[ChooseSpec],
     runs: Runs,
-    out: Annotated[Path | None, Option(help="Folder of the page; RUN/choice by default.", show_default=False)] = None,
+    out: Annotated[Path | None, Option(help="Folder of the page; RUN/choice by default.")] = None,
 ) -> None:
     """Say which model to take for your conditions: weighted accuracy with its uncertainty, size and speed."""
     from holdfast import api
@@ -442,15 +413,11 @@ def explain(
 
 def study(
     name: Annotated[str, Argument(help="Which study (holdfast ls studies).")],
-    out: Annotated[
-        Path | None, Option(help="Where to write; an existing study is continued.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, Option(help="Where to write; an existing study is continued.")] = None,
     quick: Annotated[bool, Option("--quick", help="A rehearsal: takes seconds, and finds nothing.")] = False,
     device: Device = "auto",
     seed: Seed = 0,
-    set_: Annotated[
-        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a setting.", show_default=False)
-    ] = None,
+    set_: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a setting.")] = None,
     settings: Annotated[bool, Option("--settings", help="List the study's settings and stop.")] = False,
     quiet: Quiet = False,
 ) -> None:

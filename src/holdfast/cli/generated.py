@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from holdfast.cli.progress import TerminalProgress, echo_lines, echo_summary, echo_trouble
-from holdfast.cli.verb import Argument, CommandCall, Data, Masks, Option, Quiet, Seed, verb
+from holdfast.cli.listing import TerminalProgress, echo_lines, echo_summary, echo_trouble
+from holdfast.cli.verb import CommandCall, Data, Masks, Quiet, Seed, verb
 from holdfast.core.places import shown
 from holdfast.pipeline.specs import GenerateSpec, InventorySpec, MaskSpec, MineSpec, ModesSpec, RemedySpec, SynthSpec
 
 if TYPE_CHECKING:
     from holdfast.data.inventory import Inventory
     from holdfast.pipeline.hard.mine import Mined
-    from holdfast.stats.hard.failure_modes import Modes
 
 
 @verb(InventorySpec, out="")
@@ -198,17 +198,13 @@ def modes(
 
     with TerminalProgress(quiet=job.quiet) as progress:
         page, measured = api.modes(runs, spec=job.spec, out=out, seed=seed, progress=progress)
-    for each in measured:
-        _print_modes(each)
+    for modes in measured:
+        typer.echo(f"{modes.answers.name}: {int(modes.answers.wanted.sum())} images")
+        for model in modes.answers.models:
+            rows = modes.by_model[(modes.by_model["model"] == model) & (modes.by_model["answers"] > 0)]
+            shares = ", ".join(f"{row['mode']} {row['estimate']:.0%}" for row in rows.to_dict("records"))
+            typer.echo(f"  {model}: {int(rows['answers'].sum())} wrong answers" + (f": {shares}" if shares else ""))
     typer.echo(str(page))
-
-
-def _print_modes(modes: Modes) -> None:
-    typer.echo(f"{modes.answers.name}: {int(modes.answers.wanted.sum())} images")
-    for model in modes.answers.models:
-        rows = modes.by_model[(modes.by_model["model"] == model) & (modes.by_model["answers"] > 0)]
-        shares = ", ".join(f"{row['mode']} {row['estimate']:.0%}" for row in rows.to_dict("records"))
-        typer.echo(f"  {model}: {int(rows['answers'].sum())} wrong answers" + (f": {shares}" if shares else ""))
 
 
 @verb(RemedySpec, out="Folder of the run and the new model; an existing run is continued.")

@@ -1,13 +1,19 @@
-"""Tables on the terminal, and the one of ``doctor``: what is installed and how to get what is missing."""
+"""What commands print: tables, progress (a bar, or plain lines where there is no terminal), and what is installed."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from holdfast.core.names import unknown, visible
@@ -15,10 +21,9 @@ from holdfast.pipeline.jobs.progress import PACKAGES, environment, version
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
 
+    from holdfast.pipeline.jobs.progress import Summary
     from holdfast.store import Run
-
 
 KINDS = (
     *("scenarios", "models", "data", "masks", "generators", "image-makers", "oracles", "segmenters", "detectors"),
@@ -28,8 +33,6 @@ KINDS = (
 
 def print_listing(what: str) -> None:
     """Print a line per thing of one of ``KINDS``, cut at the terminal's edge; of every kind without ``what``."""
-    from rich.table import Table
-
     if what and what not in KINDS:
         raise unknown("list", what, KINDS)
     console = console_for_tables()
@@ -77,16 +80,11 @@ def _entries(kind: str) -> Iterator[tuple[str, str]]:
 
 def console_for_tables() -> Console:
     """Return a console as wide as the terminal, or wide enough for everything in a pipe."""
-    from rich.console import Console
-
     return Console() if sys.stdout.isatty() else Console(width=200)
 
 
 def print_table(titles: Sequence[object], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     """Print rows of text below their titles."""
-    from rich.markup import escape
-    from rich.table import Table
-
     table = Table(*(escape(visible(str(heading))) for heading in titles), box=None, pad_edge=False, title=title)
     for row in rows:
         table.add_row(*(escape(visible(str(cell))) for cell in row))
@@ -166,9 +164,6 @@ def print_accuracy(run: Run) -> None:
 
 def print_frame(frame: pd.DataFrame) -> None:
     """Print a table of numbers: shares with three digits, counts whole, nothing for what is missing."""
-    from rich.markup import escape
-    from rich.table import Table
-
     table = Table(box=None, pad_edge=False)
     for name in frame.columns:
         table.add_column(str(name), justify="left" if frame[name].dtype.kind in "OSUT" else "right")
@@ -202,18 +197,14 @@ def print_report() -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("package", "version", "for", "how to get it"):
         table.add_column(heading, no_wrap=heading != "how to get it")
-    for package in PACKAGES:
-        installed = version(package)
-        table.add_row(package, installed or "missing", "Holdfast itself", "" if installed else f"pip install {package}")
-    for package, purpose, how in OPTIONAL:
+    needed = [(package, "Holdfast itself", f"pip install {package}") for package in PACKAGES]
+    for package, purpose, how in (*needed, *OPTIONAL):
         installed = version(package)
         table.add_row(package, installed or "missing", purpose, "" if installed else how)
     console.print(table)
     postgres = shutil.which("postgres") or next(map(str, Path("/usr/lib/postgresql").glob("*/bin/postgres")), None)
-    for program, path, purpose in (
-        ("chromium", shutil.which("chromium"), "browser"),
-        ("postgres", postgres, "database"),
-    ):
+    chromium = shutil.which("chromium")
+    for program, path, purpose in (("chromium", chromium, "browser"), ("postgres", postgres, "database")):
         console.print(f"{program}: {'found' if path else 'missing (make system installs it)'}, for {purpose} tests")
 
 
@@ -223,3 +214,93 @@ def _memory() -> str:
         return f"{int(text.split()[1]) / 2**20:.1f} GiB memory"
     except (OSError, ValueError, IndexError):
         return "memory unknown"
+
+
+MOST = 20
+_PAUSE = 0.05  # seconds between two drawings of a bar: drawing one takes longer than hashing a small image
+
+
+def echo_summary(summary: Summary, where: str, what: str = "made") -> None:
+    """Print how much was made, where it is, and what went wrong."""
+    typer.echo(f"{summary.line(what)}; {where}")
+    for note in summary.notes:
+        typer.echo(note)
+    echo_trouble(summary)
+
+
+def echo_trouble(summary: Summary) -> None:
+    """Print what went wrong, the commonest first, with the first image of each kind."""
+    lines = [f"{count} × {text} (first: {summary.examples[text]})" for text, count in summary.trouble.most_common()]
+    echo_lines(lines, "other kinds of trouble, all in the table")
+
+
+def echo_lines(lines: Sequence[object], rest: str = "more") -> None:
+    """Print the first lines, and how many others there are."""
+    for line in lines[:MOST]:
+        typer.echo(f"  {line}")
+    if len(lines) > MOST:
+        typer.echo(f"  … and {len(lines) - MOST} {rest}")
+
+
+class TerminalProgress:
+    """Draws what the pipeline reports; ``quiet`` draws nothing."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._bars: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._started: dict[str, float] = {}
+        self._printed: dict[str, float] = {}
+        if not quiet and sys.stderr.isatty():
+            self._bars = Progress(
+                TextColumn("{task.description:>10}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        """Draw how far a step is; see ``pipeline.jobs.progress.Progress``."""
+        if self._quiet or not total:
+            return
+        now = time.monotonic()
+        if done == 0:  # a step may come again
+            self._started.pop(step, None)
+            self._printed.pop(step, None)
+        started = self._started.setdefault(step, now)
+        rate = done / (now - started) if now > started and done else 0.0
+        if self._bars is not None:
+            if step not in self._tasks:
+                self._tasks[step] = self._bars.add_task(step, total=total, rate="")
+            elif 0 < done < total and now - self._printed.get(step, 0.0) < _PAUSE:
+                return
+            self._printed[step] = now
+            self._bars.update(self._tasks[step], completed=done, total=total, rate=f"{rate:.1f}/s" if rate else "")
+            return
+        # Lines go to logs: one every ten seconds, and a last one unless the step was over at once.
+        last = done == total and now - started >= 1
+        if last or now - self._printed.get(step, started) >= 10:
+            self._printed[step] = now
+            print(f"{step}: {done}/{total}{_pace(done, total, rate)}", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> TerminalProgress:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+
+def _pace(done: int, total: int, rate: float) -> str:
+    """Return speed and time left; no time before a tenth is done, since the first piece loads models and files."""
+    speed = f", {rate:.1f}/s" if rate >= 0.1 else ""
+    if not rate or done == total or done < max(2, total / 10):
+        return speed
+    seconds = (total - done) / rate
+    return f"{speed}, {f'{seconds:.0f} s' if seconds < 100 else f'{seconds / 60:.0f} min'} left"

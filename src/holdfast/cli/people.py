@@ -8,33 +8,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from holdfast.cli.progress import TerminalProgress, echo_lines
-from holdfast.cli.verb import Argument, Data, Option, Quiet, Seed, choice
+from holdfast.cli.listing import TerminalProgress, echo_lines
+from holdfast.cli.verb import Data, Quiet, Seed, choice
 from holdfast.core.errors import UserError
 from holdfast.core.names import unknown
 
 if TYPE_CHECKING:
-    from typing import Literal, TypeAlias
-
     from holdfast.web.services.server_state import ServeOptions
 
-    Format: TypeAlias = Literal["coco", "darwin"]
-    Only: TypeAlias = str
-    Kind: TypeAlias = str | None
-    Stop: TypeAlias = str
-else:
-    Format = choice("coco", "darwin", flag="--format", help="Format of --export.")
-    Only = choice("accepted", "rejected", "all", flag="--only", help="Which images of a perturb run, by its oracle.")
-    Kind = choice("quality", "naturalness", "oracle", "single", flag="--kind", optional=True,
-                  help="Ask whether a picture is recognisable and usable (quality), how natural it is from 1 to 5, "
-                  "whether it shows the class (oracle), or whether it shows the class and none of the others (single); "
-                  "by default quality, for a perturb run oracle.")  # fmt: skip
-
-    Stop = choice("never", "when-decided", flag="--stop",
-                  help="when-decided: show an image to nobody more once its verdict cannot turn any more; never: to "
-                  "all --people.")  # fmt: skip
-
+_WHAT = (
+    "Ask whether a picture is recognisable and usable (quality), how natural it is from 1 to 5, whether it shows the "
+    "class (oracle), or whether it shows the class and none of the others (single); by default quality, for a perturb "
+    "run oracle."
+)
+Kind = Annotated[
+    str | None, choice("quality", "naturalness", "oracle", "single", flag="--kind", help=_WHAT, optional=True)
+]
+_WHICH = "Which images of a perturb run, by its oracle."
+Only = Annotated[str, choice("accepted", "rejected", "all", flag="--only", help=_WHICH)]
+_ENDS = "when-decided: show an image to nobody more once its verdict cannot turn any more; never: to all --people."
+Stop = Annotated[str, choice("never", "when-decided", flag="--stop", help=_ENDS)]
+Format = Annotated[str, choice("coco", "darwin", flag="--format", help="Format of --export.")]
 State = Annotated[Path, Option(help="Folder where votes and accounts are kept.")]
 DatabaseUrl = Annotated[
     str, Option("--database", help="postgresql://USER@HOST/NAME instead of SQLite in --state.", show_default=False)
@@ -53,8 +49,7 @@ def serve(
     port: Port = 8420,
     public_url: PublicUrl = "",
     data: Annotated[
-        list[str] | None,
-        Option(help="A dataset that administrators may open campaigns on; may be repeated.", show_default=False),
+        list[str] | None, Option(help="A dataset that administrators may open campaigns on; may be repeated.")
     ] = None,
 ) -> None:
     """Serve the pages where people draw masks and judge images; prints an administrator's link."""
@@ -77,8 +72,7 @@ def annotate(
         Path | None,
         Option(
             help="Folder of the masks: masks of holdfast mask (doubtful ones come first), other masks, or a new "
-            "folder; drawn masks go there. By default STATE/masks/NAME.",
-            show_default=False,
+            "folder; drawn masks go there. By default STATE/masks/NAME."
         ),
     ] = None,
     with_: Annotated[
@@ -86,11 +80,10 @@ def annotate(
     ] = "grabcut",
     import_: Annotated[
         Path | None,
-        Option("--import", help="Import masks of a COCO file, a V7 Darwin file or a folder of those; serves nothing.",
-               show_default=False),
+        Option("--import", help="Import masks of a COCO file, a V7 Darwin file or a folder of those; serves nothing."),
     ] = None,
     export: Annotated[
-        Path | None, Option(help="Write all masks to this file (Darwin: folder); serves nothing.", show_default=False)
+        Path | None, Option(help="Write all masks to this file (Darwin: folder); serves nothing.")
     ] = None,
     format: Format = "coco",
     state: State = Path("holdfast-people"),
@@ -99,7 +92,7 @@ def annotate(
     port: Port = 8420,
     public_url: PublicUrl = "",
     quiet: Quiet = False,
-) -> None:  # fmt: skip
+) -> None:
     """Let people draw masks in the browser; holdfast eval DATA --masks reads them."""
     from holdfast.people import mask_exchange
     from holdfast.web.serve import run
@@ -133,18 +126,22 @@ def annotate(
 def review(
     pool: Annotated[
         str,
-        Argument(metavar="POOL", help="What generate, mine or perturb --keep-images made, or any dataset.",
-                 show_default=False),
+        Argument(
+            metavar="POOL",
+            help="What generate, mine or perturb --keep-images made, or any dataset.",
+            show_default=False,
+        ),
     ] = "",
     sentinels: Annotated[
         str,
-        Option(help="A dataset of the same classes with certain labels, for control pictures; a perturb run has its "
-               "originals.", show_default=False),
+        Option(
+            help="A dataset of the same classes with certain labels, for control pictures; a perturb run has its "
+            "originals.",
+            show_default=False,
+        ),
     ] = "",
     kind: Kind = None,
-    questions: Annotated[
-        Path | None, Option(help="TOML with questions of your own instead of --kind.", show_default=False)
-    ] = None,
+    questions: Annotated[Path | None, Option(help="TOML with questions of your own instead of --kind.")] = None,
     people: Annotated[int, Option(min=1, help="Number of people who judge each image.")] = 10,
     per_task: Annotated[int, Option(min=1, help="Pictures per task, control pictures among them.")] = 20,
     at_least: Annotated[
@@ -160,7 +157,7 @@ def review(
     name: Annotated[str, Option(help="Name of the campaign; an existing one is continued.", show_default=False)] = "",
     only: Only = "accepted",
     export: Annotated[
-        Path | None, Option(help="Write the accepted set and every vote there, and serve nothing.", show_default=False)
+        Path | None, Option(help="Write the accepted set and every vote there, and serve nothing.")
     ] = None,
     campaign: Annotated[
         str, Option(help="Which campaign --export writes; needed if there are several.", show_default=False)
@@ -172,7 +169,7 @@ def review(
     public_url: PublicUrl = "",
     seed: Seed = 0,
     quiet: Quiet = False,
-) -> None:  # fmt: skip
+) -> None:
     """Let people judge images in the browser; control pictures show who answers with care."""
     from holdfast.people.campaigns import Settings
     from holdfast.people.making import CampaignSpec, make_campaign

@@ -67,10 +67,12 @@ def _planning(name: str, verb: Callable[..., None]) -> Callable[..., None]:
         import json
         from dataclasses import asdict
 
-        from holdfast.cli.progress import TerminalProgress
+        from holdfast.cli.listing import TerminalProgress
         from holdfast.forecast import plan
 
-        asked = {key: value for key, value in values.items() if _typed(context, key)}
+        sources = {key: context.get_parameter_source(key) for key in values}
+        given = [key for key, source in sources.items() if source and source.name not in ("DEFAULT", "DEFAULT_MAP")]
+        asked = {key: values[key] for key in given}
         quiet, settings = bool(asked.pop("quiet", False)), dict(context.obj)
         machine = settings.pop("json")
         with TerminalProgress(quiet=quiet or machine) as progress:
@@ -82,11 +84,6 @@ def _planning(name: str, verb: Callable[..., None]) -> Callable[..., None]:
 
     first = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     return with_parameters(planning, [first, *inspect.signature(verb).parameters.values()])
-
-
-def _typed(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
 def show(forecast: RunForecast) -> None:

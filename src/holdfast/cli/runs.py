@@ -9,27 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from holdfast.cli.listing import print_table
-from holdfast.cli.progress import echo_summary
+from holdfast.cli.listing import echo_summary, print_table
 from holdfast.cli.share import tell
-from holdfast.cli.verb import OUT, Argument, CommandCall, Option, Seed, Track, choice, verb
+from holdfast.cli.verb import OUT, CommandCall, Seed, Track, choice, verb
 from holdfast.core.errors import UserError
 from holdfast.core.tasks import DETECT
 from holdfast.pipeline.specs import AskSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TelltaleSpec, TrainSpec
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from holdfast.pipeline.jobs.progress import Summary
     from holdfast.store import Run
 
-    Latents: TypeAlias = str
-else:
-    Latents = choice(
-        "paper", "matched", flag="--labels",
-        help="Compare the encoder's latents (paper), or quantised ones (matched), with the ends of walks.",
-    )  # fmt: skip
+_LATENTS = "Compare the encoder's latents (paper), or quantised ones (matched), with the ends of walks."
+Latents = Annotated[str, choice("paper", "matched", flag="--labels", help=_LATENTS)]
 
 
 @verb(EvaluateSpec, engine=True)
@@ -62,7 +56,7 @@ def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
 @verb(AskSpec, without=("masks", "backgrounds"))
 def ask(job: CommandCall[AskSpec]) -> None:
     """Ask models what images show, in two-way and full-list questions; every answer counts."""
-    from holdfast.cli.progress import TerminalProgress
+    from holdfast.cli.listing import TerminalProgress
     from holdfast.pipeline.ask.ask import ask as run_ask
 
     with TerminalProgress(quiet=job.quiet) as progress:
@@ -160,7 +154,7 @@ def _print_segments(run: Run) -> None:
 def telltale(job: CommandCall[TelltaleSpec]) -> None:
     """Train a network to tell original, generated and random backgrounds apart, and see how it does so."""
     from holdfast import api
-    from holdfast.cli.progress import TerminalProgress
+    from holdfast.cli.listing import TerminalProgress
     from holdfast.pipeline.telltale import LEFT_OUT
     from holdfast.stats.effects.detection import accuracies
 
@@ -198,13 +192,12 @@ MEASURES = {
 @verb(PerturbSpec, out="", engine=True, without=("masks", "backgrounds"))
 def perturb(
     job: CommandCall[PerturbSpec],
-    out: Annotated[Path | None, Option(help=OUT, show_default=False)] = None,
+    out: Annotated[Path | None, Option(help=OUT)] = None,
     publish: Annotated[
         Path | None,
-        Option(help="Write the validated images as a benchmark folder with hashes; alone, DATA is a finished run.",
-               show_default=False),
+        Option(help="Write the validated images as a benchmark folder with hashes; alone, DATA is a finished run."),
     ] = None,
-) -> None:  # fmt: skip
+) -> None:
     """Push images against each model as far as an oracle still sees their class: SA, PA, VR and FMR."""
     spec = job.spec
     if publish is not None and not (spec.models or spec.generator or spec.oracle):
@@ -225,16 +218,14 @@ def perturb(
 
 def sparse(
     run: Annotated[Path | None, Argument(metavar="RUN", help="A dense run made with --keep-latents.")] = None,
-    out: Annotated[Path | None, Option(help="The mask to write (.safetensors).", show_default=False)] = None,
+    out: Annotated[Path | None, Option(help="The mask to write (.safetensors).")] = None,
     labels: Latents = "paper",
     strength: Annotated[
         float, Option(help="Strength of the L1 penalty: 1/C of scikit-learn's logistic regression.")
     ] = 36.36,
-    model: Annotated[str | None, Option(help="Use only walks against this model.", show_default=False)] = None,
+    model: Annotated[str | None, Option(help="Use only walks against this model.")] = None,
     seed: Seed = 0,
-    compare: Annotated[
-        tuple[Path, Path] | None, Option(metavar="A B", help="Print the overlap of two masks.", show_default=False)
-    ] = None,
+    compare: Annotated[tuple[Path, Path] | None, Option(metavar="A B", help="Print the overlap of two masks.")] = None,
 ) -> None:
     """Find the part of the latent that walks move, for perturb --sparse."""
     from holdfast.pipeline.walk.sparse import fit_sparse, overlap, read_mask, write_mask

@@ -8,22 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from holdfast.cli.progress import TerminalProgress, echo_lines
-from holdfast.cli.verb import (
-    Argument,
-    Backgrounds,
-    BatchSize,
-    Device,
-    Labels,
-    Limit,
-    Masks,
-    MaxPixels,
-    Option,
-    Prompts,
-    Quiet,
-    Split,
-)
+from holdfast.cli.listing import TerminalProgress, echo_lines
+from holdfast.cli.verb import Backgrounds, BatchSize, Device, Labels, Limit, Masks, MaxPixels, Prompts, Quiet, Split
 from holdfast.core.errors import MachineError, UserError
 from holdfast.core.names import split_list
 from holdfast.core.types import DEFAULT_MAX_PIXELS
@@ -134,37 +122,32 @@ def verify(
     entry: Annotated[
         Path, Argument(metavar="ENTRY.json", help="An entry with its table beside it, their folder, or a dossier's.")
     ],
-    data: Annotated[
-        str, Option(help="The dataset of an entry; its hash has to be the same.", show_default=False)
-    ] = "",
+    data: Annotated[str, Option(help="The dataset of an entry; its hash has to be the same.", show_default=False)] = "",
     masks: Masks = None,
     labels: Labels = None,
     rows: Annotated[int, Option(min=1, help="Number of rows to measure again.")] = 200,
     seed: Annotated[
-        int | None, Option(help="Seed of the drawing of rows, to repeat it; by default a random one.",
-                           show_default=False)
+        int | None, Option(help="Seed of the drawing of rows, to repeat it; by default a random one.")
     ] = None,
     tolerance: Annotated[float, Option(min=0, max=1, help="Difference of probabilities that is tolerated.")] = 0.01,
     allow: Annotated[float, Option(min=0, max=1, help="Share of the drawn rows that may disagree.")] = 0.0,
     renamed: Annotated[
         bool, Option("--renamed", help="Accept rows with other ids here, such as those of other weights.")
     ] = False,
-    model: Annotated[
-        str, Option(help="Name that loads the model here, if not the entry's.", show_default=False)
-    ] = "",
+    model: Annotated[str, Option(help="Name that loads the model here, if not the entry's.", show_default=False)] = "",
     generator: Annotated[str, Option(help="The same for its generator.", show_default=False)] = "",
     oracle: Annotated[str, Option(help="The same for its oracle.", show_default=False)] = "",
     prompts: Prompts = None,
-    sparse: Annotated[Path | None, Option(help="Mask of the latent, for sparse walks.", show_default=False)] = None,
+    sparse: Annotated[Path | None, Option(help="Mask of the latent, for sparse walks.")] = None,
     backgrounds: Backgrounds = None,
     split: Split = "",
     limit: Limit = 0,
-    out: Annotated[Path | None, Option(help="CSV to write, with every row compared.", show_default=False)] = None,
+    out: Annotated[Path | None, Option(help="CSV to write, with every row compared.")] = None,
     batch_size: BatchSize = 32,
     device: Device = "auto",
     max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
     quiet: Quiet = False,
-) -> None:  # fmt: skip
+) -> None:
     """Measure a random part of an entry's rows again: exit code 0 they agree, 1 they do not, 2 they cannot be."""
     from holdfast.board.verify import verify as check_rows
     from holdfast.board.verify import write_rows
@@ -214,12 +197,8 @@ Out = Annotated[Path, Option(help="Folder of the board, or of a submission.")]
 def add(
     run: Annotated[Path, Argument(help="A run directory of eval, train or perturb.")],
     out: Out,
-    meta: Annotated[
-        Path | None, Option(help="TOML: title, paper, code, note, speed on stated hardware.", show_default=False)
-    ] = None,
-    models: Annotated[
-        list[str] | None, Option(help="Use only these models of the run, separated by commas.", show_default=False)
-    ] = None,
+    meta: Annotated[Path | None, Option(help="TOML: title, paper, code, note, speed on stated hardware.")] = None,
+    models: Annotated[list[str] | None, Option(help="Use only these models of the run, separated by commas.")] = None,
     device: Annotated[str, Option(help="Device on which models are loaded to count their parameters.")] = "cpu",
 ) -> None:
     """Make entries from a run: ID.json and ID.parquet for each model and protocol."""
@@ -232,7 +211,7 @@ def add(
 @board_app.command()
 def check(
     places: Annotated[list[Path], Argument(help="A board, or the files of a submission.", metavar="DIR|FILES")],
-    against: Annotated[Path | None, Option(help="The board that a submission is to join.", show_default=False)] = None,
+    against: Annotated[Path | None, Option(help="The board that a submission is to join.")] = None,
 ) -> None:
     """Recompute every number and report what is wrong: exit code 0 nothing, 1 something."""
     from holdfast.board.check import check as run_check
@@ -273,9 +252,7 @@ def build(
     reports: Annotated[
         bool, Option("--reports", help="Write the full report of every static and hard entry; takes seconds each.")
     ] = False,
-    cache: Annotated[
-        Path | None, Option(help="Folder that keeps measured numbers for the next build.", show_default=False)
-    ] = None,
+    cache: Annotated[Path | None, Option(help="Folder that keeps measured numbers for the next build.")] = None,
     workers: Annotated[
         int, Option(min=0, help="Number of processes; 0 starts one per core if there are many entries.")
     ] = 0,

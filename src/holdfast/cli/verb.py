@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_args
 
 import typer
 
-from holdfast.cli.progress import TerminalProgress
+from holdfast.cli.listing import TerminalProgress
 from holdfast.core.options import Declared, Spec, check, make, option, options_of
 from holdfast.core.options import Option as SpecOption
 from holdfast.core.places import shown
@@ -138,16 +138,15 @@ def with_parameters(command: Callable[..., None], parameters: list[inspect.Param
     return command
 
 
-def typed(spec: type[Spec], name: str, **changes: Any) -> Any:
-    """Return the annotation of an option that a spec declares, for commands that are written by hand."""
-    declared = options_of(spec)[name]
-    return _annotation(replace(declared, panel="", option=replace(declared.option, **changes)))
+def typed(spec: type[Spec], name: str) -> Any:
+    """Return what Typer reads of an option that a spec declares, for commands that are written by hand."""
+    return _annotation(replace(options_of(spec)[name], panel="")).__metadata__[0]
 
 
 def choice(*choices: str, flag: str, help: str, optional: bool = False) -> Any:
-    """Return the annotation of an option with these values."""
+    """Return what Typer reads of an option with these values."""
     known = SpecOption(help, choices=choices, flag=flag)
-    return _annotation(Declared(flag.strip("-"), str, None if optional else choices[0], known, ""))
+    return _annotation(Declared(flag.strip("-"), str, None if optional else choices[0], known, "")).__metadata__[0]
 
 
 def parameter(declared: Declared, *, default: Any = None) -> inspect.Parameter:
@@ -216,41 +215,18 @@ def _out(help: str) -> inspect.Parameter:
     return inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
 
 
-Option, Argument = typer.Option, typer.Argument
-Runs = Annotated[list[Path], Argument(metavar="RUN...", help="Run directories of one dataset.")]
-Baseline = Annotated[
-    list[str] | None,
-    Option(help="Models that make the line of effective robustness; by default all.", show_default=False),
-]
-Resamples = Annotated[int, Option(min=100, help="Number of bootstrap resamples.")]
-BootstrapSeed = Annotated[int, Option(help="Seed of the bootstrap.")]
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Data: TypeAlias = str
-    Split: TypeAlias = str
-    Device: TypeAlias = str
-    Outcome: TypeAlias = str
-    Average: TypeAlias = str
-    Masks: TypeAlias = Path | None
-    Labels: TypeAlias = Path | None
-    Prompts: TypeAlias = Path | None
-    Backgrounds: TypeAlias = Path | None
-    Limit: TypeAlias = int
-    Seed: TypeAlias = int
-    MaxPixels: TypeAlias = int
-    BatchSize: TypeAlias = int
-    Track: TypeAlias = str | None
-else:
-    Data, Masks, Split, Limit, Seed, MaxPixels, Backgrounds = (
-        typed(DataSpec, name) for name in ("data", "masks", "split", "limit", "seed", "max_pixels", "backgrounds")
-    )
-    Labels, Prompts, Device, BatchSize = (
-        typed(EvaluateSpec, name) for name in ("labels", "prompts", "device", "batch_size")
-    )
-    Track = choice(
-        "mlflow", "wandb", "tensorboard", flag="--track", optional=True,
-        help="Tell this experiment tracker: numbers with intervals, charts, report, fingerprint.",
-    )  # fmt: skip
-    Outcome, Average = (typed(ChooseSpec, name) for name in ("outcome", "average"))
+Data = Annotated[str, typed(DataSpec, "data")]
+Masks = Annotated[Path | None, typed(DataSpec, "masks")]
+Backgrounds = Annotated[Path | None, typed(DataSpec, "backgrounds")]
+Split = Annotated[str, typed(DataSpec, "split")]
+Limit = Annotated[int, typed(DataSpec, "limit")]
+Seed = Annotated[int, typed(DataSpec, "seed")]
+MaxPixels = Annotated[int, typed(DataSpec, "max_pixels")]
+Labels = Annotated[Path | None, typed(EvaluateSpec, "labels")]
+Prompts = Annotated[Path | None, typed(EvaluateSpec, "prompts")]
+Device = Annotated[str, typed(EvaluateSpec, "device")]
+BatchSize = Annotated[int, typed(EvaluateSpec, "batch_size")]
+Outcome = Annotated[str, typed(ChooseSpec, "outcome")]
+Average = Annotated[str, typed(ChooseSpec, "average")]
+_TRACKED = "Tell this experiment tracker: numbers with intervals, charts, report, fingerprint."
+Track = Annotated[str | None, choice("mlflow", "wandb", "tensorboard", flag="--track", help=_TRACKED, optional=True)]

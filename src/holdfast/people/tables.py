@@ -107,7 +107,7 @@ items = _table(  # an image of a campaign and the class that people are asked ab
     Column("expected", JSON, nullable=False),  # {} or, of sentinels and training images, question → allowed answers
     Column("held", Integer, nullable=False),  # open tasks that have it
     Column("counted", Integer, nullable=False),  # people whose answer stands
-    Column("yes", Integer, nullable=False, server_default=text("0")),  # of these, by the campaign's rule
+    Column("yes", Integer, nullable=False, server_default=sa.text("0")),  # of these, by the campaign's rule
     Column("lot", Float, nullable=False),  # a random order among items equally far
     Column("token", String(43), unique=True),  # of training pictures, by which a browser asks for them
     UniqueConstraint("campaign_id", "image_id"),

@@ -73,18 +73,13 @@ def recall(folder: Path, key: str) -> Measured | None:
         content = json.loads((folder / f"{key}.json").read_text(encoding="utf8"))
     except (OSError, ValueError):
         return None
-    return Measured(
-        **content
-        | {
-            "entry": Entry.model_validate_json(json.dumps(content["entry"])),
-            "classes": _arrays(ClassAccuracies, content["classes"], float),
-            "cells": _arrays(Cells, content["cells"], np.intp),
-            "influence": {name: np.array(values) for name, values in content["influence"].items()},
-            "words": None
-            if content["words"] is None
-            else VerdictWords(**content["words"] | {"steps": VerdictSteps(**content["words"]["steps"])}),
-        }
-    )
+    content["entry"] = Entry.model_validate_json(json.dumps(content["entry"]))
+    content["classes"] = _arrays(ClassAccuracies, content["classes"], float)
+    content["cells"] = _arrays(Cells, content["cells"], np.intp)
+    content["influence"] = {name: np.array(values) for name, values in content["influence"].items()}
+    if words := content["words"]:
+        content["words"] = VerdictWords(**words | {"steps": VerdictSteps(**words["steps"])})
+    return Measured(**content)
 
 
 def _arrays(kind: Any, content: dict[str, Any] | None, number: Any) -> Any:
@@ -251,18 +246,15 @@ def _against_each_other(entries: Sequence[Measured]) -> list[EntryProblem]:
         file, dataset = f"{member.entry.id}.json", member.entry.dataset
         problems += [EntryProblem(file, message) for message in remember(board, member.entry, file)]
         if dataset.sha256 and board.facts.setdefault(dataset.sha256, dataset) != dataset:
-            problems.append(
-                EntryProblem(file, "says other things of its dataset than another entry of the same dataset")
-            )
+            message = "says other things of its dataset than another entry of the same dataset"
+            problems.append(EntryProblem(file, message))
         if member.cells is None or lists.get(dataset.sha256) == (member.cells.images, member.cells.labels):
             continue
         lists[dataset.sha256] = (member.cells.images, member.cells.labels)
         known = labels.setdefault(dataset.sha256, {})
         for image, label in zip(member.cells.images, member.cells.labels, strict=True):
             if known.setdefault(image, label) != label:
-                problems.append(
-                    EntryProblem(file, f"labels {image} {label}, where other entries have {known[image]}")
-                )  # fmt: skip
+                problems.append(EntryProblem(file, f"labels {image} {label}, where other entries have {known[image]}"))
                 break
     return problems
 

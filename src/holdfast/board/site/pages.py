@@ -82,6 +82,12 @@ COLUMNS = {
     "hard": ("accuracy", "accuracy_restricted"),
     "dynamic": ("fmr", "standard_accuracy", "perturbed_accuracy", "validation_rate", "fmr_low", "fmr_high"),
 }
+AXES = {
+    "static": [("accuracy", "robustness_score_background"), ("accuracy", "background_effect")],
+    "hard": [("parameters", "accuracy")],
+    "dynamic": [("standard_accuracy", "fmr")],
+}
+"""Choices of the horizontal and the vertical axis, the first one first."""
 MOST_COLUMNS = 7
 
 
@@ -171,16 +177,13 @@ def templates() -> Environment:
 
 def index(tabs: Sequence[Tab], *, title: str, refused: Sequence[str]) -> str:
     """Return the page that a visitor opens."""
+    panels = [{"tab": tab, "groups": [_table(group) for group in tab.groups]} for tab in tabs]
     return templates().get_template("index.html.j2").render(
-        title=title, tabs=tabs, refused=refused, panels=[_panel(tab) for tab in tabs],
+        title=title, tabs=tabs, refused=refused, panels=panels,
         protocols=list(dict.fromkeys(tab.protocol for tab in tabs)),
         measured=sum(tab.measured for tab in tabs),
         printed=len({member.entry.id for tab in tabs for group in tab.groups for member in group.printed}),
     )  # fmt: skip
-
-
-def _panel(tab: Tab) -> dict[str, Any]:
-    return {"tab": tab, "groups": [_table(group) for group in tab.groups]}
 
 
 def _table(group: EntryGroup) -> dict[str, Any]:
@@ -197,30 +200,19 @@ def _table(group: EntryGroup) -> dict[str, Any]:
         return score is None, -value if best == "high" else value, member.entry.model.title
 
     hardware = sorted({member.entry.speed.hardware for member in group.members if member.entry.speed})
+    reasons: dict[str, list[Elsewhere]] = {}
+    for other in group.elsewhere:
+        reasons.setdefault(other.why, []).append(other)
+    axes = next((pair for pair in AXES[protocol] if pair[1] in names), ("parameters", names[0]))
     return {
         "group": group, "columns": columns, "main": main, "best": best, "members": sorted(group.members, key=order),
         "ranked": [name for name in group.ranks if name in names], "hardware": hardware,
         "sizes": any(member.entry.model.parameters is not None for member in group.members),
-        "verdicts": any(member.verdict for member in group.members), "elsewhere": _reasons(group.elsewhere),
+        "verdicts": any(member.verdict for member in group.members), "elsewhere": list(reasons.items()),
         "first_place": _first_place(group, main), "settings": settings(group.first.protocol.settings),
         "slips": [(member.entry.model.title, slip) for member in group.printed for slip in member.entry.slips],
-        "axes": _axes(protocol, names),
+        "axes": axes,
     }  # fmt: skip
-
-
-def _axes(protocol: str, names: list[str]) -> tuple[str, str]:
-    """Return the first choice of the horizontal and the vertical axis."""
-    wanted = {"static": [("accuracy", "robustness_score_background"), ("accuracy", "background_effect")],
-              "hard": [("parameters", "accuracy")], "dynamic": [("standard_accuracy", "fmr")]}[protocol]  # fmt: skip
-    return next((axes for axes in wanted if axes[1] in names), ("parameters", names[0]))
-
-
-def _reasons(elsewhere: Sequence[Elsewhere]) -> list[tuple[str, list[Elsewhere]]]:
-    """Return reason → the entries that are elsewhere for it."""
-    by_reason: dict[str, list[Elsewhere]] = {}
-    for other in elsewhere:
-        by_reason.setdefault(other.why, []).append(other)
-    return list(by_reason.items())
 
 
 def _first_place(group: EntryGroup, measure: str) -> str:
@@ -275,7 +267,8 @@ def model(member: Measured, place: EntryPlace, *, title: str, report: bool) -> s
         ranks={name: rank_text(*rank) for name, rank in place.ranks.items()},
         settings=settings(entry.protocol.settings), words=member.words,
         sign=SIGNS.get(member.verdict, ""), classes=_classes(member),
-        unanswered=sum(member.statuses.values()), statuses=_statuses(member.statuses),
+        unanswered=sum(member.statuses.values()),
+        statuses=listing([f"{number(count, 0)} {name}" for name, count in member.statuses.items()]),
     )  # fmt: skip
 
 
@@ -314,10 +307,6 @@ def _classes(member: Measured) -> dict[str, Any] | None:
         )
         rows.append((name, int(classes.n[:, at].max()), Markup(cells)))  # noqa: S704
     return {"conditions": [condition_words(name) for name in whole.conditions], "rows": rows}
-
-
-def _statuses(statuses: dict[str, int]) -> str:
-    return listing([f"{number(count, 0)} {name}" for name, count in statuses.items()])
 
 
 # Two models

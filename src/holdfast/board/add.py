@@ -201,7 +201,7 @@ def _write(entries: list[tuple[Entry, bytes]], out: Path) -> list[Path]:
     """Write the entries that are not there yet: a command that a full disk or a kill has cut short can be repeated."""
     for path in sorted(out.glob("*.json")):
         existing = None if path.name == "datasets.json" else read_entry(path).table
-        entries = [pair for pair in entries if existing is None or pair[0].table.sha256 != existing.sha256]
+        entries = [pair for pair in entries if existing is None or pair[0].table != existing]
         if not entries:
             raise UserError(f"{out} has this submission already: {path.name} has the same table")
     paths = []

@@ -162,9 +162,10 @@ def _stage(run: Run, stage: Path, *, report: bool, pictures: bool, models: bool,
     progress("tables", len(TABLES), len(TABLES))
     notes = [] if cleaned == spec else ["paths of this machine in spec.json were cut to their last names"]
     if pictures:
-        counts["pictures"] = sum(_copy(run.path / where, stage / where, kinds) for where, kinds in PICTURES.items())
+        counts["pictures"] = sum(len(_copy(run.path, stage, where, kinds, clean)) for where, kinds in PICTURES.items())
     if models:
-        counts["models"] = _copy_models(run.path / "models", stage / "models", clean)
+        copied = _copy(run.path, stage, "models", MODELS, clean)
+        counts["models"] = sum(path.suffix == ".safetensors" for path in copied)
         if not counts["models"]:
             notes.append("the run trained no models, so there are none in the bundle")
     for name, text in summary_tables(Run.open(stage), run.path / "results").items():
@@ -236,16 +237,13 @@ def _cleaned(rows: pa.Table, clean: Clean) -> pa.Table:
         column = rows[field.name].combine_chunks()
         column = column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
         encoded = column.dictionary_encode()
+        known = encoded.dictionary.to_pylist()
         free = field.name in _FREE
-        texts = [text if text is None else _plain(clean(text)) if free else clean(text) for text in _texts(encoded)]
-        if texts != _texts(encoded):
+        texts = [text if text is None else _plain(clean(text)) if free else clean(text) for text in known]
+        if texts != known:
             values = pa.array(texts, pa.string()).take(encoded.indices)
             rows = rows.set_column(place, field.name, values)
     return rows
-
-
-def _texts(encoded: pa.DictionaryArray) -> list[str | None]:
-    return list(encoded.dictionary.to_pylist())
 
 
 def _plain(text: str) -> str:
@@ -269,25 +267,17 @@ def _ordered(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return rows.replace_schema_metadata(None)
 
 
-def _copy(source: Path, target: Path, endings: tuple[str, ...]) -> int:
-    """Copy the files of some kinds below a folder; links are left where they are."""
-    pictures = [path for path in _files(source) if path.suffix in endings]
-    for path in pictures:
-        write_atomic(target / path.relative_to(source), path.read_bytes())
-    return len(pictures)
-
-
-def _copy_models(source: Path, target: Path, clean: Clean) -> int:
-    """Copy trained models, and their cards without this machine's paths; return how many there are."""
-    models = [path for path in _files(source) if path.suffix in MODELS]
-    for path in models:
+def _copy(run: Path, stage: Path, folder: str, endings: tuple[str, ...], clean: Clean) -> list[Path]:
+    """Copy the files of some kinds below a folder, texts without this machine's paths; links stay where they are."""
+    files = [path for path in _files(run / folder) if path.suffix in endings]
+    for path in files:
         data = path.read_bytes()
         if path.suffix == ".json":
             data = (json.dumps(clean_values(json.loads(data), clean), indent=2) + "\n").encode()
         elif path.suffix == ".md":
             data = clean(data.decode()).encode()
-        write_atomic(target / path.relative_to(source), data)
-    return sum(path.suffix == ".safetensors" for path in models)
+        write_atomic(stage / path.relative_to(run), data)
+    return files
 
 
 def _files(folder: Path) -> Iterator[Path]:

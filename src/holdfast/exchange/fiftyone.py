@@ -107,14 +107,11 @@ def _answers(rows: pa.Table) -> tuple[list[Answered], dict[str, Answers]]:
     answers: dict[str, Answers] = {}
     for row in answered:
         key = (row["model"], row["trained_on"] or "", names[_kind(row)], row["protocol"] or "argmax")
-        document = _label(
-            "Classification", row["row_id"], label=row["prediction"], confidence=_finite(row["confidence"])
-        )
-        document |= {
-            "correct": row["correct"], "restricted": row["prediction_restricted"],
-            "restricted_confidence": _finite(row["confidence_restricted"]),
-        }  # fmt: skip
-        answers.setdefault(row["sample_id"], {})[fields[key].field] = document
+        answers.setdefault(row["sample_id"], {})[fields[key].field] = _label(
+            "Classification", row["row_id"], label=row["prediction"], confidence=_finite(row["confidence"]),
+            correct=row["correct"], restricted=row["prediction_restricted"],
+            restricted_confidence=_finite(row["confidence_restricted"]),
+        )  # fmt: skip
     return list(fields.values()), answers
 
 

@@ -252,13 +252,9 @@ def _citation(subject: ExportSubject, rows: pa.Table) -> str:
 
 
 def _kind(kind: pa.DataType) -> str:
-    return (
-        "list of text"
-        if pa.types.is_list(kind)
-        else "text"
-        if pa.types.is_string(kind) or pa.types.is_dictionary(kind)
-        else str(kind)
-    )
+    if pa.types.is_list(kind):
+        return "list of text"
+    return "text" if pa.types.is_string(kind) or pa.types.is_dictionary(kind) else str(kind)
 
 
 def _more(count: int) -> str:

@@ -126,11 +126,13 @@ def _results(subject: ExportSubject, part: ModelResults, rows: pa.Table, config:
     from huggingface_hub import EvalResult
 
     args = {"run": _fingerprint(rows), "holdfast": subject.holdfast or None, **part.settings}
+    # in the form that the hub takes for a dataset
+    identifier = re.sub(r"[^\w.-]+", "-", subject.dataset, flags=re.ASCII).strip("-.")[:96] or "dataset"
     return [
         EvalResult(
             task_type=part.task,
             task_name=_TASKS[part.task],
-            dataset_type=_identifier(subject.dataset),
+            dataset_type=identifier,
             dataset_name=subject.dataset,
             dataset_config=config,
             dataset_split=SPLIT,
@@ -156,11 +158,6 @@ def _in_words(name: str) -> str:
     measure, _, condition = name.partition(":")
     measure = _WORDS.get(measure, measure.replace("_", " "))
     return f"{measure} under {condition}" if condition else measure
-
-
-def _identifier(dataset: str) -> str:
-    """Return a name in the form that the hub takes for a dataset."""
-    return re.sub(r"[^\w.-]+", "-", dataset, flags=re.ASCII).strip("-.")[:96] or "dataset"
 
 
 def _fingerprint(rows: pa.Table) -> str:
@@ -208,40 +205,28 @@ def _of_other_tasks(subject: ExportSubject) -> dict[str, list[ModelResults]]:
     raw = subject.run.rows(["model"])["model"].cast(pa.string()).to_pylist()
     names = dict(zip(raw, subject.rows["model"].to_pylist(), strict=True))  # as they are told to others
     measured: dict[str, list[ModelResults]] = {}
+
+    def score(row: Mapping[Any, Any], name: str, column: str, counted: str = "n") -> ModelScore:
+        return ModelScore(name, row[column], row[f"{column}_low"], row[f"{column}_high"], int(row[counted]))
+
     if "segment" in tasks:
         for model, group in opened.segments().groupby("model", observed=True):
-            scores = [score for row in group.to_dict("records") for score in _of_segments(row)]
-            measured.setdefault(names[str(model)], []).append(
-                ModelResults("segments", scores, task="image-segmentation")
-            )
+            scores = []
+            for row in group.to_dict("records"):
+                where = str(row["condition"]) + (f", trained on {row['trained_on']}" if row["trained_on"] else "")
+                scores += [score(row, f"mean_iou:{where}", "miou")]
+                scores += [score(row, f"{name}:{where}", name) for name in ("pixel_accuracy", "boundary_f")]
+            part = ModelResults("segments", scores, task="image-segmentation")
+            measured.setdefault(names[str(model)], []).append(part)
     if "detect" in tasks:
+        counts = {"recall": "objects", "false_alarms": "pictures", "ap": "objects", "ap50": "objects"}
         for model, group in opened.objects().groupby("model"):
-            scores = [score for row in group.to_dict("records") for score in _of_objects(row)]
+            rows = group.to_dict("records")
+            scores = [score(row, f"{name}:{row['condition']}", name, n) for row in rows for name, n in counts.items()]
             measured.setdefault(names[str(model)], []).append(ModelResults("boxes", scores, task="object-detection"))
     if "question" in tasks:
         for row in opened.questions().to_dict("records"):
-            scores = [
-                ModelScore(
-                    f"accuracy:{name} reading", row[name], row[f"{name}_low"], row[f"{name}_high"], int(row["n"])
-                )
-                for name in ("lenient", "strict")
-            ]
+            scores = [score(row, f"accuracy:{name} reading", name) for name in ("lenient", "strict")]
             part = ModelResults(str(row["kind"]), scores, {"choices": row["choices"]}, task="visual-question-answering")
             measured.setdefault(names[str(row["model"])], []).append(part)
     return measured
-
-
-def _of_segments(row: Mapping[Any, Any]) -> list[ModelScore]:
-    where = str(row["condition"]) + (f", trained on {row['trained_on']}" if row["trained_on"] else "")
-    return [
-        ModelScore(f"{name}:{where}", row[column], row[f"{column}_low"], row[f"{column}_high"], int(row["n"]))
-        for name, column in (("mean_iou", "miou"), ("pixel_accuracy", "pixel_accuracy"), ("boundary_f", "boundary_f"))
-    ]
-
-
-def _of_objects(row: Mapping[Any, Any]) -> list[ModelScore]:
-    names = (("recall", "objects"), ("false_alarms", "pictures"), ("ap", "objects"), ("ap50", "objects"))
-    return [
-        ModelScore(f"{name}:{row['condition']}", row[name], row[f"{name}_low"], row[f"{name}_high"], int(row[counted]))
-        for name, counted in names
-    ]

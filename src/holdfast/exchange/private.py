@@ -36,7 +36,8 @@ def cleaner(texts: Iterable[str], folders: Iterable[str] = ()) -> Clean:
     for text in texts:
         secrets |= {path.rstrip("/\\") for path in _paths(text)}
         servers |= {address.rpartition("@")[2] for address in _SERVER.findall(text)}
-    short = _short_names(secrets - {""})
+    taken: set[str] = set()  # where several paths end alike, they get numbers
+    short = {path: free_name(_last(path), taken, joint="-") for path in sorted(secrets - {""})}
     paths = _any_of(short, before=r"(?<![\w/])")
     aliases = {server: f"server-{number}" for number, server in enumerate(sorted(servers), start=1)}
     addresses = _any_of(aliases, before=r"(?<![\w.])")
@@ -117,12 +118,6 @@ def _in_store(url: str) -> str:
     """Return the last part of an address, without its bucket."""
     _, *folders = address(url).partition("://")[2].split("/")
     return folders[-1] if folders else "bucket"
-
-
-def _short_names(paths: set[str]) -> dict[str, str]:
-    """Return path → its last part, with a number if several paths end alike."""
-    taken: set[str] = set()
-    return {path: free_name(_last(path), taken, joint="-") for path in sorted(paths)}
 
 
 def free_name(base: str, taken: set[str], *, joint: str = "_", ignore_case: bool = False) -> str:

@@ -36,6 +36,7 @@ from holdfast.store.foreign import is_steering
 _DATA_VERBS = ("synth", "generate")  # they leave a spec.json, too, and what they make are images
 _CLEANED = ("dataset", "sample_id", "source_id", "donor_id", "parameters", "model", "oracle", "error")
 _AT_ONCE = 64
+_ENDINGS = {"JPEG": ".jpg", "PNG": ".png"}
 
 # A file travels as it is stored where nothing is in it but the picture: no camera, place, author or comment.
 _HARMLESS = frozenset(
@@ -145,8 +146,10 @@ def _picture(sample: Sample, max_pixels: int) -> tuple[ExportedPicture | None, s
         image = sample.image.load(max_pixels=max_pixels)
         read = getattr(sample.image, "read", None)
         stored: bytes = read() if read is not None else b""
-        kind = _travels(stored) if stored else ""
-        data, suffix = (stored, kind) if kind else (encode_image(image), ".png")
+        header = open_header(stored) if stored else None
+        data, suffix = encode_image(image), ".png"
+        if header is not None and header.mode == "RGB" and set(header.info) <= _HARMLESS and header.format in _ENDINGS:
+            data, suffix = stored, _ENDINGS[header.format]  # byte for byte
     except SampleError as error:
         return None, plain(error)
     height, width = image.shape[:2]
@@ -157,14 +160,6 @@ def _picture(sample: Sample, max_pixels: int) -> tuple[ExportedPicture | None, s
         except SampleError as error:
             problem = f"the mask is left out: {plain(error)}"
     return ExportedPicture(sample, data, suffix, mask, height, width), problem
-
-
-def _travels(data: bytes) -> str:
-    """Return the ending of a stored file that can be copied byte for byte, or "" if it has to be encoded again."""
-    header = open_header(data)
-    if header.format not in ("JPEG", "PNG") or header.mode != "RGB" or not set(header.info) <= _HARMLESS:
-        return ""
-    return ".jpg" if header.format == "JPEG" else ".png"
 
 
 def _of_run(run: Run, *, data: str, masks: str, images: bool, progress: Progress) -> ExportSubject:
@@ -214,11 +209,17 @@ def _pictured(
         raise UserError(
             f"{len(gone)} of {len(wanted)} images of {run.path} are gone from {where} (first: {gone[0]}); {ways}"
         )
+
+    def fingerprints(row: dict[str, Any]) -> tuple[str, str, str]:
+        sample, image, mask = known[row["sample_id"]], "", ""
+        with suppress(SampleError):
+            image = sample.image.fingerprint()
+            mask = sample.mask.fingerprint() if sample.mask else ""
+        return image, mask, sample.label
+
     with ThreadPoolExecutor(2 * core_count()) as threads:
         progress("hash", 0, len(wanted))
-        for done, (row, shown) in enumerate(
-            zip(wanted, threads.map(lambda row: _fingerprints(known[row["sample_id"]]), wanted), strict=True), start=1
-        ):
+        for done, (row, shown) in enumerate(zip(wanted, threads.map(fingerprints, wanted), strict=True), start=1):
             if shown != (row["image_fingerprint"], row["mask_fingerprint"] or "", row["label"]):
                 raise UserError(
                     f"{row['sample_id']} in {where} is not what {run.path} measured: its image, mask or label has "
@@ -237,14 +238,6 @@ def _collection(spec: dict[str, Any], where: str, masks: str | None) -> Collecti
     return as_detectors_see(asked, read(asked))
 
 
-def _fingerprints(sample: Sample) -> tuple[str, str, str]:
-    image = mask = ""
-    with suppress(SampleError):
-        image = sample.image.fingerprint()
-        mask = sample.mask.fingerprint() if sample.mask else ""
-    return image, mask, sample.label
-
-
 def _plain_rows(rows: pa.Table, clean: Clean) -> pa.Table:
     """Return the table without what its texts say of this machine; dictionary columns stay dictionaries."""
     rows = rows.unify_dictionaries()
@@ -254,17 +247,14 @@ def _plain_rows(rows: pa.Table, clean: Clean) -> pa.Table:
         if pa.types.is_dictionary(field.type) or pa.types.is_string(field.type):
             coded = column.combine_chunks()
             coded = coded if pa.types.is_dictionary(coded.type) else coded.dictionary_encode()
-            words = [_word(word, field.name, clean) for word in coded.dictionary.to_pylist()]
+            words = coded.dictionary.to_pylist()
+            words = [clean(word) for word in words] if field.name in _CLEANED else words
+            words = words if field.name in ("raw_text", "parameters") else [plain(word) for word in words]
             place = {word: number for number, word in enumerate(dict.fromkeys(words))}
             numbers = pa.array([place[word] for word in words], pa.int32()).take(coded.indices)
             column = pa.DictionaryArray.from_arrays(numbers, pa.array(list(place), pa.string())).cast(field.type)
         columns.append(column)
     return pa.table(columns, schema=PREDICTIONS)
-
-
-def _word(text: str, column: str, clean: Clean) -> str:
-    text = clean(text) if column in _CLEANED else text
-    return text if column in ("raw_text", "parameters") else plain(text)
 
 
 def _renamed(sample: Sample, clean: Clean) -> Sample:

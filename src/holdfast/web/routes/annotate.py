@@ -317,9 +317,8 @@ def rough_mask(
     guidance: BoxAndPoints, server: Server, editing: Editing, person: Member, drawing: NamedDrawing
 ) -> Rough:
     """Return a rough mask from a box and points; nothing is saved."""
-    marks = {"box": guidance.box, "inside": guidance.inside, "outside": guidance.outside}
     try:
-        proposal = editing.rough(_guide(server, drawing), drawing.image_id, **marks)
+        proposal = editing.rough(_guide(server, drawing), drawing.image_id, **guidance.model_dump())
     except SampleError as error:
         raise RefusedRequest(400, str(error)) from error
     height, width = proposal.mask.shape

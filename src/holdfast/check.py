@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from holdfast import api
 from holdfast.annotate import load_annotator
-from holdfast.api import live, live_data
+from holdfast.api import live
 from holdfast.check_rounds import EarlyCheck, Look, check_in_rounds, parse_budget
 from holdfast.core.conditions import condition_words
 from holdfast.core.errors import UserError
@@ -125,12 +125,12 @@ def check(
         on_look: called with a line after each round.
         progress: called with the name of a step, how much of it is done, and its total.
     """
-    if not live_data.is_name(photos):
+    if not live.is_name(photos):
         folder = Path(out) if out else live.make_temporary()
         out = folder
-        photos, classes = live_data.write_data(photos, folder / "data")
+        photos, classes = live.write_data(photos, folder / "data")
         class_names = class_names or classes or None
-    if not live_data.is_name(model):
+    if not live.is_name(model):
         (model,) = live.model_names(model, transform=transform, class_names=class_names)
     if Path(model).is_dir():
         raise UserError(f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS")

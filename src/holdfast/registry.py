@@ -216,7 +216,7 @@ _ANNOTATORS = (
     ("grabcut", "grabcut:load", "OpenCV GrabCut from a centred box, or from a person's box and points"),
     ("sam", "sam:load", "SAM and SAM 2 of transformers, by name or folder; box and points, or a grid of points"),
     ("u2netp", "u2netp:load", "U²-Net (small), a salient-object network"),
-    ("threshold", "threshold:load", "Otsu threshold against the border's colour"),
+    ("threshold", "u2netp:load_threshold", "Otsu threshold against the border's colour"),
 )
 _GENERATORS = (
     ("vqgan", "autoencoders:load_vqgan", "diffusers' VQModel, by name or folder, or taming-transformers' FILE.ckpt"),
@@ -287,7 +287,7 @@ _DETECTORS = (
 _ORACLES = (
     ("clip", "classifier:load_clip", "zero-shot, a prompt a class (clip:ViT-B-32@openai, clip:embedded)"),
     ("classifier", "classifier:load", "any model, its outputs mapped to the dataset's classes (classifier:MODEL)"),
-    ("ensemble", "ensemble:load", "several oracles that vote (ensemble:A+B+C?rule=unanimous)"),
+    ("ensemble", "classifier:load_ensemble", "several oracles that vote (ensemble:A+B+C?rule=unanimous)"),
     ("http", "remote:load", "a server that judges pictures (//HOST:PORT/v1#MODEL), with a budget and a cache"),
     ("https", "remote:load", "the same, encrypted"),
     ("human", "human:load", "people, from the votes that holdfast review --export wrote (human:FOLDER)"),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.annotate import load_annotator, load_guided
-from holdfast.annotate.guidance import MOST_POINTS, checked_guidance
+from holdfast.annotate.confidence import MOST_POINTS, checked_guidance
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import GuidedAnnotator
 from holdfast.core.types import Image, Mask

@@ -15,7 +15,7 @@ from holdfast.data.labels import map_labels
 from holdfast.models import load_classifier
 from holdfast.oracle import card, kinship, load_oracle
 from holdfast.testing import check_oracle
-from holdfast.testing.oracle import _images
+from holdfast.testing.classifier import _oracle_images as _images
 from made_votes import QUALITY, make_votes
 
 NAMES = ("ant", "bee")

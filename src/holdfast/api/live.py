@@ -1,15 +1,225 @@
-"""Live objects in place of names: networks, callables, datasets and arrays that people hold in Python."""
+"""Objects in place of names: networks, and datasets that people hold in Python, which are written once as files."""
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.api.live_data import is_name, write_data
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
 from holdfast.core.errors import UserError
+from holdfast.core.names import unknown
 from holdfast.models import live
+
+IMAGE, LABEL, MASK = ("image", "img", "picture"), ("label", "labels", "target", "class"), ("mask", "masks")
+_PATH = ("path", "file", "filename", "filepath", "image_path")
+_MOST_CHECKED = 16  # items whose second reading has to be equal
+
+
+@dataclass(frozen=True)
+class LiveData:
+    """Items of a dataset in memory."""
+
+    # mappings with ``image`` or ``path``, ``label``, perhaps ``mask``, and further columns
+    items: Iterable[Mapping[str, Any]]
+    classes: Sequence[str] = ()  # the names of classes by number, where the dataset says them; empty otherwise
+    count: int = 0  # how many items there are
+    # reads one item anew, to see whether the dataset changes between two readings; None: cannot
+    again: Any = field(default=None, repr=False)
+
+
+def is_name(value: Any) -> bool:
+    """Return whether a value names a dataset, rather than being one."""
+    return isinstance(value, (str, os.PathLike))
+
+
+def write_data(value: Any, folder: Path) -> tuple[str, tuple[str, ...]]:
+    """Write a dataset's images, masks and manifest below a folder; return its name for verbs, and its classes."""
+    data = _read(value)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    for number, item in enumerate(data.items):
+        where = f"item {number} of the dataset"
+        label = _label(item["label"], data.classes, where)
+        stem = f"{_file_name(label)}/{number:06d}"
+        row = {"sample_id": stem, "label": label} | {
+            str(key): text for key, value in item.items()
+            if key not in ("image", "path", "label", "mask") and (text := _plain(value)) is not None
+        }  # fmt: skip
+        if "path" in item:
+            row["path"] = os.fspath(Path(item["path"]).resolve().relative_to("/"))
+        else:
+            picture = _array(item["image"], where)
+            if number < _MOST_CHECKED and data.again is not None:
+                _check_steady(picture, data.again(number), where)
+            row["path"] = _write(folder / "images" / f"{stem}.png", picture[:, :, ::-1])
+        if item.get("mask") is not None:
+            row["mask"] = _write(folder / "masks" / f"{stem}.png", _mask(item["mask"], where))
+        rows.append(row)
+    if not rows:
+        raise UserError("the dataset holds no item")
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    table = pa.table({key: [row.get(key) for row in rows] for key in columns})
+    pq.write_table(table, folder / "manifest.parquet")
+    return f"manifest:{folder / 'manifest.parquet'}?root=/", tuple(data.classes)
+
+
+def _write(file: Path, pixels: NDArray[np.uint8]) -> str:
+    """Write a PNG file and return its path from the root; a file of the same bytes is left alone."""
+    import cv2
+
+    encoded = cv2.imencode(".png", np.ascontiguousarray(pixels))[1].tobytes()
+    if not (file.is_file() and file.read_bytes() == encoded):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(".part")
+        part.write_bytes(encoded)
+        part.replace(file)
+    return str(file.resolve().relative_to("/"))
+
+
+def _read(value: Any) -> LiveData:
+    """Return the items of what people call a dataset."""
+    if isinstance(value, LiveData):
+        return value
+    if hasattr(value, "iter_samples") and hasattr(value, "default_classes"):
+        return LiveData(_from_fiftyone(value), count=len(value))
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):  # pandas
+        return LiveData(_from_table(value.to_dict("records"), list(value.columns)), count=len(value))
+    if isinstance(value, Mapping):
+        return _from_columns(value)
+    if hasattr(value, "features") and hasattr(value, "column_names"):  # Hugging Face
+        label = _pick(LABEL, value.column_names, "column of labels")
+        classes = getattr(value.features[label], "names", None) or ()
+        return LiveData(_from_table(iter(value), value.column_names), classes, len(value))
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__getitem__") or not hasattr(value, "__len__"):
+        raise UserError(
+            "data is a folder or a name (holdfast ls data), a torch or Hugging Face Dataset, a pandas table with a "
+            f"column path, or a dict with images and labels, not {type(value).__name__}"
+        )
+    classes = getattr(value, "classes", None) or getattr(getattr(value, "dataset", None), "classes", None) or ()
+    return LiveData(
+        (_item(value[number], number) for number in range(len(value))), tuple(map(str, classes)), len(value),
+        lambda number: _array(_item(value[number], number)["image"], f"item {number} of the dataset"),
+    )  # fmt: skip
+
+
+def _from_columns(value: Mapping[str, Any]) -> LiveData:
+    names = {key: [name for name in (key, f"{key}s") if name in value] for key in ("image", "label", "mask")}
+    for key in ("image", "label"):
+        if not names[key]:
+            raise UserError(f"data as a dict needs {key}s; it has {', '.join(map(str, value)) or 'nothing'}")
+    columns = {key: value[places[0]] for key, places in names.items() if places}
+    taken = {name for several in names.values() for name in several} | {"classes"}
+    columns |= {key: several for key, several in value.items() if key not in taken}
+    lengths = {key: len(several) for key, several in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise UserError(f"the columns of data differ in length: {', '.join(f'{k} {n}' for k, n in lengths.items())}")
+    count = lengths["image"]
+    items = ({key: several[number] for key, several in columns.items()} for number in range(count))
+    return LiveData(items, tuple(value.get("classes", ())), count)
+
+
+def _from_table(rows: Iterable[Mapping[Any, Any]], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table under our names of columns."""
+    label, mask = _pick(LABEL, columns, "column of labels"), next((name for name in MASK if name in columns), None)
+    image = next((name for name in IMAGE if name in columns), None)
+    path = None if image else _pick(_PATH, columns, "column of images or paths")
+    renamed = {image: "image", path: "path", label: "label", mask: "mask"}
+    for row in rows:
+        yield {renamed.get(key, str(key)): value for key, value in row.items()}
+
+
+def _from_fiftyone(view: Any) -> Iterator[dict[str, Any]]:
+    """Yield the samples of a FiftyOne dataset or view that have a classification."""
+    schema = view.get_field_schema()
+    fields = [name for name, kind in schema.items() if getattr(kind, "document_type", None).__class__ is type
+              and kind.document_type.__name__ == "Classification"]  # fmt: skip
+    label = _pick(("ground_truth", *fields), fields, "field with a Classification")
+    for sample in view.iter_samples():
+        if sample[label] is not None:
+            yield {"path": sample.filepath, "label": sample[label].label}
+
+
+def _pick(wanted: Sequence[str], known: Sequence[str], what: str) -> str:
+    for name in wanted:
+        if name in known:
+            return name
+    raise unknown(what, wanted[0], known)
+
+
+def _item(item: Any, number: int) -> dict[str, Any]:
+    if isinstance(item, Mapping):
+        return next(iter(_from_table([item], list(item))))
+    if isinstance(item, (tuple, list)) and len(item) in (2, 3):
+        return dict(zip(("image", "label", "mask"), item, strict=False))
+    raise UserError(f"item {number} of the dataset should be (image, label), (image, label, mask) or a dict")
+
+
+def _array(image: Any, where: str) -> NDArray[np.uint8]:
+    """Return an image as HWC uint8 RGB; PIL images, arrays and tensors, CHW or HWC, 0..255 or 0..1."""
+    if hasattr(image, "convert"):
+        return np.asarray(image.convert("RGB"))
+    array = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
+    if array.ndim == 2:
+        array = np.repeat(array[:, :, None], 3, axis=2)
+    if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
+        array = np.moveaxis(array, 0, 2)
+    if array.ndim != 3 or array.shape[2] not in (1, 3):
+        raise UserError(f"{where} has an image of shape {array.shape}; height × width × 3 is wanted")
+    array = np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array)
+    if array.dtype.kind != "f" or not np.isfinite(array).all() or array.min() < 0 or array.max() > 1:
+        raise UserError(
+            f"{where} has an image of {array.dtype} from {array.min():.3g} to {array.max():.3g}; wanted are uint8 or "
+            "floats from 0 to 1: give the dataset without its normalising transform, and that one as transform="
+        )
+    return np.ascontiguousarray(np.rint(array * 255).astype(np.uint8))
+
+
+def _mask(mask: Any, where: str) -> NDArray[np.uint8]:
+    array = np.asarray(mask.detach().cpu() if hasattr(mask, "detach") else mask)
+    array = array.squeeze()
+    if array.ndim != 2:
+        raise UserError(f"{where} has a mask of shape {array.shape}; height × width is wanted")
+    return np.where(array > 0, np.uint8(255), np.uint8(0))
+
+
+def _label(label: Any, classes: Sequence[str], where: str) -> str:
+    if isinstance(label, str):
+        return label
+    number = int(label.item() if hasattr(label, "item") else label)
+    if not classes:
+        return str(number)
+    if not 0 <= number < len(classes):
+        raise UserError(f"{where} has the label {number}, but there are {len(classes)} classes")
+    return str(classes[number])
+
+
+def _check_steady(picture: NDArray[np.uint8], again: NDArray[np.uint8], where: str) -> None:
+    if picture.shape != again.shape or not np.array_equal(picture, again):
+        raise UserError(
+            f"{where} changes between two readings, so answers could not be repeated: give the dataset without random "
+            "augmentation"
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that a column of the manifest can hold, else None."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if isinstance(value, (str, int, float, bool)) else None
+
+
+def _file_name(label: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in label).strip(".") or "_"
+
 
 ARGUMENTS = ("transform", "class_names")
 """Arguments of functions that take models, besides the options of their spec."""

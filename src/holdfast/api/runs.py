@@ -1,32 +1,45 @@
-"""Verbs whose outcome is a run, opened as ``Results``, or images: scenarios, pools, masks, hard sets."""
+"""Verbs whose outcome is a run or images, and verbs that read runs: why models fail, where they look, which to take."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from holdfast.api import live, live_data
 from holdfast.api.verb import verb
+from holdfast.core.errors import UserError
+from holdfast.data import load_collection
 from holdfast.data.inventory import Inventory
 from holdfast.engine import Executor
 from holdfast.pipeline.ask.ask import ask as _ask
+from holdfast.pipeline.choosing import Chosen, choose_model, sources
 from holdfast.pipeline.evaluate.evaluate import evaluate as _evaluate
+from holdfast.pipeline.explain.explain import Explained
+from holdfast.pipeline.explain.explain import explain as _explain
 from holdfast.pipeline.generate.generate import generate as _generate
 from holdfast.pipeline.hard.failure_modes import gather, pictures_of
 from holdfast.pipeline.hard.mine import Mined
 from holdfast.pipeline.hard.mine import mine as _mine
+from holdfast.pipeline.hard.remedy import Remedied
+from holdfast.pipeline.hard.remedy import remedy as _remedy
 from holdfast.pipeline.jobs.progress import Progress, Summary, in_notebook
 from holdfast.pipeline.mask import make_masks
 from holdfast.pipeline.samples import inventory
 from holdfast.pipeline.segment.segment import segment as _segment
 from holdfast.pipeline.specs import (
     AskSpec,
+    ChooseSpec,
     EvaluateSpec,
+    ExplainSpec,
     GenerateSpec,
     InventorySpec,
     MaskSpec,
     MineSpec,
     ModesSpec,
     PerturbSpec,
+    RemedySpec,
     SegmentSpec,
     SynthSpec,
     TelltaleSpec,
@@ -38,8 +51,15 @@ from holdfast.pipeline.telltale import telltale as _telltale
 from holdfast.pipeline.train.train import train as _train
 from holdfast.pipeline.walk.perturb import perturb as _perturb
 from holdfast.results import Results
-from holdfast.stats.hard.failure_modes import measure
-from holdfast.store import workplace
+from holdfast.scenarios import parse_conditions
+from holdfast.stats.core.reduce import Outcome, reduce
+from holdfast.stats.hard.failure_modes import Modes, measure
+from holdfast.store import Run, delivered, fetched, in_store, workplace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from holdfast.stats.models.parity import Parity
 
 
 @verb(InventorySpec)
@@ -151,3 +171,160 @@ def telltale(spec: TelltaleSpec, *, out: str | Path, progress: Progress = in_not
         run, _ = _telltale(spec, folder, progress=progress)
         build_detection([run], folder / "report")
     return Results(run)
+
+
+@verb(
+    ChooseSpec,
+    about={
+        "runs": "One or several run directories of one dataset.",
+        "out": "The folder of the page, its tables and ``choice.json``; by default ``choice`` in the first run.",
+    },
+)
+def choose(
+    spec: ChooseSpec,
+    runs: Results | str | Path | Sequence[Results | str | Path],
+    *,
+    out: str | Path | None = None,
+    progress: Progress = in_notebook,
+) -> Chosen:
+    """Choose a model for given conditions: ``Chosen.recommendation`` in words, ``Chosen.choice`` in numbers."""
+    from holdfast.report.choice import build
+    from holdfast.report.page.rows import join_runs
+
+    given = [runs] if isinstance(runs, (Results, str, Path)) else list(runs)
+    opened = [run.run if isinstance(run, Results) else Run.open(run) for run in given]
+    counts = reduce(join_runs(opened).dataset, order=[condition.name for condition in parse_conditions("all")])
+    chosen = choose_model(counts, opened, spec, progress=progress)
+    where = opened[0].path / "choice" if out is None else out
+    with delivered(where) as folder:
+        page = build(chosen.choice, chosen.recommendation, opened, folder, settings=chosen.settings)
+    return replace(chosen, page=in_store(where, folder, page))
+
+
+@verb(
+    ModesSpec,
+    about={
+        "runs": "Run directories, or folders that ``mine`` made; several are compared.",
+        "out": "The folder of the page; by default ``modes`` in the first.",
+        "seed": 'Seed of the shuffles behind "by chance".',
+    },
+)
+def modes(
+    spec: ModesSpec,
+    runs: str | Path | Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    seed: int = 0,
+    progress: Progress = in_notebook,
+) -> tuple[Path, list[Modes]]:
+    """Say what explains the wrong answers of runs or hard sets; returns the page, and what was measured of each."""
+    from holdfast.report.hard.failure_modes import build
+
+    paths = [fetched(place) for place in ([runs] if isinstance(runs, (str, Path)) else runs)]
+    measured = [measure(gather(path, spec, progress=progress), seed=seed) for path in paths]
+    shown = [(each, pictures_of(path)) for each, path in zip(measured, paths, strict=True)]
+    where = out or paths[0] / "modes"
+    with delivered(where) as folder:
+        page = build(shown, folder)
+    return in_store(where, folder, page), measured
+
+
+@verb(
+    ExplainSpec,
+    about={
+        "run": "A run directory of ``evaluate``, ``train`` or ``segment`` with masks.",
+        "out": "The folder of the page; by default ``explain`` in the run.",
+    },
+)
+def explain(
+    spec: ExplainSpec, run: str | Path, *, out: str | Path | None = None, progress: Progress = in_notebook
+) -> Explained:
+    """Measure where the models of a run look: maps, their share on the foreground, and lost accuracy."""
+    from holdfast.report.attribution.section import build_looking
+
+    with workplace(run) as (folder, _):
+        explained = _explain(folder, spec, progress=progress)
+        with delivered(out or folder / "explain") as page:
+            build_looking(Run.open(folder), page, seed=spec.seed)
+    return explained
+
+
+@verb(
+    RemedySpec,
+    about={
+        "out": "The run; its ``model`` folder is the new model, ``Remedied.name`` its name.",
+    },
+)
+def remedy(spec: RemedySpec, *, out: str | Path, progress: Progress = in_notebook) -> Remedied:
+    """Fine-tune a model on easy images of a hard set's pool, and measure it before and after on everything else."""
+    from holdfast.report.hard.remedy import build
+
+    with workplace(out) as (folder, _):
+        done = _remedy(spec, folder, progress=progress)
+        build(done.path, pictures=pictures_of(done.path / "runs" / "pool"))
+    return done
+
+
+@dataclass(frozen=True)
+class ParityAnswer:
+    """The outcome of ``parity``: what was measured, the run, and the page."""
+
+    result: Parity
+    results: Results
+    costs: pd.DataFrame  # size and speed, a row per model
+    notes: tuple[str, ...]  # what the models do differently before they look
+    page: Path
+
+    def __repr__(self) -> str:
+        return "\n".join([self.result.sentence, *self.notes, str(self.page)])
+
+
+def parity(
+    old: Any,
+    new: Any,
+    data: Any,
+    *,
+    out: str | Path | None = None,
+    margin: float = 0.02,
+    outcome: Outcome = "full",
+    device: str = "auto",
+    progress: Progress = in_notebook,
+    **options: Any,
+) -> ParityAnswer:
+    """Say whether an exported model is still the same one, and whether it is under the conditions, too.
+
+    Args:
+        old: name of the original, or the model itself.
+        new: name of the exported model, or the model itself.
+        data: a folder with a folder per class, any other data source, or a dataset in memory.
+        out: the run directory, whose ``parity`` is the page; an existing run is continued. None: a temporary folder.
+        margin: difference of accuracies that still counts as equal, 0..1.
+        outcome: compare answers over all outputs (full), or among the dataset's classes (restricted).
+        device: where the models run.
+        progress: called with the name of a step, how much of it is done, and its total.
+        options: further options of ``evaluate``: scenarios, masks, labels, limit, seed, transform, class_names …
+    """
+    from holdfast.pipeline.parity import check_comparable, costs
+    from holdfast.pipeline.thumbnails import thumbnails
+    from holdfast.report.parity import build
+
+    if not 0 < margin < 1:
+        raise UserError(f"a margin is a share of accuracy between 0 and 1, not {margin}")
+    out = out or live.make_temporary()
+    given = {name: options.pop(name) for name in live.ARGUMENTS if name in options}
+    data, classes = (data, ()) if live_data.is_name(data) else live_data.write_data(data, Path(out) / "data")
+    pair = [live.model_names(model, classes, **given) for model in (old, new)]
+    names = [name if isinstance(name, str) else name[0] for name in pair]
+    spec = {"models": names, "device": device, **options}
+    known = load_collection(str(data)).classes
+    notes = check_comparable(*names, classes=known, outcome=outcome, device=device)
+    results = evaluate(data, out=out, progress=progress, **spec)
+    texts = sources([results.run])
+    models = (results.run.spec()["model_names"][0], results.run.spec()["model_names"][1])
+    result = results.parity(*models, margin=margin, outcome=outcome)
+    table = costs({name: texts[name] for name in models}, classes=known, device=device, progress=progress)
+    where = Path(out) / "parity"
+    with delivered(where) as folder:
+        page = build(result, results.run, folder, models=models, costs=table, notes=notes, outcome=outcome,
+                     pictures=thumbnails)  # fmt: skip
+    return ParityAnswer(result, results, table, tuple(notes), in_store(where, folder, page))

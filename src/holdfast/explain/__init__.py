@@ -1,9 +1,8 @@
 """Attribution maps: which parts of a picture an answer rests on."""
 
-from holdfast.explain.layers import DEPTHS, randomised, shuffled, stages
+from holdfast.explain.layers import DEPTHS, ExplainedNetwork, of_classifier, of_segmenter, randomised, shuffled, stages
 from holdfast.explain.measures import MapFocus, look, overlay, rank_correlation, structural_similarity
 from holdfast.explain.methods import METHODS, AttributionMethod, gradcam, integrated_gradients, occlusion, parse_methods
-from holdfast.explain.networks import ExplainedNetwork, of_classifier, of_segmenter
 
 __all__ = [
     "DEPTHS",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import parse_name, split_list
-from holdfast.explain.layers import find_layer, grid_of, watched
-from holdfast.explain.networks import ExplainedNetwork
+from holdfast.explain.layers import ExplainedNetwork, find_layer, grid_of, watched
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:

@@ -1,9 +1,7 @@
 """Contract suites that plugin authors run too."""
 
-from holdfast.testing.classifier import check_classifier
-from holdfast.testing.detector import check_detector
+from holdfast.testing.classifier import check_classifier, check_detector, check_oracle
 from holdfast.testing.generator import check_generator
-from holdfast.testing.oracle import check_oracle
 from holdfast.testing.scenario import MemoryContext, check_scenario
 
 __all__ = ["MemoryContext", "check_classifier", "check_detector", "check_generator", "check_oracle", "check_scenario"]

@@ -165,8 +165,9 @@ def check(
     name = _name_of(originals.run, collection)
     made_masks = None
     if any(sample.mask is None for sample in collection.samples):
-        made_masks = _make_masks(photos, folder / "masks", progress, masks=masks, limit=limit, workers=workers)
-        masks = str(folder / "masks")
+        wanted = {"masks": masks, "limit": limit, "workers": workers, "annotator": _annotator(), "keep": True}
+        rows = api.mask(photos, out=folder / "masks", progress=progress, **wanted)
+        made_masks, masks = _masks(rows, str(wanted["annotator"])), str(folder / "masks")
     results = api.evaluate(photos, masks=masks, scenarios="all", progress=progress, **options)
     verdict = _verdict(results.counts, name, outcome)
     sure = _sure_verdict(results, made_masks, name, outcome) if made_masks and made_masks.doubtful else None
@@ -293,12 +294,6 @@ def _name_of(run: Run, collection: Collection) -> str:
     if len(names) != 1:
         raise UserError(f"{run.path} holds the answers of {', '.join(map(str, names))}; choose another --out")
     return str(names[0])
-
-
-def _make_masks(photos: str, out: Path, progress: Progress, **options: Any) -> Masks:
-    annotator = _annotator()
-    rows = api.mask(photos, out=out, annotator=annotator, keep=True, progress=progress, **options)
-    return _masks(rows, annotator)
 
 
 def _annotator() -> str:

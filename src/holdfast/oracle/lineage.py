@@ -206,73 +206,40 @@ class Card:
 
 def card(oracle: Oracle) -> Card:
     """Return the card of an oracle, by its kind and the names of the models behind it."""
-    members: tuple[Oracle, ...] = getattr(oracle, "members", ())
-    if members:
-        cards = [card(member) for member in members]
+    votes, every = getattr(oracle, "votes", None), getattr(oracle, "every", 0)
+    cards = [card(member) for member in getattr(oracle, "members", ())]
+    biases: tuple[str, ...]
+    if cards:
         quorum = "all have" if getattr(oracle, "rule", "") == "unanimous" else "more than half have"
-        return Card(
-            oracle.name,
-            f"{len(members)} oracles that vote; {quorum} to accept.",
-            "; ".join(f"{member.name}: {member.training_data}" for member in cards),
-            tuple(dict.fromkeys([*_ENSEMBLE, *(bias for member in cards for bias in member.biases)])),
-            "; ".join(dict.fromkeys(member.space for member in cards)),
-            oracle.fingerprint,
-        )
-    votes = getattr(oracle, "votes", None)
-    if isinstance(votes, Votes):
-        return Card(
-            oracle.name,
-            f"People of the campaign “{votes.campaign}”; {votes.at_least} of {votes.of} have to accept ({votes.rule}).",
-            "none: people looked",
-            _HUMAN,
-            "each image was asked about one class",
-            oracle.fingerprint,
-        )
-    if getattr(oracle, "every", 0):
-        return Card(
-            oracle.name,
-            f"People, who are asked about every {getattr(oracle, 'every', 0)}th step of a walk.",
-            "none: people looked",
-            _HUMAN,
-            "each image was asked about one class",
-            oracle.fingerprint,
-        )
-    if oracle.name.startswith("http:"):
-        return Card(
-            oracle.name,
-            "A model behind an address; its answers are kept, and nobody but its owner knows its weights.",
-            UNKNOWN,
-            _REMOTE,
-            "the server is told the dataset's classes",
-            oracle.fingerprint,
-        )
-    origin = getattr(getattr(oracle, "classifier", None), "name", oracle.name)
-    behind = lineages(origin)[0]
-    rule = getattr(oracle, "rule", None)
-    every = getattr(rule, "space", "dataset") == "all"
-    return Card(
-        oracle.name,
-        _what(behind),
-        ", ".join(sorted(behind.data)) or UNKNOWN,
-        _biases(behind),
-        "all outputs of the oracle compete" if every else "the dataset's classes compete",
-        oracle.fingerprint,
-    )
+        what = f"{len(cards)} oracles that vote; {quorum} to accept."
+        data = "; ".join(f"{member.name}: {member.training_data}" for member in cards)
+        biases = tuple(dict.fromkeys([*_ENSEMBLE, *(bias for member in cards for bias in member.biases)]))
+        space = "; ".join(dict.fromkeys(member.space for member in cards))
+    elif isinstance(votes, Votes) or every:
+        what = f"People, who are asked about every {every}th step of a walk."
+        if isinstance(votes, Votes):
+            quorum = f"{votes.at_least} of {votes.of} have to accept ({votes.rule})"
+            what = f"People of the campaign “{votes.campaign}”; {quorum}."
+        data, biases, space = "none: people looked", _HUMAN, "each image was asked about one class"
+    elif oracle.name.startswith("http:"):
+        what = "A model behind an address; its answers are kept, and nobody but its owner knows its weights."
+        data, biases, space = UNKNOWN, _REMOTE, "the server is told the dataset's classes"
+    else:
+        behind = lineages(getattr(getattr(oracle, "classifier", None), "name", oracle.name))[0]
+        what, biases = _described(behind)
+        data = ", ".join(sorted(behind.data)) or UNKNOWN
+        everything = getattr(getattr(oracle, "rule", None), "space", "dataset") == "all"
+        space = "all outputs of the oracle compete" if everything else "the dataset's classes compete"
+    return Card(oracle.name, what, data, biases, space, oracle.fingerprint)
 
 
-def _what(behind: Lineage) -> str:
+def _described(behind: Lineage) -> tuple[str, tuple[str, ...]]:
+    """Return what a model is, and its known biases."""
     family = f" of the {behind.family} family" if behind.family else ""
     if behind.model == "clip:embedded":
-        return f"A small image and text model{family} that Holdfast carries for its drawn world, asked zero-shot."
+        what = f"A small image and text model{family} that Holdfast carries for its drawn world, asked zero-shot."
+        return what, (*_EMBEDDED, *_ANY)
     if behind.model.startswith("clip:"):
-        return f"An image and text model{family}, asked zero-shot with a prompt a class."
-    return f"A classifier{family}, its outputs mapped to the dataset's classes."
-
-
-def _biases(behind: Lineage) -> tuple[str, ...]:
-    if behind.model == "clip:embedded":
-        return (*_EMBEDDED, *_ANY)
-    if behind.model.startswith("clip:"):
-        return (*_CLIP, *_ANY)
+        return f"An image and text model{family}, asked zero-shot with a prompt a class.", (*_CLIP, *_ANY)
     known = (*(_IMAGENET if IMAGENET in behind.data else ()), *(_DRAWN if DRAWN in behind.data else ()))
-    return (*known, *_ANY)
+    return f"A classifier{family}, its outputs mapped to the dataset's classes.", (*known, *_ANY)

@@ -147,9 +147,8 @@ class RemoteOracle:
         place = place_of(server.url)
         self.name = rule.shown(f"http:{place}#{model}")
         self.classes = tuple(classes)
-        self.fingerprint = fingerprint(
-            ["http", place, model, rule.min_score, rule.min_margin, side, list(self.classes)]
-        )
+        told = [place, model, rule.min_score, rule.min_margin, side, list(self.classes)]
+        self.fingerprint = fingerprint(["http", *told])
         self._model, self._server, self._book, self._rule = model, server, book, rule
         self._side, self._parallel = side, parallel
 
@@ -157,11 +156,8 @@ class RemoteOracle:
         """Return a verdict per RGB image of any size; equal images are asked about once."""
         places_of(labels, self.classes)
         questions = [self._question(image, label) for image, label in zip(images, labels, strict=True)]
-        missing = {
-            question: (image, label)
-            for question, image, label in zip(questions, images, labels, strict=True)
-            if self._book.find(question) is None
-        }
+        asked = dict(zip(questions, zip(images, labels, strict=True), strict=True))
+        missing = {question: pair for question, pair in asked.items() if self._book.find(question) is None}
         if missing:
             with ThreadPoolExecutor(min(self._parallel, len(missing))) as threads:
                 list(threads.map(lambda item: self._ask(item[0], *item[1]), missing.items()))
@@ -171,25 +167,12 @@ class RemoteOracle:
         ]
 
     def _question(self, image: Image, label: str) -> str:
-        return fingerprint(
-            [
-                "oracle",
-                place_of(self._server.url),
-                self._model,
-                self._side,
-                label,
-                list(self.classes),
-                array_sha256(image),
-            ]
-        )[:32]
+        asked = [place_of(self._server.url), self._model, self._side, label, list(self.classes)]
+        return fingerprint(["oracle", *asked, array_sha256(image)])[:32]
 
     def _ask(self, question: str, image: Image, label: str) -> None:
-        body = {
-            "model": self._model,
-            "class": label,
-            "classes": list(self.classes),
-            "image": base64.b64encode(_png(image, self._side)).decode(),
-        }
+        picture = base64.b64encode(_png(image, self._side)).decode()
+        body = {"model": self._model, "class": label, "classes": list(self.classes), "image": picture}
         self._book.charge(question)
         try:
             answer = self._server.post(canonical_json(body).encode(), self._read)

@@ -106,17 +106,14 @@ def mine(
     with workplace(out, executor) as (folder, workers):
         mined = _mine(spec, folder, progress=progress, executor=workers)
         reads = ModesSpec()
-        if _has_backgrounds(mined) and spec.oracle.startswith("clip:"):
+        values = mined.tables["rates_nuisance"]["value"].astype(str)
+        has_backgrounds = values[values.str.startswith("background: ")].nunique() > 1
+        if has_backgrounds and spec.oracle.startswith("clip:"):
             # An oracle with a text tower can say what surrounds the object where the prompt does not.
             reads = ModesSpec(words="prompts", oracle=spec.oracle, device=spec.device)
         why = measure(gather(mined.path, reads, progress=progress), seed=spec.seed)
         build(mined.path, pictures=pictures_of(mined.path), modes=why)
     return mined
-
-
-def _has_backgrounds(mined: Mined) -> bool:
-    values = mined.tables["rates_nuisance"]["value"].astype(str)
-    return bool(values[values.str.startswith("background: ")].nunique() > 1)
 
 
 @verb(EvaluateSpec, temporary=True)

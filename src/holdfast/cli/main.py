@@ -99,11 +99,6 @@ def doctor() -> None:
     print_report()
 
 
-def renamed_detect() -> None:
-    """Say what the command ``detect`` is called now."""
-    raise UserError("detect is called telltale now; object detectors are tested with holdfast eval")
-
-
 PLANNED = {
     "eval": runs.evaluate, "synth": generated.synth, "perturb": runs.perturb, "generate": generated.generate,
     "mine": generated.mine, "mask": generated.mask, "ask": runs.ask, "train": runs.train, "segment": runs.segment,
@@ -143,7 +138,12 @@ for _title, _commands in GROUPS.items():
             _below = SIDE_BY_SIDE if _command in TOGETHER else None
             app.command(NAMES.get(_command), rich_help_panel=_title, epilog=_below)(_command)
 _ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
-app.command("detect", hidden=True, context_settings=_ANYTHING)(renamed_detect)
+
+
+@app.command("detect", hidden=True, context_settings=_ANYTHING)
+def renamed_detect() -> None:
+    """Say what the command ``detect`` is called now."""
+    raise UserError("detect is called telltale now; object detectors are tested with holdfast eval")
 
 
 _INTERRUPTED = 130

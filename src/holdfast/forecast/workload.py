@@ -112,14 +112,6 @@ def _eval(spec: EvaluateSpec, options: Mapping[str, Any]) -> Workload:
     return replace(load, part=max(8, load.units // 500, few))
 
 
-def _mask(spec: MaskSpec, options: Mapping[str, Any]) -> Workload:
-    return _images(spec)[0]
-
-
-def _ask(spec: AskSpec, options: Mapping[str, Any]) -> Workload:
-    return _images(spec, models=max(1, len(spec.models)))[0]
-
-
 def _perturb(spec: PerturbSpec, options: Mapping[str, Any]) -> Workload:
     if not options.get("out"):
         raise UserError("say where the run goes: --out RUN")
@@ -180,8 +172,8 @@ VERBS: Mapping[str, tuple[type, Callable[[Any, Mapping[str, Any]], Workload]]] =
     "perturb": (PerturbSpec, _perturb),
     "generate": (GenerateSpec, _generate),
     "mine": (MineSpec, _mine),
-    "mask": (MaskSpec, _mask),
-    "ask": (AskSpec, _ask),
+    "mask": (MaskSpec, lambda spec, _: _images(spec)[0]),
+    "ask": (AskSpec, lambda spec, _: _images(spec, models=max(1, len(spec.models)))[0]),
     "train": (TrainSpec, _trained),
     "segment": (SegmentSpec, _trained),
     "telltale": (TelltaleSpec, _trained),

@@ -47,7 +47,8 @@ class ClassifierOracle:
         self.classifier = classifier
         self.rule = rule
         self.classes = tuple(classes)
-        self.name = rule.shown(classifier.name if _is_clip(classifier) else f"classifier:{classifier.name}")
+        own_name = classifier.name if classifier.name.startswith("clip:") else f"classifier:{classifier.name}"
+        self.name = rule.shown(own_name)
         self.fingerprint = fingerprint([classifier.fingerprint, labels.fingerprint, rule])
         claimed = {output for own in labels.members for output in own}
         others = [output for output in range(len(labels.outputs)) if output not in claimed and rule.space == "all"]
@@ -122,10 +123,6 @@ class TensorClassifierOracle(ClassifierOracle):
         return verdicts(self.rule, self.answers, labels, *columns)
 
 
-def _is_clip(classifier: Classifier) -> bool:
-    return classifier.name.startswith("clip:")
-
-
 def places_of(labels: Sequence[str], classes: Sequence[str]) -> NDArray[np.int64]:
     """Return the index of each label; raise UserError for one that is no class."""
     place = {name: position for position, name in enumerate(classes)}
@@ -159,18 +156,10 @@ def judge_images(
     return accepted, score, margin, saw
 
 
-def verdicts(
-    rule: AcceptanceRule,
-    answers: Sequence[str],
-    labels: Sequence[str],
-    accepted: Any,
-    score: Any,
-    margin: Any,
-    saw: Any,
-) -> list[Verdict]:
-    """Make verdicts of columns, each rejection with its reason."""
+def verdicts(rule: AcceptanceRule, answers: Sequence[str], labels: Sequence[str], *columns: Any) -> list[Verdict]:
+    """Make verdicts of the columns accepted, score, margin and answer; each rejection has its reason."""
     results = []
-    for label, yes, own, lead, place in zip(labels, accepted, score, margin, saw, strict=True):
+    for label, yes, own, lead, place in zip(labels, *columns, strict=True):
         seen = answers[int(place)]
         if yes:
             reason = ""

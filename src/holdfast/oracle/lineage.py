@@ -79,12 +79,9 @@ def lineages(text: str) -> list[Lineage]:
     used = facts.get("trained_with", ()) if isinstance(facts, dict) else ()
     trained_with = (used,) if isinstance(used, str) else tuple(str(name) for name in used)
     # A checkpoint's file name says nothing reliable; its architecture stands in its card or before the @.
-    return [Lineage(plain, _family(str(config.get("architecture", name.name))), _data(name), trained_with)]
-
-
-def _family(architecture: str) -> str:
-    spelled = architecture.lower()
-    return next((family for family, pattern in FAMILIES if re.search(pattern, spelled)), "")
+    spelled = str(config.get("architecture", name.name)).lower()
+    family = next((family for family, pattern in FAMILIES if re.search(pattern, spelled)), "")
+    return [Lineage(plain, family, _data(name), trained_with)]
 
 
 def _data(name: Name) -> frozenset[str]:
@@ -150,9 +147,6 @@ def kinship(
 
 def _plain(name: str) -> str:
     return name.partition("?")[0]
-
-
-__all__ = ["Lineage", "kinship", "lineages"]
 
 
 UNKNOWN = "not known"

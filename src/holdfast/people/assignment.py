@@ -132,23 +132,13 @@ def _new(connection: Connection, campaign: Campaign, person_id: int, now: float,
         for item_id in _sentinels(connection, campaign.id, role, person_id, count)
     }
     order = arrange(judged, list(sentinels), min(settings.repeats, len(judged)), rng)
-    new_task = insert(tasks).values(
-        campaign_id=campaign.id,
-        person_id=person_id,
-        token=new_token(),
-        status="open",
-        reason="",
-        created_at=now,
-        expires_at=now + 60 * settings.minutes,
-    )
+    values = {"campaign_id": campaign.id, "person_id": person_id, "token": new_token(), "status": "open", "reason": ""}
+    new_task = insert(tasks).values(**values, created_at=now, expires_at=now + 60 * settings.minutes)
     task = connection.execute(new_task.returning(*tasks.c)).one()
     first: dict[int, int] = {}
-    again: list[int] = []
     for position, item_id in enumerate(order):
-        if item_id in first:
-            again.append(position)
-        else:
-            first[item_id] = position
+        first.setdefault(item_id, position)
+    again = [position for position, item_id in enumerate(order) if first[item_id] != position]
 
     def place(position: int, role: str, repeats: int | None = None) -> dict[str, Any]:
         common = {"task_id": task.id, "person_id": person_id, "token": new_token()}

@@ -81,7 +81,10 @@ def export_campaign(
         raise UserError(f"nobody has voted in the campaign {votes.campaign!r} yet, so there is nothing to export")
     _check_out(out, votes)
     tables = results(votes)
-    judged = _judged(database, campaign_id)
+    query = select(images.c.sample_id, images.c.id).join(items, items.c.image_id == images.c.id)
+    with database.reading() as connection:
+        rows = connection.execute(query.where(items.c.campaign_id == campaign_id, items.c.role == "judge"))
+        judged: dict[str, int] = {row.sample_id: row.id for row in rows}
     with writing(out):
         write_json(out / SUMMARY, {"verb": "review", "campaign": votes.campaign})
         write_table(out / FILE, votes.to_arrow())
@@ -123,13 +126,6 @@ def thumbnails(shelf: Shelf, judged: Mapping[str, int], wanted: Container[str]) 
                 small = cast(Image, cv2.resize(image, size, interpolation=cv2.INTER_AREA))
                 jpegs[sample_id] = encode_image(small, format="jpeg", quality=80)
     return jpegs
-
-
-def _judged(database: Database, campaign_id: int) -> dict[str, int]:
-    query = select(images.c.sample_id, images.c.id).join(items, items.c.image_id == images.c.id)
-    with database.reading() as connection:
-        rows = connection.execute(query.where(items.c.campaign_id == campaign_id, items.c.role == "judge"))
-        return {row.sample_id: row.id for row in rows}
 
 
 def _check_out(out: Path, votes: Votes) -> None:

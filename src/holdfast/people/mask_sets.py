@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +72,14 @@ def open_set(
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"masks are kept in a folder, which {str(folder)!r} is not") from None
     with database.writing() as connection:
-        set_id = _make_set(connection, source_id, folder, guide, now)
+        of = mask_sets.c
+        known_set = connection.scalar(select(of.id).where(of.source_id == source_id, of.folder == str(folder)))
+        if known_set is not None:
+            connection.execute(mask_sets.update().where(of.id == known_set).values(guide=guide))
+        else:
+            row = mask_sets.insert().values(source_id=source_id, folder=str(folder), guide=guide, created_at=now)
+            known_set = connection.execute(row.returning(of.id)).scalar_one()
+        set_id = int(known_set)
         query = select(images.c.sample_id, images.c.id).where(images.c.source_id == source_id)
         numbers = {row.sample_id: int(row.id) for row in connection.execute(query)}
         known = {drawing.image_id for drawing in drawings(connection, set_id)}
@@ -94,16 +101,6 @@ def open_set(
     return set_id
 
 
-def _make_set(connection: Connection, source_id: int, folder: Path, guide: str, now: float) -> int:
-    of = mask_sets.c
-    existing = connection.scalar(select(of.id).where(of.source_id == source_id, of.folder == str(folder)))
-    if existing is not None:
-        connection.execute(mask_sets.update().where(of.id == existing).values(guide=guide))
-        return int(existing)
-    row = mask_sets.insert().values(source_id=source_id, folder=str(folder), guide=guide, created_at=now)
-    return int(connection.execute(row.returning(of.id)).scalar_one())
-
-
 def reconcile(database: Database, set_id: int, *, now: float, progress: Progress = lambda *_: None) -> int:
     """Make folder and database agree (see ``masks.notice``); returns how many images that changed."""
     with database.reading() as connection:
@@ -112,19 +109,13 @@ def reconcile(database: Database, set_id: int, *, now: float, progress: Progress
         clear_unfinished(Path(all_drawings[0].folder))
     changed = 0
     progress("check", 0, len(all_drawings))
-    for drawing in _strayed(all_drawings, progress):
-        with database.writing() as connection:
-            after = notice(connection, get_drawing(connection, drawing.id, lock=True), now=now)
-        changed += after != drawing
-    return changed
-
-
-def _strayed(all_drawings: Sequence[Drawing], progress: Progress) -> Iterator[Drawing]:
-    """Return the masks whose file has changed since we wrote it."""
     for done, drawing in enumerate(all_drawings, start=1):
         if file_sha256(drawing) != drawing.sha256:
-            yield drawing
+            with database.writing() as connection:
+                after = notice(connection, get_drawing(connection, drawing.id, lock=True), now=now)
+            changed += after != drawing
         progress("check", done, len(all_drawings))
+    return changed
 
 
 def file_sha256(drawing: Drawing) -> str:

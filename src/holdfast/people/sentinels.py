@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import cv2
@@ -75,12 +75,9 @@ def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, se
             f"asked with their own class and {counts[False]} with another; {_FEW + 1} of each are needed at least, "
             "and a person's every task uses up one of each: take a larger or another dataset for them"
         )
-    first = [
-        next(picture for picture in chosen if picture.right),
-        next(picture for picture in chosen if not picture.right),
-    ]
+    first = [next(picture for picture in chosen if picture.right is right) for right in (True, False)]
     rest = [picture for picture in chosen if picture not in first]
-    return [*(ChosenSentinel(picture.sample, TRAINING, picture.asked, picture.right) for picture in first), *rest]
+    return [*(replace(picture, role=TRAINING) for picture in first), *rest]
 
 
 def expected(questions: Sequence[VoteQuestion], *, right: bool) -> dict[str, list[str]]:
@@ -117,16 +114,9 @@ def write_copies(
         destroyed = kind == "naturalness" and not picture.right
         name = f"{number:05d}"
         write_atomic(folder / f"{name}.png", encode_image(destroy(image, rng) if destroyed else image))
-        rows.append(
-            {
-                "path": f"{name}.png",
-                "label": picture.sample.label,
-                "sample_id": name,
-                "condition": DESTROYED if destroyed else ORIGINAL,
-                "copy_of": picture.sample.sample_id,
-                "licence": picture.sample.licence,
-            }
-        )
+        shown = {"path": f"{name}.png", "sample_id": name, "condition": DESTROYED if destroyed else ORIGINAL}
+        sample = picture.sample
+        rows.append(shown | {"label": sample.label, "copy_of": sample.sample_id, "licence": sample.licence})
         copies[name] = picture
     write_table(folder / "manifest.parquet", pa.Table.from_pylist(rows))
     return f"manifest:{(folder / 'manifest.parquet').resolve()}", copies, troubles

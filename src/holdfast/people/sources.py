@@ -40,7 +40,8 @@ def add_source(connection: Connection, *, name: str, reference: str, collection:
     stored = {row.sample_id: row for row in connection.execute(select(images).where(images.c.source_id == source_id))}
     new, changed = [], []
     for sample in collection.samples:
-        values = _facts(sample)
+        attributes = json.loads(canonical_json(dict(sample.attributes)))
+        values = {"label": sample.label, "condition": sample.condition, "attributes": attributes}
         image = stored.get(sample.sample_id)
         if image is None:
             new.append({"source_id": source_id, "sample_id": sample.sample_id, **values})
@@ -51,11 +52,6 @@ def add_source(connection: Connection, *, name: str, reference: str, collection:
     for image_id, values in changed:
         connection.execute(update(images).where(images.c.id == image_id).values(values))
     return source_id
-
-
-def _facts(sample: Sample) -> dict[str, Any]:
-    attributes = json.loads(canonical_json(dict(sample.attributes)))
-    return {"label": sample.label, "condition": sample.condition, "attributes": attributes}
 
 
 def absolute_reference(text: str) -> str:

@@ -29,7 +29,11 @@ def check_classifier(classifier: Classifier | str, *, device: str = "cpu") -> No
         again = load_classifier(name, device=device)
         _require(again.fingerprint == classifier.fingerprint, "loading it twice gives two fingerprints")
         _require(again.name == classifier.name, "loading it twice gives two names")
-    _check_identity(classifier)
+    _require(isinstance(classifier, Classifier), "a classifier has name, labels, fingerprint and predict")
+    _require(bool(classifier.name) and bool(classifier.fingerprint), "name and fingerprint may not be empty")
+    labels = classifier.labels
+    _require(len(labels) > 0 and all(labels.names), "every output has a name")
+    _require(len(labels.wnids) in (0, len(labels)), "WordNet ids are known for all outputs or for none")
     images = _images()
     before = [image.copy() for image in images]
     answers = classifier.predict(images)
@@ -48,17 +52,11 @@ def check_classifier(classifier: Classifier | str, *, device: str = "cpu") -> No
     view = np.ascontiguousarray(images[0][:, ::-1])[:, ::-1]
     _require(_close(classifier.predict([view])[0], answers[0]), "an image with strides gets another answer")
     if isinstance(classifier, StagedClassifier):
-        _check_stages(classifier, images, answers)
+        with ThreadPoolExecutor(4) as pool:
+            staged = classifier.predict_prepared(list(pool.map(classifier.prepare, images)))
+        _require(_close(staged, answers), "prepare and predict_prepared differ from predict")
     if hasattr(classifier, "logits"):
         _check_logits(classifier)
-
-
-def _check_identity(classifier: Classifier) -> None:
-    _require(isinstance(classifier, Classifier), "a classifier has name, labels, fingerprint and predict")
-    _require(bool(classifier.name) and bool(classifier.fingerprint), "name and fingerprint may not be empty")
-    labels = classifier.labels
-    _require(len(labels) > 0 and all(labels.names), "every output has a name")
-    _require(len(labels.wnids) in (0, len(labels)), "WordNet ids are known for all outputs or for none")
 
 
 def _check_probabilities(answers: NDArray[Any], images: int, labels: int) -> None:
@@ -67,12 +65,6 @@ def _check_probabilities(answers: NDArray[Any], images: int, labels: int) -> Non
     _require(bool(np.isfinite(answers).all()), "probabilities are finite")
     _require(bool((answers >= 0).all()), "probabilities are not negative")
     _require(_close(answers.sum(axis=1, dtype=np.float64), np.ones(images)), "rows of probabilities sum to 1")
-
-
-def _check_stages(classifier: StagedClassifier, images: list[Image], answers: NDArray[np.float32]) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        prepared = list(pool.map(classifier.prepare, images))
-    _require(_close(classifier.predict_prepared(prepared), answers), "prepare and predict_prepared differ from predict")
 
 
 def _check_logits(classifier: Any) -> None:

@@ -53,13 +53,10 @@ HERE = Path(__file__).parents[1]
 STATIC = HERE / "static"
 
 
-def _time(seconds: float | None) -> str:
-    """Return UTC as ISO 8601; ``api.js`` shows it in the reader's time zone."""
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 _templates = templates(HERE / "templates")
-_templates.filters["iso"] = _time
+_templates.filters["iso"] = lambda seconds: (  # UTC; ``api.js`` shows it in the reader's time zone
+    "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+)
 
 
 def page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import ipaddress
 import socket
+from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -111,10 +112,12 @@ def check_host(headers: Headers, server: ServerState) -> None:
         host = ""
     if host in LOOPBACK or is_public(headers, server):
         return
-    if not server.options.on_loopback and (
-        _is_address(host) or host in (server.options.host.lower(), socket.gethostname().lower())
-    ):
-        return
+    if not server.options.on_loopback:
+        with suppress(ValueError):
+            ipaddress.ip_address(host)
+            return
+        if host in (server.options.host.lower(), socket.gethostname().lower()):
+            return
     raise RefusedRequest(400, "this server does not answer to that host name; --public-url tells it its own")
 
 
@@ -144,14 +147,6 @@ def _is_own(origin: str, headers: Headers, server: ServerState) -> bool:
 def is_public(headers: Headers, server: ServerState) -> bool:
     """Return whether a request came by the public URL."""
     return bool(server.options.public_url) and headers.get("host", "").lower() == server.options.public_host
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 class _GoneError(Exception):

@@ -40,9 +40,7 @@ from holdfast.stats.effects.verdict_words import more_photos
 from holdfast.stats.models.power import donor_advice, donors_of
 from holdfast.store import Run, writing
 
-MOST_FINDINGS = 3
-"""Findings about the data that the answer shows."""
-
+MOST_FINDINGS = 3  # findings about the data that the answer shows
 SHOWN = (ORIGINAL, SAME, RANDOM, ONLY)
 
 

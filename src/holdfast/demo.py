@@ -38,8 +38,7 @@ QUICK_POOL = 222
 FEW = "Twenty photographs show how it works; they are too few to judge a model."
 PHOTO_CONDITIONS = "static,only_background,mean_background,foreground_on_grey,silhouette"
 """No condition with backgrounds of the same class: each photograph is the only one of its class."""
-STRIP = 4
-"""Pictures that stand side by side."""
+STRIP = 4  # pictures that stand side by side
 
 
 def _hundredths(value: float) -> str:
@@ -83,8 +82,7 @@ class PartCard:
     written: Callable[[float], str] = _hundredths
 
 
-Part = Callable[[Path, bool, Progress], PartCard]
-"""Takes a folder, whether to be quick, and progress."""
+Part = Callable[[Path, bool, Progress], PartCard]  # takes a folder, whether to be quick, and progress
 
 
 def demo(out: Path, *, quick: bool = False, progress: Progress = silent) -> Path:

@@ -139,9 +139,7 @@ def fill_holes(mask: Mask) -> Mask:
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]
 
-SMALLEST_BOX = 3
-"""Pixels; a box of fewer is a slip of the hand."""
-
+SMALLEST_BOX = 3  # pixels; a box of fewer is a slip of the hand
 MOST_POINTS = 1000
 
 

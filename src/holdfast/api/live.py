@@ -221,8 +221,7 @@ def _file_name(label: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in label).strip(".") or "_"
 
 
-ARGUMENTS = ("transform", "class_names")
-"""Arguments of functions that take models, besides the options of their spec."""
+ARGUMENTS = ("transform", "class_names")  # arguments of functions that take models, besides the options of their spec
 
 
 def with_names(values: Mapping[str, Any], *, temporary: bool) -> dict[str, Any]:

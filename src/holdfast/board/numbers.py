@@ -29,9 +29,7 @@ from holdfast.stats.walks.walk_rows import setting_of, walks_of
 __all__ = ["answers_of", "numbers", "ordered", "read_table", "scored", "settings"]
 
 DIGITS = 12
-_KEPT = 200_000
-"""Answers of a table up to which its answers are kept: 20 MB."""
-
+_KEPT = 200_000  # answers of a table up to which its answers are kept: 20 MB
 SAME, RANDOM = "same_class_background", "random_background"
 WALK_MEASURES = (
     "fmr", "standard_accuracy", "perturbed_accuracy", "validation_rate", "fmr_low", "fmr_high", "fmr_matched",

@@ -135,8 +135,7 @@ CORRUPTED = {
     "corruptions_mce_2d": "mean_corruption_error",
     "corruptions_mce_3d": "mean_corruption_error_3d",
 }
-_FAR = 0.01
-"""A difference between a paper's own number and RobustBench's that is worth a sentence."""
+_FAR = 0.01  # a difference between a paper's own number and RobustBench's that is worth a sentence
 
 
 def import_model_info(files: list[Path], out: Path, *, threat: str = "") -> list[Path]:

@@ -39,9 +39,7 @@ GENERATORS = ("embedded", "pixel", "noise", "rotate", "vqgan", "kl", "tiny", "dd
 _FROM_HUB = ("clip", "hf", "vqgan", "kl", "tiny", "ddim")
 """These look for a folder or a file of the name before they ask the hub."""
 
-_WORDS = {"labels": ("imagenet",), "ensemble": ("openai", "simple")}
-"""Options that name a file, but for these words."""
-
+_WORDS = {"labels": ("imagenet",), "ensemble": ("openai", "simple")}  # options that name a file, but for these words
 _PLAIN = re.compile(r"(?!\.)[\w.+-]+(?:/(?!\.)[\w.+-]+)?")
 
 

@@ -23,16 +23,10 @@ from holdfast.store.foreign import is_steering, read_coded
 MAX_FILE = 256 << 20
 MAX_ROWS = 5_000_000
 MAX_ROW_BYTES = 2_000
-SOME_BYTES = 32 << 20
-"""A row takes about 300 bytes; a table of few rows may take a little more for each."""
-
-MAX_TEXT = 4_000
-"""Characters of any text in a table: parameters are JSON."""
-
+SOME_BYTES = 32 << 20  # a row takes about 300 bytes; a table of few rows may take a little more for each
+MAX_TEXT = 4_000  # characters of any text in a table: parameters are JSON
 CUT = 200
-ROUNDING = 0.001
-"""By how much probabilities of one row may differ that were summed in another order."""
-
+ROUNDING = 0.001  # by how much probabilities of one row may differ that were summed in another order
 PAINTED = "generated_background"
 """The condition that is made here of photos, and so static, though its rows are of kind ``generated``."""
 

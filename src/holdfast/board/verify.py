@@ -30,9 +30,7 @@ from holdfast.store.run import guarded
 LEVEL = 0.95
 ROWS = 200
 TOLERANCE = 0.01
-FORGED = 0.01
-"""The share of forged rows for which the chance to find one is stated."""
-
+FORGED = 0.01  # the share of forged rows for which the chance to find one is stated
 _NUMBERS = ("confidence", "confidence_restricted", "probability_of_label")
 _ANSWERS = (
     ("prediction", "correct", "confidence"),

@@ -24,12 +24,8 @@ from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.store.foreign import parse_foreign_json
 
 MAX_MEMBERS = 100_000
-MAX_TOTAL = 8_600_000_000
-"""Bytes unpacked, unless a user allows more."""
-
-MAX_RATIO, _SMALL = 100, 1 << 20
-"""A member may unpack to so many times its size, if it is not small."""
-
+MAX_TOTAL = 8_600_000_000  # bytes unpacked, unless a user allows more
+MAX_RATIO, _SMALL = 100, 1 << 20  # a member may unpack to so many times its size, if it is not small
 _MAX_NAME, _MAX_PART, _MAX_DEPTH = 400, 200, 8
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _FLAGS = 0x080E

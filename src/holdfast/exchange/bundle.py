@@ -80,12 +80,8 @@ PICTURES = {
     "generated": (".jpg",),
     "details/attributions/pictures": (".jpg",),
 }
-MODELS = (".safetensors", ".json", ".md")
-"""Weights that are data and no code, and what is said of them."""
-
-_ROWS, _BYTES = 250_000, 256 << 20
-"""Of a part file, about."""
-
+MODELS = (".safetensors", ".json", ".md")  # weights that are data and no code, and what is said of them
+_ROWS, _BYTES = 250_000, 256 << 20  # of a part file, about
 _STORED = (".parquet", ".png", ".jpg", ".safetensors")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _PLAIN_FILE = 0o100644 << 16

@@ -25,9 +25,7 @@ from holdfast.exchange.subject import ExportedPicture, ExportSubject, pictures, 
 from holdfast.pipeline.evaluate.detector_worker import details_of
 from holdfast.pipeline.jobs.progress import Progress, silent
 
-VERSION = "1.0.0"
-"""Of FiftyOne's own documents; newer ones bring them up to date when they read them."""
-
+VERSION = "1.0.0"  # of FiftyOne's own documents; newer ones bring them up to date when they read them
 _FIELDS = "fiftyone.core.fields"
 OBJECTS = "objects"
 """The field of true boxes, in an export of detectors."""
@@ -41,8 +39,7 @@ _SAMPLE_TEXTS = {
     "attributes": "whatever else the dataset says, as JSON",
 }
 
-Answers = dict[str, dict[str, Any]]
-"""Field → FiftyOne's document, of one sample."""
+Answers = dict[str, dict[str, Any]]  # field → FiftyOne's document, of one sample
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,7 @@ class ModelResults:
     task: str = "image-classification"  # one of the hub's
 
 
-Scores = Callable[[pa.Table], Iterable[ModelResults]]
-"""Rows of one model → what it reached."""
+Scores = Callable[[pa.Table], Iterable[ModelResults]]  # rows of one model → what it reached
 
 
 def write_model_index(subject: ExportSubject, folder: Path, scores: Scores | None = None) -> list[str]:

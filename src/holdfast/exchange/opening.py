@@ -41,9 +41,7 @@ MAX_WEIGHTS = 4 << 30
 MAX_OTHER = 256 << 20
 
 KEPT_REPORT = "report_as_sent"
-SENDER = "as_sent"
-"""What of spec.json goes where nothing is read or loaded by it."""
-
+SENDER = "as_sent"  # what of spec.json goes where nothing is read or loaded by it
 READ = (
     "data", "masks", "backgrounds", "labels", "prompts", "sparse", "models", "architectures", "generator", "oracle",
     "surrogates", "targets", "review_votes", "generated",

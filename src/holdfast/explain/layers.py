@@ -19,12 +19,8 @@ from holdfast.registry import unknown
 if TYPE_CHECKING:
     import torch
 
-COARSE = 4
-"""Cells a side below which a grid is passed over for an earlier one, where there is any."""
-
-MAX_PREFIX = 16
-"""Class and register tokens before those of the picture."""
-
+COARSE = 4  # cells a side below which a grid is passed over for an earlier one, where there is any
+MAX_PREFIX = 16  # class and register tokens before those of the picture
 _INSIDE_ATTENTION = re.compile(r"(^|\.)[^.]*(attn|attention)[^.]*\.", re.IGNORECASE)
 _ENCODERS = ("encoder", "backbone")
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.types import Image, Mask
 
-Map = NDArray[np.float32]
-"""HW, ≥ 0."""
+Map = NDArray[np.float32]  # HW, ≥ 0
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,7 @@ def structural_similarity(first_map: Map, second_map: Map) -> float:
     return float(structural_similarity_index_measure(first, second, data_range=1.0))  # type: ignore[arg-type]
 
 
-SIDE = 176
-"""Pixels of the longer side."""
-
+SIDE = 176  # pixels of the longer side
 STRENGTH = 0.72
 
 

@@ -14,8 +14,7 @@ from holdfast.registry import unknown
 if TYPE_CHECKING:
     import torch
 
-PARTS = 7
-"""Windows that fit beside each other across a picture, where no size is given."""
+PARTS = 7  # windows that fit beside each other across a picture, where no size is given
 
 
 def occlusion(

@@ -20,8 +20,7 @@ from holdfast.forecast.workload import Workload, workload
 from holdfast.pipeline.donors import CACHE_BYTES
 from holdfast.pipeline.jobs.progress import Progress, silent
 
-LEAST_DOUBT = 0.1
-"""Least relative width of a range: machines are no steadier."""
+LEAST_DOUBT = 0.1  # least relative width of a range: machines are no steadier
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def estimate(
     doubt: float = LEAST_DOUBT,
     fixed: bool = True,
 ) -> CostForecast:
-    """CostForecast the cost of ``wanted`` work: fixed + Σ price × amount, no part below zero, small relative errors.
+    """Forecast the cost of ``wanted`` work: fixed + Σ price × amount, no part below zero, small relative errors.
 
     Args:
         measured: cost per trial.

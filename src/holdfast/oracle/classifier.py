@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 PAPER_TEMPLATE = "an image of {class}"
-EMBEDDED_TEMPLATE = "an image of a {class}"
-"""As the embedded oracle was trained."""
-
+EMBEDDED_TEMPLATE = "an image of a {class}"  # as the embedded oracle was trained
 EMBEDDED = Path(__file__).parents[1] / "assets" / "oracle"
 _BATCH = 64
 

@@ -19,8 +19,7 @@ from holdfast.oracle.classifier import places_of
 from holdfast.oracle.loading import Resources
 
 NOBODY = "nobody judged this image"
-UNDECIDED = "undecided"
-"""What people in rounds see in an image about which they have not decided."""
+UNDECIDED = "undecided"  # what people in rounds see in an image about which they have not decided
 
 
 class Human:

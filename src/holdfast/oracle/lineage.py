@@ -15,9 +15,7 @@ from holdfast.core.votes import Votes
 
 ASSETS = Path(__file__).parents[1] / "assets"
 
-LARGEST_CONFIG = 1 << 20
-"""Bytes."""
-
+LARGEST_CONFIG = 1 << 20  # bytes
 IMAGENET = "ImageNet-1k"
 DRAWN = "drawn scenes of Diorama-12"
 

@@ -36,8 +36,7 @@ from holdfast.oracle.loading import AcceptanceRule, Resources, take_rule
 from holdfast.registry import unknown
 
 CACHE, BUDGET, SIDE, PARALLEL = "oracle-answers", 1000, 512, 4
-LARGEST = 1 << 20
-"""Bytes of an answer."""
+LARGEST = 1 << 20  # bytes of an answer
 _KINDS: Mapping[str, type] = {
     "budget": int, "cache": str, "side": int, "parallel": int, "key_env": str, "timeout": float, "retries": int,
     "backoff": float, "per_minute": float,

@@ -48,8 +48,7 @@ KINDS: dict[str, tuple[VoteQuestion, ...]] = {
 }  # fmt: skip
 """Kinds of campaign, and the questions of each about every picture; a ``custom`` one brings its own."""
 
-LISTED = 30
-"""Classes that a question lists by name; of more it says "the other classes"."""
+LISTED = 30  # classes that a question lists by name; of more it says "the other classes"
 
 
 def with_list(questions: Sequence[VoteQuestion], classes: Sequence[str]) -> tuple[VoteQuestion, ...]:

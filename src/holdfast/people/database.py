@@ -80,9 +80,7 @@ def _config() -> Config:
     return config
 
 
-BUSY_S = 5.0
-"""Seconds that a request waits for another write before it answers that the database is busy."""
-
+BUSY_S = 5.0  # seconds that a request waits for another write before it answers that the database is busy
 _BUSY = "the database is busy with another write"
 
 

@@ -47,8 +47,7 @@ _LAST = ("people_votes", "people_yes", "published_sha256")
 _BEGUN = "begun.json"
 _THUMBNAIL = 160  # pixels of the longer side
 
-Pictures = Callable[[Container[str]], dict[str, bytes]]
-"""Makes JPEG thumbnails of some images, by sample_id."""
+Pictures = Callable[[Container[str]], dict[str, bytes]]  # makes JPEG thumbnails of some images, by sample_id
 
 
 @dataclass(frozen=True)
@@ -242,11 +241,8 @@ def _remove_stale(out: Path, kept: set[str]) -> None:
                 folder.rmdir()
 
 
-KEPT = 8
-"""Campaigns whose results are kept, at about 100 kB each."""
-
-Tables = dict[str, list[dict[str, Any]]]
-"""Rows of each table by name; None where there is no number."""
+KEPT = 8  # campaigns whose results are kept, at about 100 kB each
+Tables = dict[str, list[dict[str, Any]]]  # rows of each table by name; None where there is no number
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,7 @@ from holdfast.people.tables import images, mask_images, mask_sets, mask_versions
 
 """Automatic masks below this confidence are doubtful."""
 
-SHOWN = ("all", "unfinished", "doubtful", "mine", "done")
-"""Choices for which images a list shows."""
-
+SHOWN = ("all", "unfinished", "doubtful", "mine", "done")  # choices for which images a list shows
 _ORDER = (func.coalesce(mask_images.c.confidence, 2.0), mask_images.c.id)  # the most doubtful first
 
 
@@ -131,8 +129,7 @@ def get_set(connection: Connection, set_id: int) -> dict[str, Any] | None:
     return None if row is None else dict(row)
 
 
-COCO = "coco.json"
-"""File name beside the PNGs."""
+COCO = "coco.json"  # file name beside the PNGs
 
 
 def mask_rows(connection: Connection, set_id: int) -> list[dict[str, Any]]:

@@ -25,12 +25,8 @@ from holdfast.people.database import Database
 from holdfast.people.masks import Drawing, drawings, get_drawing, insert_version, notice, write_png
 from holdfast.people.tables import images, mask_images, mask_sets
 
-LIST = "masks.csv"
-"""The list that ``holdfast mask`` writes: which file is whose mask, and its confidence."""
-
-NO_MASK = -1.0
-"""Confidence of a missing mask, so that images without one come first."""
-
+LIST = "masks.csv"  # the list that ``holdfast mask`` writes: which file is whose mask, and its confidence
+NO_MASK = -1.0  # confidence of a missing mask, so that images without one come first
 _COLUMNS = ("path", "sample_id", "label", "confidence", "area", "annotator", "status", "error")
 _BATCH = 64  # images a transaction, so that a running server is not kept waiting
 

@@ -22,8 +22,7 @@ from holdfast.data.masks import decode_coco, decode_mask
 from holdfast.data.writers import encode_mask, mask_rle
 from holdfast.people.tables import images, mask_images, mask_sets, mask_versions, people
 
-COLLAPSE_S = 600.0
-"""Autosaves of one person within this many seconds become one version."""
+COLLAPSE_S = 600.0  # autosaves of one person within this many seconds become one version
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,7 @@ from holdfast.data.writers import encode_image
 from holdfast.store import write_table
 
 POSITIVE, NEGATIVE, TRAINING = "positive", "negative", "training"
-DESTROYED = "destroyed"
-"""Condition of a copy that nobody should call natural."""
-
+DESTROYED = "destroyed"  # condition of a copy that nobody should call natural
 _TILES = 4
 _FEW = 3  # of each role: fewer would be known by heart after two tasks
 

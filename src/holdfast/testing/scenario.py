@@ -14,8 +14,7 @@ from holdfast.core.types import Donor, Image, Mask, Rendered
 from holdfast.scenarios import Condition, Scenario, find_scenario, make_condition
 from holdfast.scenarios.base.rendering import run_scenario
 
-SIZES = ((64, 48), (37, 90), (2, 3), (1, 9), (300, 8), (1, 2))
-"""Heights and widths on which every scenario is tried."""
+SIZES = ((64, 48), (37, 90), (2, 3), (1, 9), (300, 8), (1, 2))  # heights and widths on which every scenario is tried
 
 
 class MemoryContext:

@@ -38,12 +38,10 @@ if TYPE_CHECKING:
     import uvicorn
 
 
-HEAD_S = 20.0
-"""Seconds that a client may take for the head of a request, and to go on with a body that was refused."""
+HEAD_S = 20.0  # seconds that a client may take for the head of a request, and to go on with a body that was refused
 
 
-_SPARE_FILES = 256
-"""Files that the server may open besides its connections: the database, images, libraries."""
+_SPARE_FILES = 256  # files that the server may open besides its connections: the database, images, libraries
 _MOST_CONNECTIONS = 16_384
 ACCEPTED_AT_ONCE = 128
 """Connections that asyncio accepts before the first of them is counted; they must fit into the spare files."""

@@ -105,12 +105,8 @@ PARTS = ("models", "data", "downloads", "reports")
 STATIC = ("board.css", "board.js", "compare.js")
 """Written first, so that a site can be told by them even where a build was stopped."""
 
-MANY = 60
-"""Entries from which on a second process is worth its start."""
-
-CHUNK = 20
-"""Entries handed to a process at a time."""
-
+MANY = 60  # entries from which on a second process is worth its start
+CHUNK = 20  # entries handed to a process at a time
 Apply = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 """Applies a function to many things, in order; other processes go on while the results are not yet asked for."""
 

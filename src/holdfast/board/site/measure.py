@@ -26,8 +26,7 @@ from holdfast.stats.effects.verdict_words import VerdictWords, in_words
 from holdfast.stats.walks.walk_rows import setting_of, walk_influence, walks_of
 from holdfast.store.run import guarded
 
-NONE = "-"
-"""How a picture without an answer is written, beside 1 (right) and 0 (wrong)."""
+NONE = "-"  # how a picture without an answer is written, beside 1 (right) and 0 (wrong)
 
 
 @dataclass(frozen=True)
@@ -148,8 +147,7 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 TEXTS = [column.name for column in SCHEMA if column.type == pa.string()]
 
-Ranks = Mapping[str, Mapping[str, tuple[int, int]]]
-"""Measure → entry → first and last rank."""
+Ranks = Mapping[str, Mapping[str, tuple[int, int]]]  # measure → entry → first and last rank
 
 
 def rows_of(members: Sequence[Measured], ranks: Ranks) -> list[dict[str, Any]]:

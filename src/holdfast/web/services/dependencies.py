@@ -80,12 +80,8 @@ async def administrator(person: Annotated[Person, Depends(member)]) -> Person:
 Member = Annotated[Person, Depends(member)]
 Admin = Annotated[Person, Depends(administrator)]
 
-Identity = Annotated[int, Path(ge=1, le=2**63 - 1)]
-"""A row's number in a path, as large as both databases can hold."""
-
-Token = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
-"""A random token in a path."""
-
+Identity = Annotated[int, Path(ge=1, le=2**63 - 1)]  # a row's number in a path, as large as both databases can hold
+Token = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,100}$")]  # a random token in a path
 Line = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """One line of text without control characters."""
 

@@ -25,12 +25,8 @@ from holdfast.web.services.server_state import ServerState
 
 log = logging.getLogger("holdfast.web")
 
-COCO_PAUSE_S = 5.0
-"""Seconds by which the COCO file may lag behind the PNGs while people draw."""
-
-PRESENT_S = 300.0
-"""Seconds after opening or saving an image in which a person counts as still working on it."""
-
+COCO_PAUSE_S = 5.0  # seconds by which the COCO file may lag behind the PNGs while people draw
+PRESENT_S = 300.0  # seconds after opening or saving an image in which a person counts as still working on it
 _LOOK_S = 0.2  # how often a waiting request checks whether its person still has the image open
 _EMBEDDINGS = 8  # images that are kept; SAM's embeddings take 4 MB each
 

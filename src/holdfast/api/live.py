@@ -30,7 +30,6 @@ class LiveData:
     # mappings with ``image`` or ``path``, ``label``, perhaps ``mask``, and further columns
     items: Iterable[Mapping[str, Any]]
     classes: Sequence[str] = ()  # the names of classes by number, where the dataset says them; empty otherwise
-    count: int = 0  # how many items there are
     # reads one item anew, to see whether the dataset changes between two readings; None: cannot
     again: Any = field(default=None, repr=False)
 
@@ -57,8 +56,11 @@ def write_data(value: Any, folder: Path) -> tuple[str, tuple[str, ...]]:
             row["path"] = os.fspath(Path(item["path"]).resolve().relative_to("/"))
         else:
             picture = _array(item["image"], where)
-            if number < _MOST_CHECKED and data.again is not None:
-                _check_steady(picture, data.again(number), where)
+            if number < _MOST_CHECKED and data.again and not np.array_equal(picture, data.again(number)):
+                raise UserError(
+                    f"{where} changes between two readings, so answers could not be repeated: give the dataset without "
+                    "random augmentation"
+                )
             row["path"] = _write(folder / "images" / f"{stem}.png", picture[:, :, ::-1])
         if item.get("mask") is not None:
             row["mask"] = _write(folder / "masks" / f"{stem}.png", _mask(item["mask"], where))
@@ -89,15 +91,15 @@ def _read(value: Any) -> LiveData:
     if isinstance(value, LiveData):
         return value
     if hasattr(value, "iter_samples") and hasattr(value, "default_classes"):
-        return LiveData(_from_fiftyone(value), count=len(value))
+        return LiveData(_from_fiftyone(value))
     if hasattr(value, "to_dict") and hasattr(value, "columns"):  # pandas
-        return LiveData(_from_table(value.to_dict("records"), list(value.columns)), count=len(value))
+        return LiveData(_from_table(value.to_dict("records"), list(value.columns)))
     if isinstance(value, Mapping):
         return _from_columns(value)
     if hasattr(value, "features") and hasattr(value, "column_names"):  # Hugging Face
         label = _pick(LABEL, value.column_names, "column of labels")
         classes = getattr(value.features[label], "names", None) or ()
-        return LiveData(_from_table(iter(value), value.column_names), classes, len(value))
+        return LiveData(_from_table(iter(value), value.column_names), classes)
     if isinstance(value, (str, bytes)) or not hasattr(value, "__getitem__") or not hasattr(value, "__len__"):
         raise UserError(
             "data is a folder or a name (holdfast ls data), a torch or Hugging Face Dataset, a pandas table with a "
@@ -105,7 +107,7 @@ def _read(value: Any) -> LiveData:
         )
     classes = getattr(value, "classes", None) or getattr(getattr(value, "dataset", None), "classes", None) or ()
     return LiveData(
-        (_item(value[number], number) for number in range(len(value))), tuple(map(str, classes)), len(value),
+        (_item(value[number], number) for number in range(len(value))), tuple(map(str, classes)),
         lambda number: _array(_item(value[number], number)["image"], f"item {number} of the dataset"),
     )  # fmt: skip
 
@@ -121,9 +123,8 @@ def _from_columns(value: Mapping[str, Any]) -> LiveData:
     lengths = {key: len(several) for key, several in columns.items()}
     if len(set(lengths.values())) > 1:
         raise UserError(f"the columns of data differ in length: {', '.join(f'{k} {n}' for k, n in lengths.items())}")
-    count = lengths["image"]
-    items = ({key: several[number] for key, several in columns.items()} for number in range(count))
-    return LiveData(items, tuple(value.get("classes", ())), count)
+    items = ({key: several[number] for key, several in columns.items()} for number in range(lengths["image"]))
+    return LiveData(items, tuple(value.get("classes", ())))
 
 
 def _from_table(rows: Iterable[Mapping[Any, Any]], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -203,14 +204,6 @@ def _label(label: Any, classes: Sequence[str], where: str) -> str:
     return str(classes[number])
 
 
-def _check_steady(picture: NDArray[np.uint8], again: NDArray[np.uint8], where: str) -> None:
-    if picture.shape != again.shape or not np.array_equal(picture, again):
-        raise UserError(
-            f"{where} changes between two readings, so answers could not be repeated: give the dataset without random "
-            "augmentation"
-        )
-
-
 def _plain(value: Any) -> Any:
     """Return a value that a column of the manifest can hold, else None."""
     value = value.item() if isinstance(value, np.generic) else value
@@ -241,7 +234,9 @@ def with_names(values: Mapping[str, Any], *, temporary: bool) -> dict[str, Any]:
     if "models" in named:
         given = {name: values[name] for name in ARGUMENTS if values.get(name) is not None}
         named["models"] = model_names(named["models"], classes, **given)
-        if any(name.startswith("live:") for name in named["models"]) and _elsewhere(named):
+        executor = named.get("executor")
+        shared = named.get("workers", 1) in (None, 1) and (executor is None or executor.shares_memory)
+        if not shared and any(name.startswith("live:") for name in named["models"]):
             raise UserError("models given as objects stay in this process; leave out workers and executor")
     return named
 
@@ -277,8 +272,3 @@ def make_temporary() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
     print(f"This run is temporary: {folder} (give out= to keep it)")
     return folder
-
-
-def _elsewhere(values: Mapping[str, Any]) -> bool:
-    executor = values.get("executor")
-    return values.get("workers", 1) not in (None, 1) or (executor is not None and not executor.shares_memory)

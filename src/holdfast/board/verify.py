@@ -216,11 +216,11 @@ def stratified(groups: Sequence[str], count: int, seed: int) -> list[int]:
     return sorted(ordered[min(int(start + step * number), len(groups) - 1)] for number in range(count))
 
 
-def upper_bound(wrong: int, drawn: int, level: float = LEVEL) -> float:
+def upper_bound(wrong: int, drawn: int) -> float:
     """Return the largest share of false rows that such a sample leaves possible: Clopper–Pearson, one-sided."""
     from scipy.stats import beta
 
-    return 1.0 if wrong >= drawn else float(beta.ppf(level, wrong + 1, drawn - wrong))
+    return 1.0 if wrong >= drawn else float(beta.ppf(LEVEL, wrong + 1, drawn - wrong))
 
 
 def chance_to_find(share: float, drawn: int, total: int) -> float:

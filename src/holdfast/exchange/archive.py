@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import stat
 import struct
 import unicodedata
+import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -20,6 +22,8 @@ from typing import Annotated, Any, BinaryIO, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from holdfast.core.errors import UserError, first_line
+from holdfast.core.files import UNFINISHED, no_empty_folders
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.store.foreign import parse_foreign_json
 
@@ -34,6 +38,29 @@ _FLAGS = 0x080E
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f-\x9f\\:*?"<>|\u2028\u2029\u202a-\u202e\u2066-\u2069]')
 _DEVICES = re.compile(r"^(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3]) *(\..*)?$", re.IGNORECASE)
 _END, _END_64, _LOCATOR = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
+
+
+@contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """Yield a new folder beside ``out`` that becomes it when the block ends well and is deleted otherwise."""
+    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
+        raise UserError(f"{out} is there already; choose another --out")
+    # The target's own mark, so that what a killed process left of it goes with the next try.
+    mark = f"{UNFINISHED}{fingerprint(out.absolute().name)[:12]}-"
+    temporary = out.absolute().parent / f"{mark}{uuid.uuid4().hex}"
+    for leftover in temporary.parent.glob(f"{mark}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    with no_empty_folders(temporary.parent):
+        try:
+            temporary.mkdir(parents=True)
+        except OSError as error:
+            raise UserError(f"cannot write to {out}: {error.strerror}") from error
+        try:
+            yield temporary
+            temporary.replace(out)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
 
 
 @contextmanager

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import UNFINISHED, no_empty_folders
+from holdfast.exchange.archive import whole_folder
 from holdfast.exchange.fiftyone import write_fiftyone
 from holdfast.exchange.huggingface import write_huggingface
 from holdfast.exchange.model_index import Scores, write_model_index
@@ -51,28 +47,10 @@ def export(
         raise UserError("FiftyOne shows images: an export to it cannot leave them out")
     if to == "model-index" and not is_run(given):
         raise UserError(f"model-index is about models: it is made of a run, and {given} is not one")
-    with no_empty_folders(Path(out).absolute().parent), _whole_folder(Path(out)) as folder:
+    with whole_folder(Path(out)) as folder:
         subject = open_subject(given, data=data, masks=masks, images=images and to != "model-index", progress=progress)
         if to == "huggingface":
             return write_huggingface(subject, folder, progress)
         if to == "fiftyone":
             return write_fiftyone(subject, folder, progress)
         return write_model_index(subject, folder, scores)
-
-
-@contextmanager
-def _whole_folder(out: Path) -> Iterator[Path]:
-    """Yield a new folder beside ``out`` that becomes it when the block ends well and is deleted otherwise."""
-    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
-        raise UserError(f"{out} is there already; choose another --out")
-    temporary = out.absolute().parent / f"{UNFINISHED}{uuid.uuid4().hex}"
-    try:
-        temporary.mkdir(parents=True)
-    except OSError as error:
-        raise UserError(f"cannot write to {out}: {error.strerror}") from error
-    try:
-        yield temporary
-        temporary.replace(out)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise

@@ -86,9 +86,7 @@ def _write_predictions(rows: pa.Table, folder: Path) -> dict[str, Any]:
     size = 0
     for number, start in enumerate(range(0, len(rows), _ROWS)):
         part = rows.slice(start, _ROWS).cast(schema)
-        pq.write_table(
-            part, folder / f"{SPLIT}-{number:05d}.parquet", compression="zstd", row_group_size=50_000
-        )  # fmt: skip
+        pq.write_table(part, folder / f"{SPLIT}-{number:05d}.parquet", compression="zstd", row_group_size=50_000)
         size += part.nbytes
     return _info("predictions", folder, len(rows), size)
 
@@ -161,11 +159,14 @@ def _card(
     from huggingface_hub import DatasetCardData
 
     largest = max(info["splits"][0]["num_examples"] for info in configurations.values())
+    stated = {name.strip().lower().replace(" ", "-") for name in subject.licences}
+    licences = set() if stated <= {""} else stated
+    asked = set(pc.unique(subject.rows["task"]).to_pylist()) if subject.rows is not None else {"classify"}
     data = DatasetCardData(
-        license=_licence(subject.licences),
+        license=licences.pop() if len(licences) == 1 and licences <= _LICENCES else "other" if licences else "unknown",
         pretty_name=subject.name,
         size_categories=[next((name for most, name in _SIZES if largest < most), "n>10M")],
-        task_categories=_tasks(subject),
+        task_categories=[name for task, name in TASKS.items() if task in asked],
         tags=["robustness", "holdfast"],
         configs=[
             {"config_name": name, "data_files": [{"split": SPLIT, "path": f"{name}/*.parquet"}]}
@@ -183,19 +184,6 @@ def _card(
     if subject.rows is not None:
         parts += ["## Citation", _citation(subject, subject.rows)]
     return "\n\n".join(parts) + "\n"
-
-
-def _tasks(subject: ExportSubject) -> list[str]:
-    asked = set(pc.unique(subject.rows["task"]).to_pylist()) if subject.rows is not None else {"classify"}
-    return [name for task, name in TASKS.items() if task in asked]
-
-
-def _licence(stated: dict[str, int]) -> str:
-    """Return the hub's licence identifier, if every sample states the same one and the hub knows it."""
-    names = {name.strip().lower().replace(" ", "-") for name in stated}
-    if names <= {""}:
-        return "unknown"
-    return names.pop() if len(names) == 1 and names <= _LICENCES else "other"
 
 
 def _licence_in_words(stated: dict[str, int]) -> str:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
-import uuid
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import UNFINISHED, write_atomic
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.files import write_atomic
 from holdfast.core.names import parse_name
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
 from holdfast.exchange import archive as archives
@@ -78,37 +75,15 @@ def open_bundle(
     say where the photos lie here; where the sender's lay is not believed. The archive may unpack to ``max_bytes``.
     """
     path, target = Path(bundle), Path(out)
-    _check_target(target)
-    with archives.opened(path, most=max_bytes) as archive:
+    with archives.whole_folder(target) as folder, archives.opened(path, most=max_bytes) as archive:
         manifest = read_manifest(archive, path.name)
         _check_contents(archive, manifest, path.name)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        # The target's own mark, so that what a killed process left of it goes with the next try.
-        mark = f"{UNFINISHED}{fingerprint(target.absolute().name)[:12]}-"
-        temporary = target.absolute().parent / f"{mark}{uuid.uuid4().hex}"
-        for leftover in temporary.parent.glob(f"{mark}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        try:
-            temporary.mkdir(parents=True)
-            notes = _write(archive, manifest, temporary, keep_report=keep_report, data=data, masks=masks)
-            facts = {"format": FORMAT, "version": manifest.version, "sha256": digest, "holdfast": manifest.holdfast}
-            write_json(temporary / "bundle.json", facts | {"run": manifest.run})
-            temporary.replace(target)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+        notes = _write(archive, manifest, folder, keep_report=keep_report, data=data, masks=masks)
+        facts = {"format": FORMAT, "version": manifest.version, "sha256": digest, "holdfast": manifest.holdfast}
+        write_json(folder / "bundle.json", facts | {"run": manifest.run})
     return Opened(target, len(manifest.files), dict(manifest.counts), notes)
-
-
-def _check_target(target: Path) -> None:
-    if target.is_symlink():
-        raise UserError(f"{target} is a link; choose another --out")
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise UserError(f"{target} is there already; choose another --out")
-    above = next(folder for folder in target.absolute().parents if folder.exists())
-    if not above.is_dir():
-        raise UserError(f"{above} is a file, so nothing can be written below it; choose another --out")
 
 
 def _kind_of(name: str) -> TableKind | None:
@@ -136,7 +111,7 @@ def _check_contents(archive: zipfile.ZipFile, manifest: Manifest, bundle: str) -
         if kind is not None:
             contents.add(kind, _table(archive, manifest, name, kind), name)
         elif name.endswith((".json", ".txt", ".md")) or _picture_folder(name):
-            _check_file(name, _bytes(archive, manifest, name, _limit(name)))
+            _check_file(name, _bytes(archive, manifest, name, MAX_PICTURE if _picture_folder(name) else MAX_SETTINGS))
         else:
             _check_stream(archive, manifest, name, bundle)
     if not contents.rows:
@@ -199,10 +174,6 @@ def _check_predictions(table: pa.Table, name: str) -> None:
             # Not a comparison that NaN passes.
             if len(numbers) and not (np.isfinite(numbers).all() and -0.001 <= numbers.min() <= numbers.max() <= 1.001):
                 raise UserError(f"{name} has a {column.name} that is no number between 0 and 1")
-
-
-def _limit(name: str) -> int:
-    return MAX_PICTURE if _picture_folder(name) else MAX_SETTINGS
 
 
 def _bytes(archive: zipfile.ZipFile, manifest: Manifest, name: str, most: int) -> bytes:

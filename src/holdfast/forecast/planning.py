@@ -45,7 +45,6 @@ def estimate(
     work: Sequence[Mapping[str, float]],
     wanted: Mapping[str, float],
     *,
-    doubt: float = LEAST_DOUBT,
     fixed: bool = True,
 ) -> CostForecast:
     """Forecast the cost of ``wanted`` work: fixed + Σ price × amount, no part below zero, small relative errors.
@@ -54,7 +53,6 @@ def estimate(
         measured: cost per trial.
         work: name → amount per trial.
         wanted: name → amount of the run.
-        doubt: least relative distance of the range's ends from the value.
         fixed: whether there is a fixed part.
     """
     names = list(wanted)
@@ -68,12 +66,8 @@ def estimate(
         for left in range(len(costs))
         if len(costs) - 1 > len(names)
     ]
-    return CostForecast(
-        value=value,
-        low=min([value * (1 - doubt), *others]),
-        high=max([value * (1 + doubt), *others]),
-        fixed=float(prices[0]),
-    )
+    low, high = min([value * (1 - LEAST_DOUBT), *others]), max([value * (1 + LEAST_DOUBT), *others])
+    return CostForecast(value, low, high, fixed=float(prices[0]))
 
 
 def _prices(amounts: NDArray[np.float64], costs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -266,7 +260,7 @@ def busy() -> bool:
 
 
 def _clock(trials: Sequence[Trial], wanted: Mapping[str, float]) -> CostForecast:
-    """CostForecast wall time; on a busy machine from processor time, stretched as much as in the trials."""
+    """Forecast wall time; on a busy machine from processor time, stretched as much as in the trials."""
     work = [trial.work for trial in trials]
     if not busy():
         return estimate([trial.wall for trial in trials], work, wanted)
@@ -280,7 +274,7 @@ def _clock(trials: Sequence[Trial], wanted: Mapping[str, float]) -> CostForecast
 
 
 def _parts(trials: Sequence[Trial], load: Workload, rows: int) -> float:
-    """CostForecast bytes of the table from a price per file and per row: a small trial is one file, a run is many."""
+    """Forecast bytes of the table from a price per file and per row: a small trial is one file, a run is many."""
     last = trials[-1]
     several = -(-load.units // load.part) if load.part else max(1, round(last.parts * rows / max(1, last.rows)))
     if not load.part and last.parts == 1:
@@ -299,7 +293,7 @@ def _known(estimated: CostForecast, measured: float | None) -> CostForecast:
 
 
 def _memory(trials: Sequence[Trial], load: Workload) -> CostForecast:
-    """CostForecast peak memory: from the largest trial on, caches fill up to their bounds and bookkeeping grows."""
+    """Forecast peak memory: from the largest trial on, caches fill up to their bounds and bookkeeping grows."""
     last, before = trials[-1], trials[-2] if len(trials) > 1 else trials[-1]
     more, apart = load.units - last.size, last.size - before.size
     growth = max(0.0, (last.memory - before.memory) / apart * more) if apart > 0 else 0.0

@@ -1,5 +1,7 @@
 """Does my vision model see the object, or lean on everything around it?"""
 
+# ruff: noqa: F405 - most names are those of holdfast.api, imported on first use
+
 from __future__ import annotations
 
 import os
@@ -11,31 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import HoldfastError, SampleError, UserError
 
 if TYPE_CHECKING:
-    from holdfast.api import (
-        Results,
-        ask,
-        choose,
-        compare,
-        data,
-        evaluate,
-        explain,
-        generate,
-        load_classifier,
-        load_collection,
-        mask,
-        mine,
-        modes,
-        open_run,
-        parity,
-        perturb,
-        remedy,
-        report,
-        segment,
-        sidecar,
-        synth,
-        telltale,
-        train,
-    )
+    from holdfast.api import *  # noqa: F403
     from holdfast.dossier import declare, dossier
     from holdfast.scenarios import parse_conditions, render, scenario
     from holdfast.verbs import bundle, check, export, plan, track, verify
@@ -51,44 +29,11 @@ except metadata.PackageNotFoundError:  # run from a source tree that is not inst
     __version__ = "0+unknown"
 
 __all__ = [
-    "HoldfastError",
-    "Results",
-    "SampleError",
-    "UserError",
-    "ask",
-    "bundle",
-    "check",
-    "choose",
-    "compare",
-    "data",
-    "declare",
-    "dossier",
-    "evaluate",
-    "explain",
-    "export",
-    "generate",
-    "load_classifier",
-    "load_collection",
-    "mask",
-    "mine",
-    "modes",
-    "open_run",
-    "parity",
-    "parse_conditions",
-    "perturb",
-    "plan",
-    "remedy",
-    "render",
-    "report",
-    "scenario",
-    "segment",
-    "sidecar",
-    "synth",
-    "telltale",
-    "track",
-    "train",
-    "verify",
-]
+    "HoldfastError", "Results", "SampleError", "UserError", "ask", "bundle", "check", "choose", "compare", "data",
+    "declare", "dossier", "evaluate", "explain", "export", "generate", "load_classifier", "load_collection", "mask",
+    "mine", "modes", "open_run", "parity", "parse_conditions", "perturb", "plan", "remedy", "render", "report",
+    "scenario", "segment", "sidecar", "synth", "telltale", "track", "train", "verify",
+]  # fmt: skip
 
 _HOMES = (
     dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios")

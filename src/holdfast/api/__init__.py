@@ -33,27 +33,7 @@ from holdfast.models.runtimes.exported import sidecar
 from holdfast.results import Results, compare, open_run, report
 
 __all__ = [
-    "Results",
-    "ask",
-    "choose",
-    "compare",
-    "data",
-    "evaluate",
-    "explain",
-    "generate",
-    "load_classifier",
-    "load_collection",
-    "mask",
-    "mine",
-    "modes",
-    "open_run",
-    "parity",
-    "perturb",
-    "remedy",
-    "report",
-    "segment",
-    "sidecar",
-    "synth",
-    "telltale",
-    "train",
-]
+    "Results", "ask", "choose", "compare", "data", "evaluate", "explain", "generate", "load_classifier",
+    "load_collection", "mask", "mine", "modes", "open_run", "parity", "perturb", "remedy", "report", "segment",
+    "sidecar", "synth", "telltale", "train",
+]  # fmt: skip

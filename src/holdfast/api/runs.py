@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api import live, live_data
+from holdfast.api import live
 from holdfast.api.verb import verb
 from holdfast.core.errors import UserError
 from holdfast.data import load_collection
@@ -309,7 +309,7 @@ def parity(
         raise UserError(f"a margin is a share of accuracy between 0 and 1, not {margin}")
     out = out or live.make_temporary()
     given = {name: options.pop(name) for name in live.ARGUMENTS if name in options}
-    data, classes = (data, ()) if live_data.is_name(data) else live_data.write_data(data, Path(out) / "data")
+    data, classes = (data, ()) if live.is_name(data) else live.write_data(data, Path(out) / "data")
     pair = [live.model_names(model, classes, **given) for model in (old, new)]
     names = [name if isinstance(name, str) else name[0] for name in pair]
     spec = {"models": names, "device": device, **options}

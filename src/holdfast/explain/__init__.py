@@ -5,22 +5,7 @@ from holdfast.explain.measures import MapFocus, look, overlay, rank_correlation,
 from holdfast.explain.methods import METHODS, AttributionMethod, gradcam, integrated_gradients, occlusion, parse_methods
 
 __all__ = [
-    "DEPTHS",
-    "METHODS",
-    "AttributionMethod",
-    "ExplainedNetwork",
-    "MapFocus",
-    "gradcam",
-    "integrated_gradients",
-    "look",
-    "occlusion",
-    "of_classifier",
-    "of_segmenter",
-    "overlay",
-    "parse_methods",
-    "randomised",
-    "rank_correlation",
-    "shuffled",
-    "stages",
-    "structural_similarity",
-]
+    "DEPTHS", "METHODS", "AttributionMethod", "ExplainedNetwork", "MapFocus", "gradcam", "integrated_gradients", "look",
+    "occlusion", "of_classifier", "of_segmenter", "overlay", "parse_methods", "randomised", "rank_correlation",
+    "shuffled", "stages", "structural_similarity",
+]  # fmt: skip

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast import api
 from holdfast.core.conditions import condition_name, condition_words
@@ -170,7 +170,10 @@ def _scenes(out: Path, quick: bool, progress: Progress) -> PartCard:
     results = api.evaluate(data, models=available("embedded"), out=out / "scenes", scenarios="all", progress=progress)
     page = _reported(results, DRAWN_WORLD, progress)
     rows = results.verdicts(resamples=500).sort_values("background_effect", ascending=False)
-    bars = [_bar(_plain(row["model"]), row, "background_effect") for row in rows.to_dict("records")]
+    bars = [
+        Bar(_plain(row["model"]), *(float(row[f"background_effect{end}"]) for end in ("", "_low", "_high")))
+        for row in rows.to_dict("records")
+    ]
     worst, fair = bars[0], next(bar for bar in bars if bar.name.endswith("_rho0"))
     return PartCard(
         "Does it see the object, or lean on what is around it?", points(worst.value, 0), _between(worst),
@@ -180,10 +183,6 @@ def _scenes(out: Path, quick: bool, progress: Progress) -> PartCard:
         "together in their training is a setting.",
         page, bars, "accuracy lost when only the background changes",
     )  # fmt: skip
-
-
-def _bar(name: str, row: dict[Any, Any], value: str) -> Bar:
-    return Bar(name, float(row[value]), float(row[f"{value}_low"]), float(row[f"{value}_high"]))
 
 
 def _between(bar: Bar, written: Callable[[float], str] = _hundredths) -> str:
@@ -213,16 +212,10 @@ def _gate(out: Path, quick: bool, progress: Progress) -> PartCard:
 def _walks(out: Path, quick: bool, progress: Progress) -> PartCard:
     """Walk against two models that were trained differently; fewer steps than in the paper, but larger ones."""
     results = api.perturb(
-        f"diorama:test?n={QUICK_WALKS if quick else 24}&context=0.95",
-        models=["embedded:resnet_rho95", "embedded:resnet_rho95_strong"],
-        generator="embedded:vqgan",
-        oracle="clip:embedded",
-        out=out / "walks",
-        steps=3 if quick else 8,
-        step_size=0.08,
-        frames=1 if quick else 4,
-        progress=progress,
-    )
+        f"diorama:test?n={QUICK_WALKS if quick else 24}&context=0.95", out=out / "walks", progress=progress,
+        models=["embedded:resnet_rho95", "embedded:resnet_rho95_strong"], generator="embedded:vqgan",
+        oracle="clip:embedded", steps=3 if quick else 8, step_size=0.08, frames=1 if quick else 4,
+    )  # fmt: skip
     table = results.fmr()
     shares = table[(table["label"] == "") & (table["measure"] == "fmr")]
     bars = [Bar(_plain(row["model"]), row["estimate"], row["low"], row["high"]) for row in shares.to_dict("records")]
@@ -241,15 +234,10 @@ def _hard_set(out: Path, quick: bool, progress: Progress) -> PartCard:
     with zipfile.ZipFile(POOL) as packed:
         packed.extractall(out / "pool")
     mined = api.mine(
-        out / "pool",
-        surrogates=[f"embedded:{name}" for name in SURROGATES],
-        targets=[f"embedded:{name}" for name in TARGETS],
-        oracle="clip:embedded",
-        out=out / "hard",
-        again=0,
-        limit=QUICK_POOL if quick else 0,
-        progress=progress,
-    )
+        out / "pool", surrogates=[f"embedded:{name}" for name in SURROGATES], oracle="clip:embedded",
+        targets=[f"embedded:{name}" for name in TARGETS], out=out / "hard", again=0,
+        limit=QUICK_POOL if quick else 0, progress=progress,
+    )  # fmt: skip
     right = mined.tables["accuracy"].query("half == 'report' and subset == 'valid' and role == 'target'")
     model = str(right["model"].iloc[0])
     own = {row["set"]: row for row in right[right["model"] == model].to_dict("records")}
@@ -289,16 +277,10 @@ def _trainings(out: Path, quick: bool, progress: Progress) -> PartCard:
     bars = [Bar(_plain(row["model"]), row["score"], row["low"], row["high"]) for row in scores]
     scenes, epochs = (96, 1) if quick else (480, 12)
     live = api.train(
-        f"diorama:train?n={scenes}&context=0.8",
-        architectures="embedded:resnet_rho95",
-        scenarios=f"{ORIGINAL},random_background",
-        train_on=ORIGINAL,
-        folds=1,
-        size=64,
-        epochs=epochs,
-        out=out / "live",
+        f"diorama:train?n={scenes}&context=0.8", architectures="embedded:resnet_rho95", train_on=ORIGINAL,
+        scenarios=f"{ORIGINAL},random_background", folds=1, size=64, epochs=epochs, out=out / "live",
         progress=progress,
-    )
+    )  # fmt: skip
     right = live.accuracy().set_index("condition")["accuracy"]
     return PartCard(
         "Does training within a scenario help?", f"{bars[0].value:.3f}",
@@ -316,14 +298,9 @@ def _photographs(out: Path, quick: bool, progress: Progress) -> PartCard:
     photos, labels = _collect(out / "photographs" / "data")
     api.mask(photos, out=out / "photographs" / "masks", progress=progress)
     results = api.evaluate(
-        photos,
-        masks=out / "photographs" / "masks",
-        labels=labels,
-        models=available("packaged"),
-        scenarios=PHOTO_CONDITIONS,
-        out=out / "photographs" / "run",
-        progress=progress,
-    )
+        photos, masks=out / "photographs" / "masks", labels=labels, models=available("packaged"),
+        scenarios=PHOTO_CONDITIONS, out=out / "photographs" / "run", progress=progress,
+    )  # fmt: skip
     rows = results.drops()
     rows = rows[rows["condition"] == "random_background"].sort_values("drop", ascending=False)
     bars = [Bar(_plain(row["model"]), row["drop"], row["low"], row["high"]) for row in rows.to_dict("records")]

@@ -82,7 +82,7 @@ def _difference(name: str, entry: Entry, other: Entry) -> str:
     if isinstance(first, list) and isinstance(second, list):
         only = [name for name in first if name not in second], [name for name in second if name not in first]
         sides = [
-            f"only {title} has {_few(more)}"
+            f"only {title} has {', '.join(more[:4])}" + (f" and {len(more) - 4} more" if len(more) > 4 else "")
             for title, more in zip((entry.model.title, other.model.title), only, strict=True)
             if more
         ]
@@ -100,10 +100,6 @@ _WORDS = {
     "conditions": "They are measured under different conditions",
     "trained_on": "They are trained under different conditions",
 }
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _short(value: Any) -> str:
@@ -164,7 +160,10 @@ def model_info(path: Path, *, threat: str = "") -> Entry:
         threat = "corruptions" if any(name in content for name in CORRUPTED) else folder
         if threat not in THREATS:
             raise UserError(f"{path.name} does not say its threat model; --threat takes {', '.join(THREATS)}")
-    dataset, classes = _dataset(path, content)
+    known = _text(content, "dataset").lower() or path.resolve().parent.parent.name.lower()
+    if known not in DATASETS:
+        raise UserError(f"{path.name} is about {known[:40]!r}; RobustBench has {', '.join(DATASETS)}")
+    dataset, classes = DATASETS[known]
     scores = _scores(content, threat, path.name)
     attack = {"attack": "corruptions"} if threat == "corruptions" else {"attack": "AutoAttack", "norm": threat}
     settings: dict[str, Any] = {**attack, "epsilon": _epsilon(content, path.name) if threat != "corruptions" else None}
@@ -185,13 +184,6 @@ def model_info(path: Path, *, threat: str = "") -> Entry:
         "slips": _slips(content, scores),
     }
     return parse_entry(json.dumps(entry), path.name)
-
-
-def _dataset(path: Path, content: dict[str, Any]) -> tuple[str, int]:
-    name = _text(content, "dataset").lower() or path.resolve().parent.parent.name.lower()
-    if name not in DATASETS:
-        raise UserError(f"{path.name} is about {name[:40]!r}; RobustBench has {', '.join(DATASETS)}")
-    return DATASETS[name]
 
 
 def _scores(content: dict[str, Any], threat: str, name: str) -> list[Score]:

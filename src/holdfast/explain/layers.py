@@ -268,8 +268,16 @@ def of_classifier(classifier: Classifier) -> ExplainedNetwork:
 
     A black box is scored by its probability instead, and only asked for answers.
     """
+
+    def black_box(batch: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        pictures = (batch * 255).round().clamp(0, 255).to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy()
+        answers = classifier.predict([np.ascontiguousarray(picture) for picture in pictures])
+        return torch.from_numpy(np.asarray(answers, np.float32)).gather(1, targets.cpu()[:, None])[:, 0]
+
     if not isinstance(classifier, DifferentiableClassifier):
-        return ExplainedNetwork(classifier.name, _black_box(classifier), differentiable=False)
+        return ExplainedNetwork(classifier.name, black_box, differentiable=False)
 
     def score(batch: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         answer: torch.Tensor = classifier.logits(batch).gather(1, targets[:, None])[:, 0]
@@ -295,14 +303,3 @@ def of_segmenter(segmenter: Any) -> ExplainedNetwork:
         return answer
 
     return ExplainedNetwork(segmenter.name, score, segmenter.device, segmenter.module, dense=True)
-
-
-def _black_box(classifier: Classifier) -> Score:
-    def score(batch: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        import torch
-
-        pictures = (batch * 255).round().clamp(0, 255).to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy()
-        answers = classifier.predict([np.ascontiguousarray(picture) for picture in pictures])
-        return torch.from_numpy(np.asarray(answers, np.float32)).gather(1, targets.cpu()[:, None])[:, 0]
-
-    return score

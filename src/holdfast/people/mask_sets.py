@@ -174,21 +174,17 @@ def _load(mask_file: _MaskFile, folder: Path) -> _MaskFile:
 
 
 def _insert(connection: Connection, set_id: int, image_id: int, mask_file: _MaskFile, now: float) -> None:
+    # The image's name for COCO and Darwin: its id with its file's suffix.
+    name, suffix = mask_file.sample.sample_id, Path(str(getattr(mask_file.sample.image, "path", ""))).suffix
+    name += suffix if suffix.lower() in IMAGE_SUFFIXES and not name.endswith(suffix) else ""
     row = mask_images.insert().values(
-        mask_set_id=set_id, image_id=image_id, path=mask_file.path, file_name=_file_name(mask_file.sample),
+        mask_set_id=set_id, image_id=image_id, path=mask_file.path, file_name=name,
         status="new" if mask_file.mask is None else "automatic", confidence=mask_file.confidence,
         version=0 if mask_file.mask is None else 1, sha256=mask_file.sha256,
     )  # fmt: skip
     number = int(connection.execute(row.returning(mask_images.c.id)).scalar_one())
     if mask_file.mask is not None:
         insert_version(connection, number, 0, mask_file.mask, mask_file.how, now)
-
-
-def _file_name(sample: Sample) -> str:
-    """Return the image's name for COCO and Darwin: its id with its file's suffix."""
-    suffix = Path(str(getattr(sample.image, "path", ""))).suffix
-    known = suffix.lower() in IMAGE_SUFFIXES and not sample.sample_id.endswith(suffix)
-    return sample.sample_id + suffix if known else sample.sample_id
 
 
 def _read_list(folder: Path) -> list[dict[str, Any]]:

@@ -53,7 +53,11 @@ def votes_as_seen(
             select(items.c.image_id).where(items.c.campaign_id == campaign_id, items.c.role == "judge")
         ).all()
     seen = look_at(shelf, {row["image_id"] for row in rows}, hashes=hashes)
-    numbers = {name: _numbered(row[name] for row in rows) for name in ("task_id", "person_id", "vote_id")}
+    # 1, 2, … in the order of first appearance; votes are only added, so a number never changes
+    numbers = {
+        name: {item: number for number, item in enumerate(dict.fromkeys(row[name] for row in rows), start=1)}
+        for name in ("task_id", "person_id", "vote_id")
+    }
     last = {row["place_id"]: row["vote_id"] for row in rows}  # rows come in the order of the votes
     records = []
     for row in rows:
@@ -188,8 +192,3 @@ def _facts(campaign: Campaign, row: Mapping[str, Any], seen: Seen, now: float) -
 
 def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def _numbered(ids: Iterable[int]) -> dict[int, int]:
-    """Return 1, 2, … in the order of first appearance; votes are only added, so a number never changes."""
-    return {item: number for number, item in enumerate(dict.fromkeys(ids), start=1)}

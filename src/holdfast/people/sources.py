@@ -206,7 +206,6 @@ def _originals(run: Run) -> Collection | None:
         collection = load_collection(str(run.spec().get("data", "")))
     except UserError:
         return None
-    samples = tuple(
-        sample for sample in collection.samples if sample.sample_id in known and sample.condition == ORIGINAL
-    )
+    wanted = [sample for sample in collection.samples if sample.sample_id in known]
+    samples = tuple(sample for sample in wanted if sample.condition == ORIGINAL)
     return replace(collection, samples=samples) if samples else None

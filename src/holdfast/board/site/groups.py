@@ -12,7 +12,6 @@ from holdfast.board.entry import PROTOCOLS, Entry
 from holdfast.board.printed import comparable
 from holdfast.board.site.measure import NONE, Cells, Measured
 from holdfast.core.fingerprint import fingerprint
-from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.ranks import rank_ranges
 
 RANKED = {
@@ -88,7 +87,10 @@ def tabs_of(entries: Sequence[Measured]) -> list[Tab]:
                 beside = True
                 group.printed += paper.printed
             else:
-                group.elsewhere.append(Elsewhere(_source(paper), why, paper.slug))
+                source = paper.first.source
+                assert source is not None
+                what = f"{source.title}, {source.where} ({paper.first.dataset.title})"
+                group.elsewhere.append(Elsewhere(what, why, paper.slug))
                 paper.elsewhere.append(Elsewhere(f"Measured on {group.first.dataset.title}", why, group.slug))
         if not beside:
             alone.append(paper)
@@ -102,16 +104,14 @@ def tabs_of(entries: Sequence[Measured]) -> list[Tab]:
 def _grouped(entries: Sequence[Measured]) -> list[EntryGroup]:
     by_slug: dict[str, list[Measured]] = {}
     for member in entries:
-        entry = member.entry
-        key = fingerprint(
-            [entry.kind, entry.dataset.name, entry.dataset.sha256, entry.protocol.model_dump(mode="json")]
-        )  # fmt: skip
+        kind, dataset, protocol = member.entry.kind, member.entry.dataset, member.entry.protocol
+        key = fingerprint([kind, dataset.name, dataset.sha256, protocol.model_dump(mode="json")])
         by_slug.setdefault(key, []).append(member)
     groups = []
     for key, members in by_slug.items():
         slug = f"{members[0].entry.protocol.name}-{key[:10]}"
-        kind = members[0].entry.kind
-        groups.append(EntryGroup(slug, members if kind == "measured" else [], members if kind == "printed" else []))
+        is_measured = members[0].entry.kind == "measured"
+        groups.append(EntryGroup(slug, *((members, []) if is_measured else ([], members))))
     return groups
 
 
@@ -159,12 +159,6 @@ def _setting(name: str, value: Any) -> str:
     return f"{words} {', '.join(value)}" if len(value) < 3 else several
 
 
-def _source(group: EntryGroup) -> str:
-    source = group.first.source
-    assert source is not None
-    return f"{source.title}, {source.where} ({group.first.dataset.title})"
-
-
 def ranks(group: EntryGroup) -> dict[str, dict[str, tuple[int, int]]]:
     """Return measure → entry → the ranks that it may have among the measured entries of its table."""
     ranks: dict[str, dict[str, tuple[int, int]]] = {}
@@ -182,22 +176,15 @@ def ranks(group: EntryGroup) -> dict[str, dict[str, tuple[int, int]]]:
         influence = np.zeros((len(sources), len(members)))
         for column, number in enumerate(members):
             influence[at[number], column] = group.measured[number].influence[measure]
-        low, high = rank_ranges(*_estimates(group, members, measure), influence)
+        scores = [group.measured[number].scores[measure] for number in members]
+        # an unknown bound becomes NaN
+        value, least, most = np.array([(score.estimate, score.low, score.high) for score in scores], float).T
+        low, high = rank_ranges(value, least, most, influence)
         ranks[measure] = {
             group.measured[number].entry.id: (int(low[column]), int(high[column]))
             for column, number in enumerate(members)
         }
     return ranks
-
-
-def _estimates(group: EntryGroup, members: list[int], measure: str) -> tuple[Floats, Floats, Floats]:
-    scores = [group.measured[number].scores[measure] for number in members]
-    missing = float("nan")
-    return (
-        np.array([score.estimate for score in scores]),
-        np.array([missing if score.low is None else score.low for score in scores]),
-        np.array([missing if score.high is None else score.high for score in scores]),
-    )
 
 
 def layout(group: EntryGroup) -> Cells | None:

@@ -43,7 +43,9 @@ _END, _END_64, _LOCATOR = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 @contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
     """Yield a new folder beside ``out`` that becomes it when the block ends well and is deleted otherwise."""
-    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
+    if out.is_symlink():
+        raise UserError(f"{out} is a link; choose another --out")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is there already; choose another --out")
     # The target's own mark, so that what a killed process left of it goes with the next try.
     mark = f"{UNFINISHED}{fingerprint(out.absolute().name)[:12]}-"
@@ -54,7 +56,9 @@ def whole_folder(out: Path) -> Iterator[Path]:
         try:
             temporary.mkdir(parents=True)
         except OSError as error:
-            raise UserError(f"cannot write to {out}: {error.strerror}") from error
+            above = next(folder for folder in temporary.parents if folder.exists())
+            reason = error.strerror if above.is_dir() else f"{above} is a file"
+            raise UserError(f"cannot write to {out}: {reason}") from error
         try:
             yield temporary
             temporary.replace(out)

@@ -13,6 +13,7 @@ from holdfast.core.errors import UserError
 from holdfast.data import load_collection
 from holdfast.data.inventory import Inventory
 from holdfast.engine import Executor
+from holdfast.pipeline import specs
 from holdfast.pipeline.ask.ask import ask as _ask
 from holdfast.pipeline.choosing import Chosen, choose_model, sources
 from holdfast.pipeline.evaluate.evaluate import evaluate as _evaluate
@@ -28,23 +29,6 @@ from holdfast.pipeline.jobs.progress import Progress, Summary, in_notebook
 from holdfast.pipeline.mask import make_masks
 from holdfast.pipeline.samples import inventory
 from holdfast.pipeline.segment.segment import segment as _segment
-from holdfast.pipeline.specs import (
-    AskSpec,
-    ChooseSpec,
-    EvaluateSpec,
-    ExplainSpec,
-    GenerateSpec,
-    InventorySpec,
-    MaskSpec,
-    MineSpec,
-    ModesSpec,
-    PerturbSpec,
-    RemedySpec,
-    SegmentSpec,
-    SynthSpec,
-    TelltaleSpec,
-    TrainSpec,
-)
 from holdfast.pipeline.synth.synth import make_spec
 from holdfast.pipeline.synth.synth import synth as _synth
 from holdfast.pipeline.telltale import telltale as _telltale
@@ -62,15 +46,15 @@ if TYPE_CHECKING:
     from holdfast.stats.models.parity import Parity
 
 
-@verb(InventorySpec)
-def data(spec: InventorySpec, *, progress: Progress = in_notebook) -> Inventory:
+@verb(specs.InventorySpec)
+def data(spec: specs.InventorySpec, *, progress: Progress = in_notebook) -> Inventory:
     """Return what a dataset holds, and what is wrong with it, gravest first; writes nothing."""
     return inventory(spec, progress)
 
 
-@verb(SynthSpec, workers=1)
+@verb(specs.SynthSpec, workers=1)
 def synth(
-    spec: SynthSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.SynthSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Summary:
     """Write scenario images, their masks and a manifest."""
     spec = make_spec(**vars(spec))
@@ -78,89 +62,89 @@ def synth(
         return _synth(spec, folder, progress=progress, executor=workers)
 
 
-@verb(GenerateSpec)
+@verb(specs.GenerateSpec)
 def generate(
-    spec: GenerateSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.GenerateSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Summary:
     """Make a pool of images, categories × nuisances; ``holdfast.evaluate(out, …)`` reads it."""
     with workplace(out, executor) as (folder, workers):
         return _generate(spec, folder, progress=progress, executor=workers)
 
 
-@verb(MaskSpec, workers=1)
+@verb(specs.MaskSpec, workers=1)
 def mask(
-    spec: MaskSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.MaskSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> list[dict[str, Any]]:
     """Make masks for photos that have none; returns a row per mask, the least sure first."""
     with workplace(out, executor, whole=False) as (folder, workers):
         return make_masks(spec, folder, progress=progress, executor=workers)[1]
 
 
-@verb(MineSpec)
+@verb(specs.MineSpec)
 def mine(
-    spec: MineSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.MineSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Mined:
     """Keep the images of a pool that many models fail together, publish them, and report how hard they are."""
     from holdfast.report.hard.mining import build
 
     with workplace(out, executor) as (folder, workers):
         mined = _mine(spec, folder, progress=progress, executor=workers)
-        reads = ModesSpec()
+        reads = specs.ModesSpec()
         values = mined.tables["rates_nuisance"]["value"].astype(str)
         has_backgrounds = values[values.str.startswith("background: ")].nunique() > 1
         if has_backgrounds and spec.oracle.startswith("clip:"):
             # An oracle with a text tower can say what surrounds the object where the prompt does not.
-            reads = ModesSpec(words="prompts", oracle=spec.oracle, device=spec.device)
+            reads = specs.ModesSpec(words="prompts", oracle=spec.oracle, device=spec.device)
         why = measure(gather(mined.path, reads, progress=progress), seed=spec.seed)
         build(mined.path, pictures=pictures_of(mined.path), modes=why)
     return mined
 
 
-@verb(EvaluateSpec, temporary=True)
+@verb(specs.EvaluateSpec, temporary=True)
 def evaluate(
-    spec: EvaluateSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.EvaluateSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Results:
     """Run models on images under every condition."""
     with workplace(out, executor, whole=False) as (folder, workers):
         return Results(_evaluate(spec, folder, progress=progress, executor=workers)[0])
 
 
-@verb(PerturbSpec, temporary=True)
+@verb(specs.PerturbSpec, temporary=True)
 def perturb(
-    spec: PerturbSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.PerturbSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Results:
     """Push images against each model as far as an oracle still sees their class; ``Results.fmr`` has the outcome."""
     with workplace(out, executor) as (folder, workers):
         return Results(_perturb(spec, folder, progress=progress, executor=workers)[0])
 
 
-@verb(AskSpec, temporary=True)
-def ask(spec: AskSpec, *, out: str | Path, progress: Progress = in_notebook) -> Results:
+@verb(specs.AskSpec, temporary=True)
+def ask(spec: specs.AskSpec, *, out: str | Path, progress: Progress = in_notebook) -> Results:
     """Ask vision-language models what images show, and score classifiers on the same options."""
     with workplace(out) as (folder, _):
         return Results(_ask(spec, folder, progress=progress)[0])
 
 
-@verb(TrainSpec, temporary=True)
+@verb(specs.TrainSpec, temporary=True)
 def train(
-    spec: TrainSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.TrainSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Results:
     """Train classifiers within scenarios, fold by fold, and test them; ``Results.scores`` then has both parts."""
     with workplace(out, executor) as (folder, workers):
         return Results(_train(spec, folder, progress=progress, executor=workers)[0])
 
 
-@verb(SegmentSpec, temporary=True)
+@verb(specs.SegmentSpec, temporary=True)
 def segment(
-    spec: SegmentSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.SegmentSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Results:
     """Train segmenters within scenarios, or test existing ones; ``Results.segments`` has the outcome."""
     with workplace(out, executor) as (folder, workers):
         return Results(_segment(spec, folder, progress=progress, executor=workers)[0])
 
 
-@verb(TelltaleSpec, temporary=True)
-def telltale(spec: TelltaleSpec, *, out: str | Path, progress: Progress = in_notebook) -> Results:
+@verb(specs.TelltaleSpec, temporary=True)
+def telltale(spec: specs.TelltaleSpec, *, out: str | Path, progress: Progress = in_notebook) -> Results:
     """Train networks to tell original, generated and random backgrounds apart; ``report`` in the run is the page."""
     from holdfast.report.trained.detection import build_detection
 
@@ -171,14 +155,14 @@ def telltale(spec: TelltaleSpec, *, out: str | Path, progress: Progress = in_not
 
 
 @verb(
-    ChooseSpec,
+    specs.ChooseSpec,
     about={
         "runs": "One or several run directories of one dataset.",
         "out": "The folder of the page, its tables and ``choice.json``; by default ``choice`` in the first run.",
     },
 )
 def choose(
-    spec: ChooseSpec,
+    spec: specs.ChooseSpec,
     runs: Results | str | Path | Sequence[Results | str | Path],
     *,
     out: str | Path | None = None,
@@ -199,7 +183,7 @@ def choose(
 
 
 @verb(
-    ModesSpec,
+    specs.ModesSpec,
     about={
         "runs": "Run directories, or folders that ``mine`` made; several are compared.",
         "out": "The folder of the page; by default ``modes`` in the first.",
@@ -207,7 +191,7 @@ def choose(
     },
 )
 def modes(
-    spec: ModesSpec,
+    spec: specs.ModesSpec,
     runs: str | Path | Sequence[str | Path],
     *,
     out: str | Path | None = None,
@@ -227,14 +211,14 @@ def modes(
 
 
 @verb(
-    ExplainSpec,
+    specs.ExplainSpec,
     about={
         "run": "A run directory of ``evaluate``, ``train`` or ``segment`` with masks.",
         "out": "The folder of the page; by default ``explain`` in the run.",
     },
 )
 def explain(
-    spec: ExplainSpec, run: str | Path, *, out: str | Path | None = None, progress: Progress = in_notebook
+    spec: specs.ExplainSpec, run: str | Path, *, out: str | Path | None = None, progress: Progress = in_notebook
 ) -> Explained:
     """Measure where the models of a run look: maps, their share on the foreground, and lost accuracy."""
     from holdfast.report.attribution.section import build_looking
@@ -247,12 +231,12 @@ def explain(
 
 
 @verb(
-    RemedySpec,
+    specs.RemedySpec,
     about={
         "out": "The run; its ``model`` folder is the new model, ``Remedied.name`` its name.",
     },
 )
-def remedy(spec: RemedySpec, *, out: str | Path, progress: Progress = in_notebook) -> Remedied:
+def remedy(spec: specs.RemedySpec, *, out: str | Path, progress: Progress = in_notebook) -> Remedied:
     """Fine-tune a model on easy images of a hard set's pool, and measure it before and after on everything else."""
     from holdfast.report.hard.remedy import build
 

@@ -12,21 +12,9 @@ from holdfast.core.options import make, options_of
 from holdfast.core.types import Collection
 from holdfast.engine import core_count
 from holdfast.forecast.trial import text
+from holdfast.pipeline import specs
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.samples import applicable, read, stored_conditions
-from holdfast.pipeline.specs import (
-    AskSpec,
-    DataSpec,
-    EvaluateSpec,
-    GenerateSpec,
-    MaskSpec,
-    MineSpec,
-    PerturbSpec,
-    SegmentSpec,
-    SynthSpec,
-    TelltaleSpec,
-    TrainSpec,
-)
 from holdfast.pipeline.synth.files import SHARD_FORMATS
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.models.power import donor_advice
@@ -66,13 +54,13 @@ def workload(verb: str, options: Mapping[str, Any]) -> Workload:
     return count(make(spec, given, verb=verb), options)
 
 
-def _images(spec: DataSpec, **counts: Any) -> tuple[Workload, Collection]:
+def _images(spec: specs.DataSpec, **counts: Any) -> tuple[Workload, Collection]:
     collection = read(spec)
     sources = len({sample.source_id for sample in collection.samples})
     return Workload(sources, "source images", len(collection.samples), **counts), collection
 
 
-def _rendered(spec: EvaluateSpec | SynthSpec, models: int) -> Workload:
+def _rendered(spec: specs.EvaluateSpec | specs.SynthSpec, models: int) -> Workload:
     """Count a row per picture, condition and model."""
     load, collection = _images(spec)
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
@@ -91,14 +79,14 @@ def _rendered(spec: EvaluateSpec | SynthSpec, models: int) -> Workload:
     return replace(load, conditions=len(conditions), models=models, rows=renderings * models, notes=notes)
 
 
-def _about_donors(spec: DataSpec, collection: Collection, photos: int) -> tuple[str, ...]:
+def _about_donors(spec: specs.DataSpec, collection: Collection, photos: int) -> tuple[str, ...]:
     """Return a note where too many photos would share too few backgrounds; each photo draws its own by chance."""
     pool = len(make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels).samples)
     advice = donor_advice(photos, round(pool * (1 - (1 - 1 / pool) ** photos)))
     return (f"{advice}: --backgrounds FOLDER lends others",) if advice else ()
 
 
-def _synth(spec: SynthSpec, options: Mapping[str, Any]) -> Workload:
+def _synth(spec: specs.SynthSpec, options: Mapping[str, Any]) -> Workload:
     load = _rendered(spec, 1)
     workers = int(options.get("workers") or core_count())
     if spec.format in SHARD_FORMATS:
@@ -106,13 +94,13 @@ def _synth(spec: SynthSpec, options: Mapping[str, Any]) -> Workload:
     return replace(load, part=max(1, min(32, load.units // (4 * workers)), load.units // 2000))
 
 
-def _eval(spec: EvaluateSpec, options: Mapping[str, Any]) -> Workload:
+def _eval(spec: specs.EvaluateSpec, options: Mapping[str, Any]) -> Workload:
     load = _rendered(spec, max(1, len(spec.models)))
     few = 4 * spec.batch_size // max(1, load.conditions)
     return replace(load, part=max(8, load.units // 500, few))
 
 
-def _perturb(spec: PerturbSpec, options: Mapping[str, Any]) -> Workload:
+def _perturb(spec: specs.PerturbSpec, options: Mapping[str, Any]) -> Workload:
     if not options.get("out"):
         raise UserError("say where the run goes: --out RUN")
     batch = 1 if spec.walk.deterministic else spec.walk.batch_size
@@ -121,29 +109,31 @@ def _perturb(spec: PerturbSpec, options: Mapping[str, Any]) -> Workload:
     return _images(spec, models=len(spec.models) or 1, first=batch, grain=batch, notes=notes)[0]
 
 
-def _generate(spec: GenerateSpec, options: Mapping[str, Any]) -> Workload:
+def _generate(spec: specs.GenerateSpec, options: Mapping[str, Any]) -> Workload:
     from holdfast.pipeline.generate.plan import plan_prompts
 
     count = len(plan_prompts(spec).requests)
     return Workload(count, "images", count, first=spec.batch_size, grain=spec.batch_size)
 
 
-def _mine(spec: MineSpec, options: Mapping[str, Any]) -> Workload:
-    load, _ = _images(DataSpec(spec.pool, limit=spec.limit), models=len(spec.surrogates) + len(spec.targets), first=96)
+def _mine(spec: specs.MineSpec, options: Mapping[str, Any]) -> Workload:
+    load, _ = _images(
+        specs.DataSpec(spec.pool, limit=spec.limit), models=len(spec.surrogates) + len(spec.targets), first=96
+    )
     note = "as large a share of the prompts is taken to be hard as in the trials; those are painted --again"
     return replace(load, unit="prompts", notes=(note,))
 
 
-def _trained(spec: TrainSpec, options: Mapping[str, Any]) -> Workload:
+def _trained(spec: specs.TrainSpec, options: Mapping[str, Any]) -> Workload:
     """Count jobs of networks × conditions × folds, each with its epochs, for the verbs that train."""
     load, collection = _images(spec)
-    conditions = 1 if isinstance(spec, TelltaleSpec) else len(parse_conditions(spec.scenarios))
+    conditions = 1 if isinstance(spec, specs.TelltaleSpec) else len(parse_conditions(spec.scenarios))
     networks, folds = spec.architectures, spec.folds
-    if isinstance(spec, SegmentSpec) and not networks:  # existing models are only tested
+    if isinstance(spec, specs.SegmentSpec) and not networks:  # existing models are only tested
         return replace(load, conditions=conditions, models=max(1, len(spec.models)))
     epochs = spec.settled().epochs
     few, fewer = min(folds, 2), min(folds, 3)
-    each = spec.train_on == "each" or isinstance(spec, TelltaleSpec)
+    each = spec.train_on == "each" or isinstance(spec, specs.TelltaleSpec)
     trainings = len(networks) * (conditions if each else 1)
 
     def work(units: int, changed: Mapping[str, Any]) -> Amounts:
@@ -167,15 +157,15 @@ def _trained(spec: TrainSpec, options: Mapping[str, Any]) -> Workload:
 
 
 VERBS: Mapping[str, tuple[type, Callable[[Any, Mapping[str, Any]], Workload]]] = {
-    "eval": (EvaluateSpec, _eval),
-    "synth": (SynthSpec, _synth),
-    "perturb": (PerturbSpec, _perturb),
-    "generate": (GenerateSpec, _generate),
-    "mine": (MineSpec, _mine),
-    "mask": (MaskSpec, lambda spec, _: _images(spec)[0]),
-    "ask": (AskSpec, lambda spec, _: _images(spec, models=max(1, len(spec.models)))[0]),
-    "train": (TrainSpec, _trained),
-    "segment": (SegmentSpec, _trained),
-    "telltale": (TelltaleSpec, _trained),
+    "eval": (specs.EvaluateSpec, _eval),
+    "synth": (specs.SynthSpec, _synth),
+    "perturb": (specs.PerturbSpec, _perturb),
+    "generate": (specs.GenerateSpec, _generate),
+    "mine": (specs.MineSpec, _mine),
+    "mask": (specs.MaskSpec, lambda spec, _: _images(spec)[0]),
+    "ask": (specs.AskSpec, lambda spec, _: _images(spec, models=max(1, len(spec.models)))[0]),
+    "train": (specs.TrainSpec, _trained),
+    "segment": (specs.SegmentSpec, _trained),
+    "telltale": (specs.TelltaleSpec, _trained),
 }
 """Verb → its spec, and how its work is counted."""

@@ -16,19 +16,7 @@ from holdfast.core.files import read_toml
 from holdfast.core.fingerprint import fingerprint, generator
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Sample
 from holdfast.data import load_collection
-from holdfast.people import sentinels, tables
-from holdfast.people.campaigns import (
-    KINDS,
-    Campaign,
-    Sentinel,
-    Settings,
-    asked_questions,
-    create_campaign,
-    default_rule,
-    list_campaigns,
-    read_questions,
-    with_list,
-)
+from holdfast.people import campaigns, sentinels, tables
 from holdfast.people.database import Database
 from holdfast.people.sources import ReviewPool, add_source, open_pool
 
@@ -47,12 +35,12 @@ class CampaignSpec:
 
     pool: str  # a dataset, or a run directory of ``holdfast perturb``
     sentinels: str = ""  # a dataset whose labels are certain; '' takes the originals of a run
-    kind: str = ""  # a key of ``KINDS``; '' means quality, of a run's images oracle
+    kind: str = ""  # a key of ``campaigns.KINDS``; '' means quality, of a run's images oracle
     name: str = ""  # of the campaign; '' makes one of pool and kind
     only: str = "accepted"  # which images of a run: accepted, rejected or all
     limit: int = 0  # at most so many images, evenly over classes and by chance within one; 0 takes all
     # the campaign's rules; an empty ``rule`` means that a yes to any of the questions is enough
-    settings: Settings = field(default_factory=lambda: Settings(rule=""))
+    settings: campaigns.Settings = field(default_factory=lambda: campaigns.Settings(rule=""))
     max_pixels: int = DEFAULT_MAX_PIXELS  # larger images are left out
     questions: str = ""  # a TOML file with questions of your own; the kind is then custom
 
@@ -70,13 +58,13 @@ def make_campaign(
     database: Database, spec: CampaignSpec, folder: Path, *, now: float, progress: Progress = lambda *_: None
 ) -> OpenedCampaign:
     """Open a campaign, or return the one of that name."""
-    if spec.kind and (spec.kind not in KINDS or (spec.kind == "custom") != bool(spec.questions)):
-        ready = [kind for kind in KINDS if kind != "custom"]
+    if spec.kind and (spec.kind not in campaigns.KINDS or (spec.kind == "custom") != bool(spec.questions)):
+        ready = [kind for kind in campaigns.KINDS if kind != "custom"]
         raise UserError(f"--kind is {', '.join(ready)}, not {spec.kind!r}; questions of your own have no kind")
     own: tuple[votes.VoteQuestion, ...] = ()
     rule = ""
     if spec.questions:
-        own, rule = read_questions(read_toml(Path(spec.questions), "--questions"), Path(spec.questions).name)
+        own, rule = campaigns.read_questions(read_toml(Path(spec.questions), "--questions"), Path(spec.questions).name)
     pool = open_pool(spec.pool, only=spec.only, folder=folder / "pools")
     kind = "custom" if own else spec.kind or ("oracle" if pool.walked else "quality")
     which = f", {spec.only}" if pool.walked and spec.only != "accepted" else ""
@@ -84,9 +72,11 @@ def make_campaign(
     with database.reading() as connection:
         if existing := _find(connection, name):
             return _continued(connection, existing, spec.kind, pool.reference)
-    asked = with_list(own or KINDS[kind], sorted({sample.label for sample in pool.collection.samples}))
-    wanted_rule = spec.settings.rule or rule or default_rule(asked)
-    stored = [asdict(question) for question in asked] if asked != KINDS[kind] else ()
+    asked = campaigns.with_list(
+        own or campaigns.KINDS[kind], sorted({sample.label for sample in pool.collection.samples})
+    )
+    wanted_rule = spec.settings.rule or rule or campaigns.default_rule(asked)
+    stored = [asdict(question) for question in asked] if asked != campaigns.KINDS[kind] else ()
     if spec.settings.stop != "never" and any(question.is_rating for question in asked):
         raise UserError("means of ratings need all votes: leave --stop out where the answers are numbers")
     settings = replace(spec.settings, rule=votes.parse_rule(wanted_rule, asked).text, questions=stored)
@@ -127,7 +117,7 @@ def _create(
     *,
     name: str,
     kind: str,
-    settings: Settings,
+    settings: campaigns.Settings,
     now: float,
 ) -> int:
     source = add_source(
@@ -137,15 +127,17 @@ def _create(
         connection, name=f"controls of {name}", reference=reference, collection=load_collection(reference), now=now
     )
     ids, control_ids = _image_ids(connection, source), _image_ids(connection, controls)
-    questions = asked_questions(kind, settings)
-    return create_campaign(
+    questions = campaigns.asked_questions(kind, settings)
+    return campaigns.create_campaign(
         connection,
         name=name,
         kind=kind,
         source_id=source,
         image_ids=[ids[sample.sample_id] for sample in samples],
         sentinels=[
-            Sentinel(control_ids[copy], chosen.role, chosen.asked, sentinels.expected(questions, right=chosen.right))
+            campaigns.Sentinel(
+                control_ids[copy], chosen.role, chosen.asked, sentinels.expected(questions, right=chosen.right)
+            )
             for copy, chosen in copied.items()
         ],
         settings=settings,
@@ -153,11 +145,11 @@ def _create(
     )
 
 
-def _find(connection: Connection, name: str) -> Campaign | None:
-    return next((campaign for campaign in list_campaigns(connection) if campaign.name == name), None)
+def _find(connection: Connection, name: str) -> campaigns.Campaign | None:
+    return next((campaign for campaign in campaigns.list_campaigns(connection) if campaign.name == name), None)
 
 
-def _continued(connection: Connection, existing: Campaign, kind: str, wanted: str) -> OpenedCampaign:
+def _continued(connection: Connection, existing: campaigns.Campaign, kind: str, wanted: str) -> OpenedCampaign:
     """Return the campaign of that name if it has the same images; two pools may have one name."""
     sources = tables.sources
     about = connection.scalar(select(sources.c.reference).where(sources.c.id == existing.source_id))

@@ -146,8 +146,8 @@ class RemoteOracle:
         place = place_of(server.url)
         self.name = rule.shown(f"http:{place}#{model}")
         self.classes = tuple(classes)
-        told = [place, model, rule.min_score, rule.min_margin, side, list(self.classes)]
-        self.fingerprint = fingerprint(["http", *told])
+        judged_by = [place, model, rule.min_score, rule.min_margin, side, list(self.classes)]
+        self.fingerprint = fingerprint(["http", *judged_by])
         self._model, self._server, self._book, self._rule = model, server, book, rule
         self._side, self._parallel = side, parallel
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from holdfast.cli.listing import TerminalProgress
-from holdfast.cli.verb import Argument, Option, Quiet
+from holdfast.cli.verb import Quiet
 from holdfast.core.names import split_list
 
 

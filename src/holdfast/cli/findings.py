@@ -233,9 +233,8 @@ def _failure_lines(old: Path, new: Path, old_model: str | None, new_model: str |
     runs = [open_run(run) for run in (old, new)]
     if runs[0].is_detection:
         return []
-    frame = failure_differences(
-        runs[0].counts, runs[1].counts, old_model=old_model, new_model=new_model, outcome=outcome
-    )
+    models: dict[str, Any] = {"old_model": old_model, "new_model": new_model, "outcome": outcome}
+    frame = failure_differences(runs[0].counts, runs[1].counts, **models)
     return [
         f"How much it can take, {row['scenario'].replace('_', ' ')}: the new model survives {row['difference']:+.2f} "
         f"severities ({row['low']:+.2f} to {row['high']:+.2f}) on {row['n']} photos that both recognise"

@@ -75,8 +75,8 @@ def write_fiftyone(subject: ExportSubject, folder: Path, progress: Progress = si
             if mask:
                 write_atomic(folder / mask, picture.mask)
             document = _sample(picture, number, path, mask) | answers.get(picture.sample.sample_id, {})
-            for field, found in boxes.get(picture.sample.sample_id, {}).items():
-                document[field] = _detections(picture, field, found)
+            for field, of_field in boxes.get(picture.sample.sample_id, {}).items():
+                document[field] = _detections(picture, field, of_field)
             file.write((",\n" if number else "\n") + json.dumps(document, allow_nan=False))
             count, masks = count + 1, masks + bool(mask)
         file.write("\n]}\n")
@@ -141,11 +141,11 @@ def _boxes(subject: ExportSubject) -> tuple[list[Answered], dict[str, dict[str, 
     for row in tables["detections"].to_pylist():
         if row["row_id"] in keys and row["score"] >= (thresholds.get(row["row_id"]) or 0):
             boxes[shown[row["row_id"]]][fields[keys[row["row_id"]]].field].append(row)
-    told: dict[str, str] = {}  # sample → the row of an original whose objects are taken
+    source_rows: dict[str, str] = {}  # sample → the row of an original whose objects are taken
     for row in tables["objects"].to_pylist():
         if row["row_id"] in keys and row["condition"] == ORIGINAL and row["status"] != "invalid":
             sample = shown[row["row_id"]]
-            if told.setdefault(sample, row["row_id"]) == row["row_id"]:
+            if source_rows.setdefault(sample, row["row_id"]) == row["row_id"]:
                 boxes[sample].setdefault(OBJECTS, []).append(row)
     return list(fields.values()), boxes
 

@@ -146,9 +146,9 @@ def regions_found(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int 
 
 def _fit(objects: pd.DataFrame) -> dict[str, float]:
     """Return how well found objects were outlined, on average: by box, and by mask where there are masks."""
-    found = objects[objects["found"].astype(bool)]
+    hits = objects[objects["found"].astype(bool)]
     return {
-        name: float(found[name].astype(float).mean()) if name in found and len(found) else np.nan
+        name: float(hits[name].astype(float).mean()) if name in hits and len(hits) else np.nan
         for name in ("iou", "mask_iou")
     }
 

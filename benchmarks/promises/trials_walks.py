@@ -11,7 +11,7 @@ import pyarrow as pa
 from scipy.stats import beta, norm
 
 from holdfast.core.votes import VOTES, VoteQuestion, Votes
-from holdfast.stats.core.paired import paired_change
+from holdfast.stats.core.bootstrap import paired_change
 from holdfast.stats.effects.segments import COUNTS, segments
 from holdfast.stats.hard.mining import share as clustered_share
 from holdfast.stats.hard.questions import FIRST, SECOND, questions

@@ -103,7 +103,7 @@ class Results:
     @property
     def rounds(self) -> dict[str, list[list[str]]]:
         """Model → the photos of each round, of a check that stopped as soon as it was sure; else nothing."""
-        from holdfast.report.page.rows import recorded_rounds
+        from holdfast.report.page.evidence import recorded_rounds
 
         return recorded_rounds([self.run])
 
@@ -343,9 +343,9 @@ def compare(
     """Test whether a new model is no worse than an old one under any condition; options of ``stats.models.gate``.
 
     Detectors are compared on recall and on false alarms; options of ``stats.objects.gate.object_gate``. ``sequential``:
-    photos may be added and the gate looked at again until it decides (``stats.effects.sequential_gate``).
+    photos may be added and the gate looked at again until it decides (``stats.effects.sequential``).
     """
-    from holdfast.stats.effects.sequential_gate import sequential_gate
+    from holdfast.stats.effects.sequential import sequential_gate
     from holdfast.stats.models.gate import gate
     from holdfast.stats.objects.gate import object_gate
 
@@ -397,7 +397,7 @@ def _costs(runs: Sequence[Run], speed: str, device: str) -> tuple[dict[str, Mode
     from holdfast.pipeline.choosing import costs_of
     from holdfast.pipeline.jobs.progress import silent
     from holdfast.pipeline.specs import ChooseSpec
-    from holdfast.report.page.rows import join_runs
+    from holdfast.report.page.evidence import join_runs
 
     counts = reduce(join_runs(runs).dataset)
     costs, timing = costs_of(counts, runs, ChooseSpec(speed=speed, device=device), silent)

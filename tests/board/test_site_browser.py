@@ -15,7 +15,7 @@ from browsing import a_browser, serious
 from holdfast.board.add import add
 from holdfast.board.entry import Dataset
 from holdfast.board.site.build import build
-from holdfast.stats.core.paired import paired_change
+from holdfast.stats.core.bootstrap import paired_change
 
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script><script>alert(1)</script>",
            "' onmouseover='alert(1)", "{{7*7}}${7*7}", "javascript:alert(1)"]  # fmt: skip

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from made_board import hard_rows, static_rows, table_of, walk_rows
 
 from holdfast.board.numbers import answers_of, background_effect, numbers, scored
-from holdfast.stats.core.answers import from_table
+from holdfast.stats.core.answers import coded, codes_of, from_table
 from holdfast.stats.core.bootstrap import codes
 from holdfast.stats.core.cells import accuracy, class_accuracies, pooled_influence
-from holdfast.stats.core.columns import coded, codes_of
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.score_spread import design_of, score_influence
 from holdfast.stats.effects.verdict import evidence_of, what_it_holds

@@ -16,7 +16,7 @@ import holdfast
 from commands import run
 from holdfast.core.schema import SAMPLES
 from holdfast.stats.core.reduce import reduce
-from holdfast.stats.effects.attributes import UNKNOWN, attribute_errors
+from holdfast.stats.effects.families import UNKNOWN, attribute_errors
 
 
 @pytest.fixture(scope="module")

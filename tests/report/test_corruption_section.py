@@ -8,8 +8,7 @@ from made_runs import make_run
 
 from holdfast.core.types import CORRUPTIONS
 from holdfast.report.assembly import _static_sections
-from holdfast.report.page.evidence import Evidence
-from holdfast.report.page.rows import join_runs
+from holdfast.report.page.evidence import Evidence, join_runs
 from holdfast.report.static.corruptions import _reference, corruptions
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.corruption import ALEXNET, mean_corruption_error

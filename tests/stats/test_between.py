@@ -13,7 +13,8 @@ from statsmodels.stats.multitest import multipletests
 from holdfast.core.errors import UserError
 from holdfast.stats.core.grid import averages, grid, holm, judged
 from holdfast.stats.core.reduce import reduce
-from holdfast.stats.models.between import _taus, common, kendall, pairs, rank_agreement, ranking
+from holdfast.stats.models.between import common, kendall, pairs, rank_agreement, ranking
+from holdfast.stats.models.ranks import _taus
 from holdfast.stats.models.relative import effective_robustness, relative_error, relative_robustness
 
 LOGITS = np.array([1.5, 1.0, 0.9])[:, None] + np.array([0.0, -0.8])[None, :]

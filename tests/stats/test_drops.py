@@ -15,7 +15,7 @@ from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 
 from holdfast.cli.listing import print_accuracy
 from holdfast.core.errors import UserError
-from holdfast.stats.core.paired import mcnemar
+from holdfast.stats.core.bootstrap import mcnemar
 from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects.drops import corrected_resampled_interval, drops, paired_effect
 from holdfast.store import Run

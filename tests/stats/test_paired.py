@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.stats.core.paired import paired_change
+from holdfast.stats.core.bootstrap import paired_change
 
 
 def test_the_change_is_the_mean_and_counts_are_counts() -> None:

@@ -11,8 +11,8 @@ from statsmodels.stats.outliers_influence import variance_inflation_factor
 
 from holdfast.core.errors import UserError
 from holdfast.stats.core.reduce import reduce
+from holdfast.stats.regression.clusters import normality
 from holdfast.stats.regression.fit import MOST_CLASSES, cells_from_counts, fit, stars
-from holdfast.stats.regression.residuals import normality
 
 # Figure 9 of XIMAGENET-12 as printed: term, estimate, standard error.
 FIGURE_9 = """

@@ -16,11 +16,12 @@ from holdfast.stats.effects.sequential import (
     ALPHA,
     STAKES,
     SequentialEvidence,
+    _tested,
     log_capital,
     running_interval,
+    sequential_gate,
     simulated_decisions,
 )
-from holdfast.stats.effects.sequential_gate import _tested, sequential_gate
 
 RUNS = 600
 MOST_WRONG = int(binom.ppf(0.9999, RUNS, 2 * ALPHA))  # of 600 intervals that each miss with a chance of 5 %

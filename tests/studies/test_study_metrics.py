@@ -16,7 +16,7 @@ from scipy.stats import kendalltau, spearmanr
 import holdfast
 from holdfast import api
 from holdfast.core.errors import UserError
-from holdfast.stats.models.rank_correlation import (
+from holdfast.stats.models.ranks import (
     MetricValues,
     correlate,
     correlates_more,

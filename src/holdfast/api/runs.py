@@ -170,7 +170,7 @@ def choose(
 ) -> Chosen:
     """Choose a model for given conditions: ``Chosen.recommendation`` in words, ``Chosen.choice`` in numbers."""
     from holdfast.report.choice import build
-    from holdfast.report.page.rows import join_runs
+    from holdfast.report.page.evidence import join_runs
 
     given = [runs] if isinstance(runs, (Results, str, Path)) else list(runs)
     opened = [run.run if isinstance(run, Results) else Run.open(run) for run in given]

@@ -39,7 +39,7 @@ from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline import choosing
 from holdfast.pipeline.jobs.progress import version
-from holdfast.stats.core.columns import coded, equals, keep
+from holdfast.stats.core.answers import coded, equals, keep
 from holdfast.store import Run
 
 WHITE = [255, 255, 255]

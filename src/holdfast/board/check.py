@@ -33,8 +33,8 @@ from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
 from holdfast.data.nuisances import KINDS as NUISANCES
 from holdfast.engine import few_threads
+from holdfast.stats.core.answers import codes_of
 from holdfast.stats.core.bootstrap import codes
-from holdfast.stats.core.columns import codes_of
 from holdfast.stats.walks.walk_rows import PERTURBED, RANDOM_WALK, RECONSTRUCTION
 from holdfast.store.foreign import parse_foreign_json
 

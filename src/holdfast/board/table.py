@@ -16,7 +16,7 @@ from holdfast.board.entry import Entry
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.schema import PREDICTIONS
-from holdfast.stats.core.columns import coded, codes_of, equals, keep
+from holdfast.stats.core.answers import coded, codes_of, equals, keep
 from holdfast.stats.walks.walk_rows import PERTURBED
 from holdfast.store.foreign import is_steering, read_coded
 

@@ -6,12 +6,16 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["pd", "ray", "torch"]
+__all__ = ["pd", "ray", "scipy_optimize", "scipy_sparse", "scipy_special", "scipy_stats", "torch"]
 
 if TYPE_CHECKING:
     import pandas as pd
     import ray
     import torch
+    from scipy import optimize as scipy_optimize
+    from scipy import sparse as scipy_sparse
+    from scipy import special as scipy_special
+    from scipy import stats as scipy_stats
 else:
 
     class LazyModule(ModuleType):
@@ -23,3 +27,5 @@ else:
             return value
 
     pd, ray, torch = LazyModule("pandas"), LazyModule("ray"), LazyModule("torch")
+    scipy_optimize, scipy_sparse = LazyModule("scipy.optimize"), LazyModule("scipy.sparse")
+    scipy_special, scipy_stats = LazyModule("scipy.special"), LazyModule("scipy.stats")

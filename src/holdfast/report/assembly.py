@@ -16,35 +16,28 @@ from holdfast.core.votes import Votes
 from holdfast.report.attribution.section import looking, read_looks
 from holdfast.report.objects.evidence import DETECTED, DetectorEvidence, read_detectors
 from holdfast.report.objects.section import detector_sections
-from holdfast.report.page.evidence import Analysis, Evidence, ScoreConditions
-from holdfast.report.page.gallery import RunPictures
-from holdfast.report.page.parts import Notice, Section
+from holdfast.report.page.evidence import Analysis, Evidence, ReportRows, ScoreConditions, join_runs, recorded_rounds
+from holdfast.report.page.parts import Notice, RunPictures, Section
 from holdfast.report.page.provenance import trouble, what_was_run
-from holdfast.report.page.rows import ReportRows, join_runs, recorded_rounds
 from holdfast.report.page.words import listing, page_facts, plural
 from holdfast.report.page.writer import about_runs, chart_library, templates, write_page
 from holdfast.report.questions import ASKED, Questions, question_section, read_questions
 from holdfast.report.static.accuracy import maps, scenarios
-from holdfast.report.static.comparison import comparison
+from holdfast.report.static.comparison import comparison, fit
 from holdfast.report.static.confidence import confidence
-from holdfast.report.static.corruptions import corruptions
-from holdfast.report.static.failure_points import failure_point_section
-from holdfast.report.static.families import families
+from holdfast.report.static.corruptions import corruptions, failure_point_section
+from holdfast.report.static.families import families, groups
 from holdfast.report.static.front import early_words, front, verdict_items
 from holdfast.report.static.gallery import gallery, most_harmed, worst
-from holdfast.report.static.groups import groups
-from holdfast.report.static.regression import fit
 from holdfast.report.static.verdicts import early_numbers, score_frame, score_table, scores, verdict_table
 from holdfast.report.trained.detection import build_detection, is_detection
-from holdfast.report.trained.segmentation import segmentation
-from holdfast.report.trained.segmented_rows import SEGMENTED, Segmented, read_segments
+from holdfast.report.trained.segmentation import SEGMENTED, Segmented, read_segments, segmentation
 from holdfast.report.trained.training import on_originals, trained, training
 from holdfast.report.walks.evidence import read_walks
-from holdfast.report.walks.filmstrips import ends_of_walks, filmstrips
+from holdfast.report.walks.filmstrips import ends_of_walks, filmstrips, stopped
 from holdfast.report.walks.people import corrected_by_people
 from holdfast.report.walks.section import TITLE as DYNAMIC_TITLE
 from holdfast.report.walks.section import dynamic_section
-from holdfast.report.walks.stopped import stopped
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
@@ -79,13 +72,10 @@ def build(
 ) -> Path:
     """Write ``index.html``, ``figures/`` and ``tables/`` into a folder, and return the page's path.
 
-    ``pictures``: makes JPEG thumbnails of some photos of a run, by (sample_id, condition name). ``analysis``: families
-    of scenarios, groups of models, reference levels, kind of regression, kind of score. ``note``: what a reader must
-    know first, at the top of the page; drawn scenes have their own note. ``steps``: what to do first, each with a
-    command or nothing; the page has more of its own. ``votes``: votes of people on accepted images of walks, which
-    correct FMR. ``score_conditions``: returns the conditions of the robustness score; by default all that keep the
-    object. ``background_conditions``: returns those that leave the object as it is, for the score over these; by
-    default none.
+    ``pictures``: makes JPEG thumbnails of some photos of a run. ``note``: what a reader must know first; drawn scenes
+    have their own note. ``steps``: what to do first, each with a command or nothing. ``votes``: of people on accepted
+    images of walks, which correct FMR. ``score_conditions``: returns the conditions of the robustness score; by default
+    all that keep the object. ``background_conditions``: those that leave the object as it is, for the score over these.
     """
     if is_detection(runs):  # its classes are kinds of pictures, so verdicts and scores mean nothing there
         return build_detection(runs, out, note=note)

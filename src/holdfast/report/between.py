@@ -6,18 +6,18 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.report.page import charts
-from holdfast.report.page.evidence import Evidence
+from holdfast.report.page.evidence import Evidence, join_runs
 from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
 from holdfast.report.page.parts import Notice, Section
 from holdfast.report.page.provenance import what_was_run
-from holdfast.report.page.rows import join_runs
-from holdfast.report.page.tables import CLASS, Column, Table, model_column
+from holdfast.report.page.tables import CLASS, Column, Table, model_column, plain
 from holdfast.report.page.words import listing, page_facts, percent, plural, points, short_names, span
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.report.questions import read_questions
@@ -27,9 +27,6 @@ from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.models.datasets import DatasetDrops, dataset_drops, question_drops
 from holdfast.stats.models.relative import logits
 from holdfast.store import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TITLE = "What is lost from one dataset to another"
 _LIMITS = (
@@ -80,11 +77,7 @@ def build_between(
     seed: int = 0,
     note: str = "",
 ) -> Path:
-    """Write the page, and return its path.
-
-    ``baseline``: models that make the line of effective robustness; by default all. ``note``: what a reader must know
-    first.
-    """
+    """Write the page, and return its path."""
     settings: dict[str, Any] = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
     asked = _questions(runs)
     counts = counts_by_dataset(runs)
@@ -94,7 +87,11 @@ def build_between(
         options = settings | {"clusters": prompts_by_dataset(runs), "baseline": baseline}
         lost = dataset_drops(counts, **options)
         other: Outcome = "restricted" if outcome == "full" else "full"
-        sections = lost_sections(lost, dataset_drops(counts, **options | {"outcome": other}), settings)
+        whole = lost.drops[lost.drops["part"] == ""]
+        order = whole.groupby("model")["drop"].mean().sort_values().index.astype(str).tolist()
+        short = short_names(order)
+        drops = _drop_section(lost, dataset_drops(counts, **options | {"outcome": other}), order, short, settings)
+        sections = [drops, _line_section(lost, short), _class_section(lost, short)]
         facts = [*facts, (lost.drops["model"].nunique(), "model"), (len(lost.shared), "class")]
     elif asked is None:
         empty = [name for name, counted in counts.items() if not len(counted.cells)]
@@ -110,14 +107,6 @@ def build_between(
     )  # fmt: skip
 
 
-def lost_sections(lost: DatasetDrops, other: DatasetDrops, settings: dict[str, Any]) -> list[Section]:
-    """Return the sections on drops, on effective robustness and on classes."""
-    whole = lost.drops[lost.drops["part"] == ""]
-    order = whole.groupby("model")["drop"].mean().sort_values().index.astype(str).tolist()
-    short = short_names(order)
-    return [_drop_section(lost, other, order, short, settings), _line_section(lost, short), _class_section(lost, short)]
-
-
 def _drop_section(
     lost: DatasetDrops, other: DatasetDrops, order: list[str], short: dict[str, str], settings: dict[str, Any]
 ) -> Section:
@@ -128,19 +117,15 @@ def _drop_section(
         model=whole["dataset"], row=whole["model"].map(short), estimate=whole["drop"],
         solid=(whole["low"] > 0) | (whole["high"] < 0),
     )  # fmt: skip
-    section.parts.append(
-        charts.dot_figure(
-            "between_drops",
-            f"Points of accuracy lost from {lost.reference}, with 95 % intervals for unpaired photos",
-            lost.sentence,
-            tidy,
-            models=lost.datasets,
-            rows=rows,
-            axis="points lost (to the right) or gained",
-            zero=True,
-            note="Filled marks: the interval leaves out 0.",
-        )
-    )
+    title = f"Points of accuracy lost from {lost.reference}, with 95 % intervals for unpaired photos"
+    look: dict[str, Any] = {
+        "zero": True,
+        "axis": "points lost (to the right) or gained",
+        "models": lost.datasets,
+        "rows": rows,
+    }
+    hollow = "Filled marks: the interval leaves out 0."
+    section.parts.append(charts.dot_figure("between_drops", title, lost.sentence, tidy, note=hollow, **look))
     place = {name: at for at, name in enumerate(order)}
     by_model = lost.drops.sort_values(
         ["part", "model"], key=lambda keys: keys.map(place) if keys.name == "model" else keys
@@ -157,8 +142,7 @@ def _drop_section(
         Column("drop", "Lost", "points", "low", "high", hint="with other photos of these classes"),
         Column("drop", "Lost, other classes", "points", "class_low", "class_high", hint="with other classes, too"),
         Column("other", f"Lost ({'restricted' if settings['outcome'] == 'full' else 'full'})", "points"),
-        Column("n_reference", f"Pictures of {lost.reference}", "integer"),
-        Column("n", "Pictures there", "integer"),
+        *plain("integer", n_reference=f"Pictures of {lost.reference}", n="Pictures there"),
     ]
     note = (
         "“Lost” has Newcombe's interval from both sides' own (photos or prompts as clusters, classes as strata). "
@@ -205,9 +189,7 @@ def _line_section(lost: DatasetDrops, short: dict[str, str]) -> Section:
     columns = [
         model_column(short),
         Column("dataset", "To"),
-        Column("reference", lost.reference, "percent"),
-        Column("accuracy", "Accuracy there", "percent"),
-        Column("predicted", "Line of the others", "percent"),
+        *plain("percent", reference=lost.reference, accuracy="Accuracy there", predicted="Line of the others"),
         Column("effective", "Above the line", "points", "low", "high"),
         Column("slope", "Slope", "number", digits=2),
         Column("models", "Models in the line", "integer"),
@@ -229,29 +211,21 @@ def line_chart(frame: pd.DataFrame, width: int, *, x: str, y: str) -> Chart:
     line = [{"x": end, "y": float(level + slope * end)} for end in ends]
     at = [float(np.log(tick / (1 - tick))) for tick in ticks]
     axis = {"values": at, "labelExpr": "format(1 / (1 + exp(-datum.value)), '.0%')", "domain": False, "ticks": False}
+    scale = {"type": "quantitative", "scale": {"zero": False, "nice": True}}
     places = {
-        "x": {"field": "x", "type": "quantitative", "scale": {"zero": False, "nice": True}},
-        "y": {"field": "y", "type": "quantitative", "scale": {"zero": False, "nice": True}},
+        name: scale | {"field": name, "axis": axis | {"title": f"accuracy on {dataset}"}}
+        for name, dataset in (("x", x), ("y", y))
     }
-    places["x"] |= {"axis": axis | {"title": f"accuracy on {x}"}}
-    places["y"] |= {"axis": axis | {"title": f"accuracy on {y}"}}
     rows = frame.assign(x=across, y=up)[["model", "x", "y", "reference", "accuracy", "effective"]]
-    tips: list[Chart] = [{"field": "model"}]
-    tips += [
-        {"field": name, "type": "quantitative", "format": ".1%"} for name in ("reference", "accuracy", "effective")
-    ]
-    layers: list[Chart] = [
-        charts.dashed_line(line),
-        {
-            "mark": {"type": "point", "filled": True, "size": 60, "color": COLOURS[0], "opacity": 0.9},
-            "encoding": places | {"tooltip": tips},
-        },
-    ]
+    shares = ("reference", "accuracy", "effective")
+    tips = [{"field": "model"}, *({"field": name, "type": "quantitative", "format": ".1%"} for name in shares)]
+    dots = charts.dot_layer(places | {"tooltip": tips}, 60, color=COLOURS[0], opacity=0.9)
+    layers = [charts.dashed_line(line), dots]
     if len(rows) <= 12:
-        words = {"type": "text", "align": "left", "dx": 7, "fontSize": 11, "color": INK, "limit": 150}
-        layers.append({"mark": words, "encoding": places | {"text": {"field": "model"}}})
+        look: dict[str, Any] = {"align": "left", "dx": 7, "fontSize": 11, "color": INK, "limit": 150}
+        layers.append(charts.layer("text", places | {"text": {"field": "model"}}, **look))
     size = {"width": min(width - (170 if width >= WIDE else 60), 620), "height": 360 if width >= WIDE else 260}
-    return {"data": {"name": "rows"}, "datasets": {"rows": charts.records(rows)}, **size, "layer": layers}
+    return charts.chart_of(rows, **size, layer=layers)
 
 
 def _class_section(lost: DatasetDrops, short: dict[str, str]) -> Section:
@@ -265,8 +239,7 @@ def _class_section(lost: DatasetDrops, short: dict[str, str]) -> Section:
         CLASS,
         model_column(short),
         Column("dataset", "To"),
-        Column("reference", lost.reference, "percent"),
-        Column("accuracy", "Accuracy there", "percent"),
+        *plain("percent", reference=lost.reference, accuracy="Accuracy there"),
         Column("drop", "Lost", "points", "low", "high"),
         Column("n", "Pictures there", "integer"),
     ]
@@ -301,11 +274,9 @@ def _question_section(asked: tuple[str, pd.DataFrame]) -> Section:
         Column("model", "Model"),
         Column("kind", "Question", show=lambda kind: kind.replace("_", " ")),
         Column("dataset", "To"),
-        Column("reference", reference, "percent"),
-        Column("accuracy", "Right there", "percent"),
+        *plain("percent", reference=reference, accuracy="Right there"),
         Column("drop", "Lost", "points", "low", "high"),
-        Column("n_reference", f"Answers on {reference}", "integer"),
-        Column("n", "Answers there", "integer"),
+        *plain("integer", n_reference=f"Answers on {reference}", n="Answers there"),
     ]
     section.parts.append(Table("between_questions", "Right answers lost from dataset to dataset", table, columns))
     return section

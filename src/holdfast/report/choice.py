@@ -6,12 +6,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
+from holdfast.core.lazy import pd
 from holdfast.report.page import charts
 from holdfast.report.page.figures import COLOURS, INK, MUTED, WIDE, Chart, Figure
 from holdfast.report.page.parts import Notice, Part, Section
@@ -21,9 +22,6 @@ from holdfast.report.page.writer import about_runs, write_page
 from holdfast.stats.models.choice import ModelChoice
 from holdfast.stats.models.recommendation import MEGA, Recommendation
 from holdfast.store import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TITLE = "Which model to take"
 MEANING = (
@@ -39,11 +37,7 @@ _COSTS = {
 def build(
     choice: ModelChoice, recommendation: Recommendation, runs: Sequence[Run], out: Path, *, settings: Mapping[str, Any]
 ) -> Path:
-    """Write ``index.html``, ``figures/``, ``tables/`` and ``choice.json``; return the page's path.
-
-    ``recommendation``: which model to take, and why. ``settings``: weights, limits, device, batch and so on, for the
-    JSON and the page.
-    """
+    """Write ``index.html``, ``figures/``, ``tables/`` and ``choice.json``; return the page's path."""
     facts = [
         *page_facts((len(choice.models), "model")),
         (f"{choice.photos:,}", "photos that all answered"),
@@ -109,18 +103,12 @@ def _ranked(choice: ModelChoice, short: dict[str, str], recommendation: Recommen
     table = choice.models
     rows = [short[str(name)] for name in table["model"]]
     tidy = table.assign(model="", row=rows, estimate=table["accuracy"], solid=~table["told_apart"].astype(bool))
-    tidy = tidy[["model", "row", "estimate", "low", "high", "solid"]]
-    return charts.dot_figure(
-        "weighted_accuracy",
-        "Weighted accuracy with 95 % intervals",
-        recommendation.sentences[0],
-        tidy,
-        models=[""],
-        rows=rows,
-        axis="weighted accuracy",
-        note="Filled: the best within the limits, and models that the photos do not tell from it. Hollow: told apart. "
-        "Intervals of two models may overlap and the models still be told apart, because photos are paired.",
+    title, sentence = "Weighted accuracy with 95 % intervals", recommendation.sentences[0]
+    note = (
+        "Filled: the best within the limits, and models that the photos do not tell from it. Hollow: told apart. "
+        "Intervals of two models may overlap and the models still be told apart, because photos are paired."
     )
+    return charts.dot_figure("weighted_accuracy", title, sentence, tidy, axis="weighted accuracy", note=note)
 
 
 def _models(choice: ModelChoice, short: dict[str, str]) -> Table:
@@ -181,44 +169,29 @@ def pareto(frame: pd.DataFrame, width: int, *, title: str) -> Chart:
     x = {"type": "quantitative", "scale": {"type": "log", "nice": False, "padding": _PADDING}, "title": title}
     x["axis"] = axis | {"tickCount": 6 if width >= WIDE else 3, "format": "~g"}
     y = {"type": "quantitative", "scale": {"zero": False}, "title": "weighted accuracy", "axis": axis | {"format": "%"}}
-    blue = {"color": COLOURS[0]}
     tips: list[Chart] = [{"field": "row", "title": "model"}]
     tips += [{"field": name, "type": "quantitative", "format": ".1%"} for name in ("estimate", "low", "high", "share")]
     tips.append({"field": "cost", "type": "quantitative", "title": title, "format": ".3~g"})
     place = {"x": x | {"field": "cost"}, "y": y | {"field": "estimate"}}
     inner, height = min(width - 80, 680), 340 if width >= WIDE else 260
     frame = _labelled(frame, inner, height)
-    text: Chart = {"type": "text", "fontSize": 11, "limit": inner // 2}
+    text: Chart = {"fontSize": 11, "limit": inner // 2}
     text |= {name: {"expr": f"datum.{name}"} for name in ("align", "dx", "dy")}
     word = place | {"text": {"field": "row"}}
-    layers: list[Chart] = [
-        {
-            "transform": [{"filter": "datum.front"}],
-            "mark": {"type": "line", "interpolate": "step-after", "color": MUTED, "strokeDash": [3, 3]},
-            "encoding": place,
-        },
-        {
-            "mark": {"type": "rule", "strokeWidth": 1.4, **blue},
-            "encoding": {"x": place["x"], "y": y | {"field": "low"}, "y2": {"field": "high"}},
-        },
-        {
-            "mark": {"type": "rule", "strokeWidth": 1.4, **blue},
-            "encoding": {"x": x | {"field": "cost_low"}, "x2": {"field": "cost_high"}, "y": place["y"]},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1, **blue},
-            "encoding": place | {"tooltip": tips},
-        },
-        {
-            "transform": [{"filter": "!datum.front"}],
-            "mark": {"type": "point", "filled": True, "size": 20, "opacity": 1, "color": "white"},
-            "encoding": place,
-        },
-        {"mark": text | {"stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}, "encoding": word},
-        {"mark": text | {"color": INK}, "encoding": word},
+    upright = {"x": place["x"], "y": y | {"field": "low"}, "y2": {"field": "high"}}
+    flat = {"x": x | {"field": "cost_low"}, "x2": {"field": "cost_high"}, "y": place["y"]}
+    dashes = {"interpolate": "step-after", "color": MUTED, "strokeDash": [3, 3]}
+    halo = {"stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}
+    layers = [
+        charts.layer("line", place, "datum.front", **dashes),
+        charts.layer("rule", upright, strokeWidth=1.4, color=COLOURS[0]),
+        charts.layer("rule", flat, strokeWidth=1.4, color=COLOURS[0]),
+        charts.dot_layer(place | {"tooltip": tips}, 70, color=COLOURS[0]),
+        charts.dot_layer(place, 20, "!datum.front", color="white"),
+        charts.layer("text", word, **text, **halo),
+        charts.layer("text", word, **text, color=INK),
     ]
-    size = {"width": inner, "height": height}
-    return {"data": {"name": "rows"}, "datasets": {"rows": charts.records(frame, 6)}, **size, "layer": layers}
+    return charts.chart_of(frame, 6, width=inner, height=height, layer=layers)
 
 
 def _labelled(frame: pd.DataFrame, width: int, height: int) -> pd.DataFrame:
@@ -280,19 +253,19 @@ def _weights(choice: ModelChoice, short: dict[str, str]) -> Section:
         f"With one weight doubled or halved, the best model changes in {changed} of {len(frame)} cases"
         + ("." if changed else ": the choice does not hang on a single weight.")
     ]
+
+    def shortened(names: str) -> str:
+        return ", ".join(short.get(name, name) for name in names.split(", "))
+
     columns = [
         Column("name", "Weight of"),
         Column("factor", "Times", "number", show=lambda value: number(value, 1 if value < 1 else 0)),
         Column("best", "Best", show=lambda name: short.get(name, name)),
         Column("accuracy", "Its weighted accuracy", "percent"),
         Column("share", "Best in", "percent", hint="share of resamples"),
-        Column("together", "Not told apart", show=lambda text: _shortened(text, short)),
+        Column("together", "Not told apart", show=shortened),
         Column("changed", "Changes", show=yes_no),
     ]
     caption = "The choice when one weight is doubled or halved"
     section.parts.append(Table("sensitivity", caption, frame, columns))
     return section
-
-
-def _shortened(text: str, short: dict[str, str]) -> str:
-    return ", ".join(short.get(name, name) for name in text.split(", "))

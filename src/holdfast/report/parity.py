@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from holdfast.core.lazy import pd
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.gallery import TILES, RunPictures, judged, tile
-from holdfast.report.page.parts import Gallery, Notice, Part, Photo, Section
+from holdfast.report.page.parts import TILES, Gallery, Notice, Part, Photo, RunPictures, Section, judged, tile
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
 from holdfast.report.page.words import class_words, condition_label, page_facts, percent, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.stats.models.parity import Parity
 from holdfast.store import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TITLE = "Is it still the same model?"
 LIMITS = (

@@ -6,24 +6,34 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from holdfast.core.lazy import pd
 from holdfast.core.schema import ANSWERS
 from holdfast.report.page import charts
+from holdfast.report.page.evidence import ReportRows, recorded_rounds
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.gallery import RunPictures, judged, tile
-from holdfast.report.page.parts import Answer, Gallery, Heading, Notice, Part, Photo, Section, Text, Tile
-from holdfast.report.page.rows import ReportRows, recorded_rounds
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.parts import (
+    Answer,
+    Gallery,
+    Heading,
+    Notice,
+    Part,
+    Photo,
+    RunPictures,
+    Section,
+    Text,
+    Tile,
+    judged,
+    tile,
+)
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import estimate, listing, page_facts, percent, plural, points, short_names
 from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, questions
 from holdfast.store import Parts, Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TITLE = "What the models answer"
 ASKED = ds.field("task") == QUESTION
@@ -158,8 +168,6 @@ def _how(asked: Questions) -> str:
 
 
 def _accuracy_chart(asked: Questions) -> Figure:
-    import pandas as pd
-
     rows, tidy = [], []
     for kind, words in KINDS.items():
         if kind not in set(asked.table["kind"]):
@@ -171,18 +179,12 @@ def _accuracy_chart(asked: Questions) -> Figure:
                 | {"low": row[f"{name}_low"], "high": row[f"{name}_high"]}
                 for row in asked.table[asked.table["kind"] == kind].to_dict("records")
             ]
-    frame, models = pd.DataFrame(tidy), list(asked.short.values())
+    frame, order = pd.DataFrame(tidy), {"models": list(asked.short.values()), "rows": rows}
     best = asked.table.iloc[0]
-    return charts.dot_figure(
-        "question_accuracy",
-        "Accuracy on questions, read strictly and leniently, with 95 % intervals",
-        f"The highest is {asked.short[best['model']]} with {percent(best['strict'])} ({KINDS[best['kind']]}, strict).",
-        frame,
-        models=models,
-        rows=rows,
-        axis="accuracy",
-        domain=(0, 1),
-    )
+    highest = f"{asked.short[best['model']]} with {percent(best['strict'])} ({KINDS[best['kind']]}, strict)"
+    title = "Accuracy on questions, read strictly and leniently, with 95 % intervals"
+    look: dict[str, Any] = {"axis": "accuracy", "domain": (0, 1), **order}
+    return charts.dot_figure("question_accuracy", title, f"The highest is {highest}.", frame, **look)
 
 
 def _accuracy_table(asked: Questions) -> Table:
@@ -224,39 +226,25 @@ def _by_condition(asked: Questions) -> list[Part]:
 
 
 def _positions(asked: Questions) -> list[Part]:
-    import pandas as pd
-
     # The chart shows one kind of question; the table has both.
     kind = next(kind for kind in KINDS if kind in set(asked.table["kind"]))
     drawn = asked.table[(asked.table["n"] > 0) & (asked.table["kind"] == kind)].to_dict("records")
-    rows = [asked.short[row["model"]] for row in drawn]
     tidy = [
         {"model": words, "row": asked.short[row["model"]], "estimate": row[name]}
         | {"low": row[f"{name}_low"], "high": row[f"{name}_high"]}
         for row in drawn
         for name, words in PLACES.items()
     ]
-    frame = pd.DataFrame(tidy)
     finding = "No model was asked with the truth in both halves."
     known = asked.table[asked.table["position_bias"].notna()].sort_values("position_bias", key=abs, ascending=False)
     if len(known):
         most = known.iloc[0]
-        difference = points(most["position_bias"])
-        finding = (
-            f"The largest difference is that of {asked.short[most['model']]} ({KINDS[most['kind']]}): {difference}."
-        )
-    figure = charts.dot_figure(
-        "question_positions",
-        f"Accuracy (lenient) on {KINDS[kind]} questions by the place of the truth among the options",
-        finding,
-        frame,
-        models=list(PLACES.values()),
-        rows=rows,
-        axis="accuracy",
-        domain=(0, 1),
-        note="Two marks far apart: the place of an option moves the answer. Of two options, the first is the first "
-        "half.",
-    )
+        whose = f"{asked.short[most['model']]} ({KINDS[most['kind']]})"
+        finding = f"The largest difference is that of {whose}: {points(most['position_bias'])}."
+    title = f"Accuracy (lenient) on {KINDS[kind]} questions by the place of the truth among the options"
+    note = "Two marks far apart: the place of an option moves the answer. Of two options, the first is the first half."
+    look: dict[str, Any] = {"axis": "accuracy", "domain": (0, 1), "note": note}
+    figure = charts.dot_figure("question_positions", title, finding, pd.DataFrame(tidy), **look)
     columns = [
         model_column(asked.short),
         _KIND,
@@ -272,8 +260,6 @@ def _positions(asked: Questions) -> list[Part]:
 
 
 def _unread(asked: Questions) -> list[Part]:
-    import pandas as pd
-
     said = [
         examples(asked.frame, column, 200).assign(what=words)
         for column, words in (("refusal", "refusal"), ("unmatched", "names no option, or several"))
@@ -310,8 +296,7 @@ def _errors(asked: Questions) -> list[Part]:
         grouped.agg(n=("row_id", "size"), example=("sample_id", "min")).reset_index().sort_values("n", ascending=False)
     )
     columns = [
-        Column("error", "Reason"),
-        Column("model", "Model"),
+        *plain("text", error="Reason", model="Model"),
         _KIND,
         Column("n", "Questions", "integer"),
         Column("example", "For example"),
@@ -342,22 +327,21 @@ def _gallery(asked: Questions, pictures: RunPictures | None) -> list[Part]:
     if pictures is not None:
         for run in asked.runs:
             images = pictures(run, set(some["source_id"])) | images
-    photos = [_photo(some[some["sample_id"] == name], asked.short, images) for name in chosen]
+    photos = []
+    for name in chosen:
+        rows = some[some["sample_id"] == name]
+        first = rows.iloc[0]
+        jpeg = images.get((str(name), str(first["condition"])), b"")
+        groups = sorted(rows.groupby("protocol"), key=lambda pair: pair[0] == "full_list")
+        tiles = [_tile(group, asked.short, b"" if place else jpeg) for place, (_, group) in enumerate(groups)]
+        count = int((~rows["lenient"].astype(bool)).sum())
+        summary = f"{count} of {plural(len(rows), 'answer')} {'is' if count == 1 else 'are'} wrong."
+        photos.append(Photo(str(name), str(first["label"]), summary, tiles))
     text = (
         f"{plural(len(chosen), 'image')} that most answers are wrong about, with the options and every answer. They "
         "were picked because they fail, so they are not typical. ✓ right, ✗ wrong, – names no option."
     )
     return [Heading("Questions and answers"), Text([text]), Gallery(photos)]
-
-
-def _photo(rows: pd.DataFrame, short: Mapping[str, str], images: Mapping[tuple[str, str], bytes]) -> Photo:
-    first = rows.iloc[0]
-    jpeg = images.get((str(first["sample_id"]), str(first["condition"])), b"")
-    groups = sorted(rows.groupby("protocol"), key=lambda pair: pair[0] == "full_list")
-    tiles = [_tile(group, short, b"" if place else jpeg) for place, (_, group) in enumerate(groups)]
-    wrong = int((~rows["lenient"].astype(bool)).sum())
-    summary = f"{wrong} of {plural(len(rows), 'answer')} {'is' if wrong == 1 else 'are'} wrong."
-    return Photo(str(first["sample_id"]), str(first["label"]), summary, tiles)
 
 
 def _tile(rows: pd.DataFrame, short: Mapping[str, str], jpeg: bytes) -> Tile:

@@ -7,21 +7,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file, write_atomic
+from holdfast.core.lazy import pd
 from holdfast.core.types import Image
 from holdfast.report.page.figures import Chart, Figure
-from holdfast.report.page.gallery import png_tile
-from holdfast.report.page.parts import Code, Gallery, Part, Photo, Section, Tile
+from holdfast.report.page.parts import Code, Gallery, Part, Photo, Section, Tile, png_tile
 from holdfast.report.page.tables import Column, Table, as_csv
 from holdfast.report.page.writer import DRAWN_WORLD as DRAWN_WORLD
 from holdfast.report.page.writer import about_world as about_world
 from holdfast.report.page.writer import write_page
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -60,15 +57,14 @@ class StudyResult:
 
 
 def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Path:
-    """Write ``report/index.html`` with its figures, and every table as CSV and Parquet in ``results/``.
-
-    ``asked``: how to repeat the study, shown as JSON at the end of the page.
-    """
+    """Write ``report/index.html`` with its figures, and every table as CSV and Parquet in ``results/``."""
     names = [finding.name for finding in result.findings]
     assert len({*names, "question", "how"}) == len(names) + 2, f"headings that make the same name: {names}"
     first = Section("question", "What was asked", [result.question])
     sections = [first, *(_section(finding) for finding in result.findings)]
-    _check_names(sections)
+    for kind in (Figure, Table):  # two of one name would overwrite each other
+        given = [part.name for section in sections for part in section.parts if isinstance(part, kind)]
+        assert len(set(given)) == len(given), f"names given twice: {given}"
     how = json.dumps(asked, indent=2, ensure_ascii=False)
     last = Section("how", "What was run", parts=[Code("Settings and versions", how)])
     try:
@@ -89,14 +85,6 @@ def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Pat
         note=result.note or "",
         run_names=", ".join(result.runs) or "this study",
     )
-
-
-def _check_names(sections: Sequence[Section]) -> None:
-    """Fail where two figures or two tables share a name: one would overwrite the other."""
-    parts = [part for section in sections for part in section.parts]
-    for kind in (Figure, Table):
-        names = [part.name for part in parts if isinstance(part, kind)]
-        assert len(set(names)) == len(names), f"names given twice: {names}"
 
 
 def _section(finding: Finding | Section) -> Section:

@@ -19,7 +19,7 @@ from holdfast.registry import unknown
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import estimate, number, percent, plural, points, sentence, short_names, span
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
-from holdfast.stats.core.paired import paired_change
+from holdfast.stats.core.bootstrap import paired_change
 from holdfast.stats.hard.mining import share, shared
 from holdfast.studies.study import Setting, Study, StudyOptions, dots_of
 

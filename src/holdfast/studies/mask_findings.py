@@ -11,7 +11,7 @@ import pandas as pd
 from holdfast.annotate.degraded import EXACT, FAMILIES
 from holdfast.core.conditions import condition_words
 from holdfast.core.types import Image
-from holdfast.report.page.charts import panel_of, placed, records, rule_at
+from holdfast.report.page.charts import facet_of, placed, records, rule_at
 from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import listing, number, points, short_names, span
@@ -382,7 +382,7 @@ def model_chart(
     return {
         "data": {"name": "rows"},
         "datasets": {"rows": records(placed(frame, models), 6)},
-        "facet": panel_of(inner),
+        "facet": facet_of("model", inner),
         "columns": columns,
         "spacing": {"row": 18, "column": 18},
         "spec": {"width": inner, "height": 150, "layer": layers},

@@ -21,7 +21,7 @@ from holdfast.report.page.tables import Kind
 from holdfast.report.page.words import short_names
 from holdfast.results import background_conditions, static_conditions
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats
-from holdfast.stats.models.rank_correlation import LEAST_MODELS, MetricValues, ratio
+from holdfast.stats.models.ranks import LEAST_MODELS, MetricValues, ratio
 from holdfast.studies.study import DRAWN, StudyOptions, collection_of, evaluate, images_of, is_drawn, model_names
 from holdfast.studies.trained.trainings import right_answers
 from holdfast.studies.walking import walks

@@ -16,7 +16,7 @@ from holdfast.report.page.tables import Column
 from holdfast.report.page.words import listing, number, plural, short_names, span
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import interval
-from holdfast.stats.models.rank_correlation import (
+from holdfast.stats.models.ranks import (
     MetricValues,
     correlate,
     correlates_more,

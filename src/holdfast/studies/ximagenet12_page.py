@@ -12,20 +12,18 @@ from holdfast.core.errors import UserError
 from holdfast.core.schema import JOBS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.attribution.section import looking, read_looks
-from holdfast.report.page.evidence import Evidence
+from holdfast.report.page.evidence import Evidence, join_runs
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Part, Section
 from holdfast.report.page.provenance import trouble
-from holdfast.report.page.rows import join_runs
 from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import condition_label, listing, number, plural, short_names, span
 from holdfast.report.static.accuracy import maps
-from holdfast.report.static.regression import fit
+from holdfast.report.static.comparison import fit
 from holdfast.report.static.verdicts import scores
 from holdfast.report.study import Finding
 from holdfast.report.trained.detection import detection
-from holdfast.report.trained.segmentation import segmentation
-from holdfast.report.trained.segmented_rows import Segmented, read_segments
+from holdfast.report.trained.segmentation import Segmented, read_segments, segmentation
 from holdfast.report.trained.training import on_originals, training
 from holdfast.results import Results, background_conditions, static_conditions
 from holdfast.scenarios import parse_conditions

@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 
 from holdfast.board.entry import Entry, Score
 from holdfast.board.numbers import answers_of, background_effect, ordered, scored
-from holdfast.stats.core.answers import Answers
+from holdfast.stats.core.answers import Answers, codes_of, equals
 from holdfast.stats.core.bootstrap import Codes, Floats
 from holdfast.stats.core.cells import ClassAccuracies, class_accuracies, pooled_influence
-from holdfast.stats.core.columns import codes_of, equals
 from holdfast.stats.effects.score_spread import score_influence
 from holdfast.stats.effects.verdict import evidence_of
 from holdfast.stats.effects.verdict_words import VerdictWords, in_words

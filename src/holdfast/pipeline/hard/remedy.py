@@ -32,7 +32,7 @@ from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import RemedySpec as RemedySpec
 from holdfast.pipeline.specs.rows import OUTCOME_COLUMNS
 from holdfast.pipeline.specs.training import RemedyRecipe
-from holdfast.stats.core.paired import paired_change
+from holdfast.stats.core.bootstrap import paired_change
 from holdfast.stats.hard.mining import CHOOSE, REPORT, draw_order
 from holdfast.store import Parts, Run, read_json, write_json, writing
 from holdfast.store.run import write_frame

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.gallery import LARGEST_PICTURE, judged, tile
-from holdfast.report.page.parts import Answer, Gallery, Heading, Notice, Part, Photo, Text, Tile
+from holdfast.report.page.parts import (
+    LARGEST_PICTURE,
+    Answer,
+    Gallery,
+    Heading,
+    Notice,
+    Part,
+    Photo,
+    Text,
+    Tile,
+    judged,
+    tile,
+)
 from holdfast.report.page.words import condition_label, listing, percent, plural, unbroken
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PHOTOS, MODELS, CONDITIONS = 3, 3, 8  # Limits that keep the page small
 

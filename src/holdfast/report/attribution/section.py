@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.attribution.gallery import maps_shown
@@ -15,7 +16,7 @@ from holdfast.report.page.charts import SIGNED
 from holdfast.report.page.evidence import with_display_names
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column, yes_no
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, yes_no
 from holdfast.report.page.words import (
     condition_label,
     estimate,
@@ -32,9 +33,6 @@ from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects import attributions
 from holdfast.stats.effects.attributions import ALIKE, FEWEST
 from holdfast.store import Parts, Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TITLE = "Where the models look"
 METHODS = {"gradcam": "Grad-CAM", "integrated_gradients": "integrated gradients", "occlusion": "occlusion"}
@@ -63,8 +61,6 @@ def method_name(method: str) -> str:
 
 def read_looks(runs: Sequence[Run]) -> pd.DataFrame | None:
     """Return the maps of all runs with the rows they explain and the run's ``folder``; None where there are none."""
-    import pandas as pd
-
     frames = []
     for run in runs:
         parts = Parts(run.path / "details" / "attributions", ATTRIBUTIONS)
@@ -98,12 +94,18 @@ def looking(frame: pd.DataFrame, *, resamples: int, seed: int) -> Section:
     related = attributions.correlations(frame, resamples=resamples, seed=seed)
     checked = attributions.sanity(frame, resamples=resamples, seed=seed)
     section.lead = [MEANING, *_findings(table, short), *_related(related), *_checked(checked, short)]
+    missing = frame[frame["status"] != "ok"]
+    reasons = [
+        f"{int(count):,} × {error}" for error, count in missing["error"].fillna("").value_counts().head(4).items()
+    ]
+    nowhere = f"{plural(len(missing), 'map')} of {len(frame):,} count in no share: {'; '.join(reasons)}."
+    left_out = [Text([nowhere])] if len(missing) else []
     section.parts = [
         *_share_parts(table, short),
         *_related_parts(frame, table, related, short),
         *_sanity_parts(checked, short),
         *_cascade_parts(attributions.cascades(frame, resamples=resamples, seed=seed), short),
-        *_left_out(frame),
+        *left_out,
         *maps_shown(frame, {name: Path(name) for name in frame["folder"].unique()}, short, method_name),
     ]
     return section
@@ -145,10 +147,8 @@ def _related(related: pd.DataFrame) -> list[str]:
     first = known[known["over"] == known["over"].iloc[0]]
     findings = []
     for row in first.to_dict("records"):
-        sure = row["low"] > 0 or row["high"] < 0
-        end = (
-            f"the more on the foreground, the {'less' if row['rho'] < 0 else 'more'} is lost" if sure else "not settled"
-        )
+        sure, more = row["low"] > 0 or row["high"] < 0, "less" if row["rho"] < 0 else "more"
+        end = f"the more on the foreground, the {more} is lost" if sure else "not settled"
         numbers = f"{number(row['rho'])} ({span(row['low'], row['high'], 2, 1)})"
         findings.append(f"{numbers} by {method_name(str(row['method']))}, {end}")
     dots = f"{int(first['n'].iloc[0])} dots, one per {_OVER[str(first['over'].iloc[0])]}"
@@ -186,8 +186,6 @@ def _mostly_zero(checked: pd.DataFrame, short: dict[str, str]) -> str:
 
 
 def _share_parts(table: pd.DataFrame, short: dict[str, str]) -> list[Part]:
-    import pandas as pd
-
     parts: list[Part] = []
     for place, ((method, target), group) in enumerate(table.groupby(["method", "target"], sort=False)):
         order = sorted(group["condition"].unique(), key=lambda name: name != ORIGINAL)
@@ -201,18 +199,11 @@ def _share_parts(table: pd.DataFrame, short: dict[str, str]) -> list[Part]:
         names = [*dict.fromkeys(tidy["model"]), _AREA]
         means = tidy.groupby("model", sort=False)["share"].mean()
         finding = "Mean share: " + "; ".join(f"{name} {percent(float(value))}" for name, value in means.items()) + "."
-        parts.append(
-            charts.dot_figure(
-                f"looking_{place + 1}",
-                f"Share of the map on the foreground, {method_name(str(method))} of the {_answer(str(target))}",
-                finding,
-                drawn,
-                models=names,
-                rows=[condition_label(name) for name in order],
-                axis="share on the foreground",
-                note="With 95 % intervals over photos. To the right of the mask's area a map prefers the foreground.",
-            )
-        )
+        title = f"Share of the map on the foreground, {method_name(str(method))} of the {_answer(str(target))}"
+        note = "With 95 % intervals over photos. To the right of the mask's area a map prefers the foreground."
+        rows = [condition_label(name) for name in order]
+        look: dict[str, Any] = {"models": names, "rows": rows, "axis": "share on the foreground", "note": note}
+        parts.append(charts.dot_figure(f"looking_{place + 1}", title, finding, drawn, **look))
     columns_shown = [
         model_column(short),
         CONDITION,
@@ -268,8 +259,7 @@ def _related_parts(
         Column("over", "A dot is a …", show=lambda over: _OVER[over]),
         Column("method", "Method", show=method_name),
         Column("target", "Answer", show=_answer),
-        Column("n", "Dots", "integer"),
-        Column("photos", "Photos", "integer"),
+        *plain("integer", n="Dots", photos="Photos"),
         Column("rho", "Rank correlation", "number", "low", "high", digits=2),
     ]
     note = (
@@ -288,22 +278,11 @@ def scatter(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
     tips: list[Chart] = [{"field": "model"}, {"field": "row", "title": "condition"}]
     tips += [{"field": name, "type": "quantitative", "format": ".1%"} for name in ("share", "drop")]
     look = charts.by_model(models, "color", COLOURS) if len(models) > 1 else {"color": {"value": COLOURS[0]}}
-    layers: list[Chart] = [
-        charts.rule_at(0, "y"),
-        {
-            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 0.85},
-            "encoding": {
-                "x": x | {"axis": axis | {"format": "%"}},
-                "y": y | {"axis": axis | SIGNED},
-                "tooltip": tips,
-                **look,
-            },
-        },
-    ]
-    rows = charts.records(frame[["model", "row", "share", "drop"]])
-    columns = {"config": {"legend": {"columns": 3 if width >= WIDE else 1}}}
+    place = {"x": x | {"axis": axis | {"format": "%"}}, "y": y | {"axis": axis | SIGNED}, "tooltip": tips}
+    layers = [charts.rule_at(0, "y"), charts.dot_layer(place | look, 60, opacity=0.85)]
+    config = {"legend": {"columns": 3 if width >= WIDE else 1}}
     size = {"width": min(width - 70, 620), "height": 300 if width >= WIDE else 240}
-    return {"data": {"name": "rows"}, "datasets": {"rows": rows}, **size, "layer": layers, **columns}
+    return charts.chart_of(frame[["model", "row", "share", "drop"]], **size, layer=layers, config=config)
 
 
 def _sanity_parts(checked: pd.DataFrame, short: dict[str, str]) -> list[Part]:
@@ -340,20 +319,16 @@ def _cascade_parts(table: pd.DataFrame, short: Mapping[str, str]) -> list[Part]:
         )
         names = list(dict.fromkeys(tidy["model"]))
         parts.append(Text([f"By {method_name(str(method))}: {_cascade_finding(tidy, names)}"]))
-        drawn = tidy[["model", "row", "estimate", "low", "high"]]
-        parts.append(
-            charts.dot_figure(
-                f"looking_cascade_{place + 1}",
-                f"Maps by {method_name(str(method))} as ever more layers are shuffled",
-                _cascade_finding(tidy, names),
-                drawn,
-                models=names,
-                rows=list(STAGES),
-                axis="rank correlation of the maps",
-                numbers=True,
-                note="1 is the same map; near 0 nothing is left of it. With 95 % intervals over photos.",
-            )
-        )
+        title = f"Maps by {method_name(str(method))} as ever more layers are shuffled"
+        note = "1 is the same map; near 0 nothing is left of it. With 95 % intervals over photos."
+        look: dict[str, Any] = {
+            "rows": list(STAGES),
+            "axis": "rank correlation of the maps",
+            "numbers": True,
+            "note": note,
+        }
+        finding = _cascade_finding(tidy, names)
+        parts.append(charts.dot_figure(f"looking_cascade_{place + 1}", title, finding, tidy, **look))
     columns = [
         Column("model", "Model", show=lambda name: short.get(name, name)),
         Column("method", "Method", show=method_name),
@@ -367,15 +342,8 @@ def _cascade_parts(table: pd.DataFrame, short: Mapping[str, str]) -> list[Part]:
         "Of originals. A method that shows what was learned changes with the last layers already; one that stays the "
         "same until the first are shuffled shows what those see, edges above all."
     )
-    whole = Table(
-        "looking_cascade",
-        "Maps by depth of the shuffled layers",
-        table,
-        _telling(columns, table),
-        note,
-        folded=len(table) > 12,
-    )
-    return [*parts, whole]
+    caption, shown = "Maps by depth of the shuffled layers", _telling(columns, table)
+    return [*parts, Table("looking_cascade", caption, table, shown, note, folded=len(table) > 12)]
 
 
 def _cascade_finding(tidy: pd.DataFrame, names: list[str]) -> str:
@@ -393,15 +361,6 @@ def _cascade_finding(tidy: pd.DataFrame, names: list[str]) -> str:
     first = f"The mean rank correlation falls below {ALIKE:g} {'; '.join(changes)}." if changes else ""
     last = f" It stays above for {listing(never, 6)}: these maps should not be read." if never else ""
     return (first + last).strip()
-
-
-def _left_out(frame: pd.DataFrame) -> list[Part]:
-    missing = frame[~frame["status"].isin(["ok"])]
-    if missing.empty:
-        return []
-    counts = missing["error"].fillna("").value_counts()
-    reasons = [f"{int(count):,} × {error}" for error, count in counts.head(4).items()]
-    return [Text([f"{plural(len(missing), 'map')} of {len(frame):,} count in no share: {'; '.join(reasons)}."])]
 
 
 def build_looking(run: Run, out: Path, *, resamples: int = RESAMPLES, seed: int = 0) -> Path:

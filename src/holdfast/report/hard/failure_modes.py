@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from holdfast.core.lazy import pd
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.gallery import TILES, Thumbnails, grouped, judged, tile
-from holdfast.report.page.parts import Heading, Notice, Part, Section, Tile
-from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.parts import TILES, Heading, Notice, Part, Section, Thumbnails, Tile, grouped, judged, tile
+from holdfast.report.page.tables import Column, Table, plain
 from holdfast.report.page.words import estimate, listing, percent, plural, sentence, short_names
 from holdfast.report.page.writer import DRAWN_WORLD, write_page
 from holdfast.stats.hard.failure_modes import LEAST_LIFT, LOOK_ALIKE, UNEXPLAINED, Modes
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MEANING = {
     LOOK_ALIKE: "the class is confused with it in other surroundings, too",
@@ -24,37 +21,32 @@ _MEANING = {
 }
 
 
-def failure_section(modes: Modes, pictures: Thumbnails | None = None, *, name: str = "modes") -> Section:
-    """Return what explains the wrong answers of every model, with pictures of every mode.
+_AXIS = "share of wrong answers"
 
-    ``name``: name of the section's files, unique on a page.
-    """
+
+def failure_section(modes: Modes, pictures: Thumbnails | None = None, *, name: str = "modes") -> Section:
+    """Return what explains the wrong answers of every model, with pictures of every mode."""
     short = short_names(modes.answers.models)
     section = Section(name, "Why models are wrong")
     if modes.explained.empty:
         section.parts = [Notice("No model is wrong on any of these images.")]
         return section
-    section.lead = [_sentence(modes, model, short[model]) for model in _most_wrong(modes)]
-    section.lead.append(_rule(modes))
+    wrong = modes.explained["model"]
+    own = wrong[wrong.isin(modes.answers.held_out)]  # the others chose the images they fail
+    most = (own if len(own) else wrong).value_counts(sort=True).index[:3]
+    section.lead = [*(_sentence(modes, str(model), short[str(model)]) for model in most), _rule(modes)]
     if modes.answers.reading:
         section.lead.append(_reading(modes))
     section.parts = [_figure(modes, short, name), *_tables(modes, short, name), *_gallery(modes, short, pictures)]
     return section
 
 
-def _most_wrong(modes: Modes, most: int = 3) -> list[str]:
-    """Return the models to name: held-out ones if there are some, since the others chose the images they fail."""
-    wrong = modes.explained["model"]
-    own = wrong[wrong.isin(modes.answers.held_out)]
-    return [str(model) for model in (own if len(own) else wrong).value_counts(sort=True).index[:most]]
-
-
 def _sentence(modes: Modes, model: str, short: str) -> str:
     rows = modes.by_model[modes.by_model["model"] == model]
+    words = {LOOK_ALIKE: "are look-alikes", UNEXPLAINED: "stay unexplained"}
     shares = [
-        f"{estimate(row['estimate'], row['low'], row['high'])} {_words(row['mode'])}"
-        for row in rows.to_dict("records")
-        if row["answers"]
+        f"{estimate(row['estimate'], row['low'], row['high'])} " + words.get(row["mode"], f"go with the {row['mode']}")
+        for row in rows[rows["answers"] > 0].to_dict("records")
     ]
     text = f"Of the {plural(int(rows['n'].iloc[0]), 'wrong answer')} of {short}, {listing(shares, 6)}."
     tied = rows.dropna(subset=["tied"])
@@ -65,10 +57,6 @@ def _sentence(modes: Modes, model: str, short: str) -> str:
             "that training tied to that value."
         )
     return text
-
-
-def _words(mode: str) -> str:
-    return {LOOK_ALIKE: "are look-alikes", UNEXPLAINED: "stay unexplained"}.get(mode, f"go with the {mode}")
 
 
 def _rule(modes: Modes) -> str:
@@ -107,16 +95,10 @@ def _figure(modes: Modes, short: dict[str, str], name: str) -> Figure:
     )
     models = [short[model] for model in modes.answers.models if short[model] in set(frame["model"])]
     first = frame[frame["model"] == models[0]]
-    return dot_figure(
-        name,
-        "Share of each model's wrong answers, by what explains them",
-        f"{models[0]}: " + "; ".join(f"{row['row']} {percent(row['estimate'])}" for row in first.to_dict("records")),
-        frame,
-        models=models,
-        rows=[sentence(mode) for mode in modes.modes],
-        axis="share of wrong answers",
-        domain=(0, 1),
-    )
+    shares = "; ".join(f"{row['row']} {percent(row['estimate'])}" for row in first.to_dict("records"))
+    order: dict[str, Any] = {"models": models, "rows": [sentence(mode) for mode in modes.modes]}
+    title = "Share of each model's wrong answers, by what explains them"
+    return dot_figure(name, title, f"{models[0]}: {shares}", frame, axis=_AXIS, domain=(0, 1), **order)
 
 
 def columns(*first: Column) -> list[Column]:
@@ -124,9 +106,7 @@ def columns(*first: Column) -> list[Column]:
     return [
         *first,
         Column("mode", "Explained by", show=sentence),
-        Column("answers", "Wrong answers", "integer"),
-        Column("n", "of", "integer"),
-        Column("prompts", "Prompts", "integer"),
+        *plain("integer", answers="Wrong answers", n="of", prompts="Prompts"),
         Column("estimate", "Share", "percent", "low", "high"),
     ]
 
@@ -167,11 +147,9 @@ def _associations(modes: Modes, short: dict[str, str], name: str) -> Table:
     shown = [
         Column("model", "Model"),
         Column("mode", "Explained by", show=sentence),
-        Column("source", "Seen"),
-        Column("said", "Answered"),
+        *plain("text", source="Seen", said="Answered"),
         Column("answers", "Wrong answers", "integer"),
-        Column("rate", "Rate with it", "percent"),
-        Column("base", "Rate without", "percent"),
+        *plain("percent", rate="Rate with it", base="Rate without"),
         Column("odds_ratio", "Odds ratio", "number", digits=1),
     ]
     note = (
@@ -218,7 +196,8 @@ def _tile(modes: Modes, short: dict[str, str], mode: str, sample_id: str, jpeg: 
 
 def build(results: Sequence[tuple[Modes, Thumbnails | None]], out: Path) -> Path:
     """Write the page of one dataset, or of several to compare; return its path."""
-    names = _distinct([modes.answers.name for modes, _ in results])
+    names = [modes.answers.name for modes, _ in results]
+    names = [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, 1)]
     several = len(results) > 1
     sections = [_side_by_side(results, names)] if several else []
     for place, ((modes, pictures), name) in enumerate(zip(results, names, strict=True)):
@@ -245,17 +224,9 @@ def build(results: Sequence[tuple[Modes, Thumbnails | None]], out: Path) -> Path
     )
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
-    return [name if names.count(name) == 1 else f"{name} ({place + 1})" for place, name in enumerate(names)]
-
-
 def _side_by_side(results: Sequence[tuple[Modes, Thumbnails | None]], names: Sequence[str]) -> Section:
-    import pandas as pd
-
-    frame = pd.concat(
-        [modes.by_model.assign(dataset=name) for (modes, _), name in zip(results, names, strict=True)],
-        ignore_index=True,
-    )
+    parts = [modes.by_model.assign(dataset=name) for (modes, _), name in zip(results, names, strict=True)]
+    frame = pd.concat(parts, ignore_index=True)
     section = Section("compared", "Side by side")
     section.lead = [
         "The same models, the same rules; what is not known of one dataset's images cannot explain an error there, so "
@@ -276,16 +247,8 @@ def _side_by_side(results: Sequence[tuple[Modes, Thumbnails | None]], names: Seq
 
 def _compared_figure(frame: pd.DataFrame, model: str, names: Sequence[str], modes: Sequence[str], place: int) -> Figure:
     tidy = frame.assign(model=frame["dataset"], row=[sentence(mode) for mode in frame["mode"]])
-    shares = "; ".join(
-        f"{row['dataset']}: {row['mode']} {percent(row['estimate'])}" for row in frame.to_dict("records")
-    )
-    return dot_figure(
-        f"compared_{place}",
-        f"Wrong answers of {model}, by what explains them",
-        shares,
-        tidy,
-        models=list(names),
-        rows=[sentence(mode) for mode in modes],
-        axis="share of wrong answers",
-        domain=(0, 1),
-    )
+    records = frame.to_dict("records")
+    shares = "; ".join(f"{row['dataset']}: {row['mode']} {percent(row['estimate'])}" for row in records)
+    order: dict[str, Any] = {"models": list(names), "rows": [sentence(mode) for mode in modes]}
+    title = f"Wrong answers of {model}, by what explains them"
+    return dot_figure(f"compared_{place}", title, shares, tidy, axis=_AXIS, domain=(0, 1), **order)

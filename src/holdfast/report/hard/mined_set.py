@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from holdfast.core.lazy import pd
 from holdfast.report.hard import charts
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.gallery import Thumbnails, by_turns, grouped, judged, tile
-from holdfast.report.page.parts import Heading, Notice, Part, Section, Tile
-from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.parts import Heading, Notice, Part, Section, Thumbnails, Tile, by_turns, grouped, judged, tile
+from holdfast.report.page.tables import Column, Table, plain
 from holdfast.report.page.words import estimate, listing, number, p_value, percent, plural, sentence, span
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_NUISANCES = 24  # Rows of the chart; the table has all of them
 
@@ -56,12 +53,10 @@ def luck(mined: MinedSet) -> Section:
         columns = [
             Column("what", "Failure of", show=lambda value: mined.short.get(value, value)),
             Column("subset", "Images"),
-            Column("pool", "Pool", "percent"),
-            Column("mined", "Hard set", "percent"),
+            *plain("percent", pool="Pool", mined="Hard set"),
             Column("estimate", "Painted anew", "percent", "low", "high"),
             Column("lasting", "Lasting", "percent", "lasting_low", "lasting_high", hint="1: the prompt's; 0: luck"),
-            Column("n", "New images", "integer"),
-            Column("prompts", "Prompts", "integer"),
+            *plain("integer", n="New images", prompts="Prompts"),
         ]
         section.parts = [Table("persistence", "Failures before and after painting anew", frame, columns)]
     columns = [
@@ -79,26 +74,15 @@ def where(mined: MinedSet) -> Section:
     parts: list[Part] = []
     for factor, title in (("kind", "kind of nuisance"), ("category", "category"), ("nuisance", "nuisance")):
         frame = mined.at(f"rates_{factor}", half="report", subset="valid")
-        over = [
-            f"{row['value']} ({percent(row['estimate'])})"
-            for row in frame[frame["stands_out"] == "over"].to_dict("records")
-        ]
-        first, last = frame.iloc[0], frame.iloc[-1]
-        section.lead.append(
-            f"By {title}, from {first['value']} ({percent(first['estimate'])} of its valid images are hard) to "
-            f"{last['value']} ({percent(last['estimate'])}); "
-            + (
-                f"over-represented: {listing(over, 6)}."
-                if over
-                else "none is over-represented beyond what chance explains."
-            )
-        )
+        rates = [f"{row['value']} ({percent(row['estimate'])})" for row in frame.to_dict("records")]
+        over = [rate for rate, sign in zip(rates, frame["stands_out"], strict=True) if sign == "over"]
+        ends = f"{rates[0][:-1]} of its valid images are hard) to {rates[-1]}"
+        chance = "none is over-represented beyond what chance explains"
+        section.lead.append(f"By {title}, from {ends}; {f'over-represented: {listing(over, 6)}' if over else chance}.")
         parts += [Heading(f"By {title}"), _rates_figure(frame, factor, title)]
         columns = [
             Column("value", title.capitalize()),
-            Column("n", "Valid images", "integer"),
-            Column("prompts", "Prompts", "integer"),
-            Column("hard", "Hard", "integer"),
+            *plain("integer", n="Valid images", prompts="Prompts", hard="Hard"),
             Column("estimate", "Hard rate", "percent", "low", "high"),
             Column("excess", "Against all others", "points", "excess_low", "excess_high", hint="simultaneous interval"),
             Column("stands_out", "Stands out"),
@@ -109,10 +93,7 @@ def where(mined: MinedSet) -> Section:
 
 
 def gallery(mined: MinedSet, images: pd.DataFrame, thumbnails: Thumbnails | None) -> Section:
-    """Return pictures of hard images by kind of nuisance, of rejected ones, and of controls.
-
-    ``images``: a row per image of the pool by sample_id: each model's answer, category, kind, prompt, valid, set, ….
-    """
+    """Return pictures of hard images by kind of nuisance, of rejected ones, and of controls."""
     hard = images[images["set"] == "hard"]
     kinds = [(sentence(str(kind)), "hard and valid", part) for kind, part in hard[hard["valid"]].groupby("kind")]
     rejected = images[images["shared"] & ~images["valid"]]
@@ -122,11 +103,7 @@ def gallery(mined: MinedSet, images: pd.DataFrame, thumbnails: Thumbnails | None
         ("Controls", "failed by too few surrogates", images[images["set"] == "control"]),
     ]
     picked = [
-        (
-            title,
-            f"{plural(len(part), 'image')} {what}",
-            [str(name) for name in by_turns(part.sort_index(), "category").index],
-        )
+        (title, f"{plural(len(part), 'image')} {what}", [*map(str, by_turns(part.sort_index(), "category").index)])
         for title, what, part in groups
         if len(part)
     ]
@@ -146,30 +123,19 @@ def _tile(mined: MinedSet, row: Any, jpeg: bytes) -> Tile:
     wrong = sum(answer.kind == "wrong" for answer in answers)
     saw = str(row["oracle_saw"]) or "nothing"
     prompt = str(row["prompt"]) or f"{row['category']}, {row['kind']} {row['nuisance']}".strip()
-    return tile(
-        f"“{prompt}”",
-        jpeg,
-        [*answers, judged("oracle", f"saw {saw}", bool(row["valid"]))],
-        wrong=bool(wrong),
-        count=f"✗ {wrong} of {len(answers)} models wrong; oracle saw {saw}",
-    )
+    count = f"✗ {wrong} of {len(answers)} models wrong; oracle saw {saw}"
+    answers.append(judged("oracle", f"saw {saw}", bool(row["valid"])))
+    return tile(f"“{prompt}”", jpeg, answers, wrong=bool(wrong), count=count)
 
 
 def _rates_figure(frame: pd.DataFrame, factor: str, title: str) -> Figure:
     shown = frame.head(MOST_NUISANCES)
     tidy = shown.assign(model="hard rate", row=shown["value"], solid=shown["stands_out"] != "")
-    rows = list(shown["value"])
     cut = f"; the {MOST_NUISANCES} with the highest rates of {len(frame)}" if len(frame) > len(shown) else ""
-    return dot_figure(
-        f"rates_{factor}",
-        f"Share of valid images that are shared failures, by {title}{cut}",
-        "; ".join(f"{row['value']} {percent(row['estimate'])}" for row in shown.head(8).to_dict("records")),
-        tidy,
-        models=["hard rate"],
-        rows=rows,
-        axis="hard rate",
-        note="Hollow: not told apart from all others.",
-    )
+    caption = f"Share of valid images that are shared failures, by {title}{cut}"
+    rates = "; ".join(f"{row['value']} {percent(row['estimate'])}" for row in shown.head(8).to_dict("records"))
+    note = "Hollow: not told apart from all others."
+    return dot_figure(f"rates_{factor}", caption, rates, tidy, axis="hard rate", note=note)
 
 
 def surrogates_added(mined: MinedSet) -> Section:
@@ -191,17 +157,17 @@ def surrogates_added(mined: MinedSet) -> Section:
         f"{len(facts['surrogates'])}: {'; '.join(findings)}. The mean over subsets is the mean over all orders "
         "in which surrogates can be added."
     ]
-    section.lead += [
-        f"The fitted curve a + b·exp(−c·k) of {short[row['target']]} "
-        + (
-            f"levels off at a = {estimate(row['floor'], row['floor_low'], row['floor_high'])}."
-            if row["floor"] > 0
-            else "is still falling: with these surrogates there is no sign of a floor above 0."
-        )
-        for row in fits.to_dict("records")
-    ]
+    k = np.linspace(1, max(len(facts["surrogates"]), 2), 40)
+    fitted = pd.DataFrame(columns=["model", "k", "fitted"])
+    for row in fits.to_dict("records"):
+        levels = f"levels off at a = {estimate(row['floor'], row['floor_low'], row['floor_high'])}."
+        falls = "is still falling: with these surrogates there is no sign of a floor above 0."
+        model = short[row["target"]]
+        section.lead.append(f"The fitted curve a + b·exp(−c·k) of {model} {levels if row['floor'] > 0 else falls}")
+        values = row["floor"] + row["fall"] * np.exp(-row["rate"] * k)
+        curve_of = pd.DataFrame({"model": model, "k": k, "fitted": values})
+        fitted = pd.concat([fitted, curve_of]) if len(fitted) else curve_of
     models = [short[target] for target in facts["targets"]]
-    fitted = _fitted(mined)
     named, dotted = (frame.assign(model=frame["target"].map(short)) for frame in (curve, subsets))
     section.parts = [
         Figure(
@@ -218,39 +184,20 @@ def surrogates_added(mined: MinedSet) -> Section:
             "A faint dot is one subset of the surrogates; large marks are means with their interval from resampled "
             "prompts; dashed, the fitted curve.",
         ),
-        Table("curve", "By number of surrogates", named, _curve_columns(), folded=True),
+        Table("curve", "By number of surrogates", named, _CURVE, folded=True),
         *_left_out(mined),
     ]
     return section
 
 
-def _fitted(mined: MinedSet) -> pd.DataFrame:
-    import pandas as pd
-
-    k = np.linspace(1, max(len(mined.facts["surrogates"]), 2), 40)
-    parts = [
-        pd.DataFrame({"model": mined.short[row["target"]], "k": k, "fitted": _curve(row, k)})
-        for row in mined.tables["curve_fit"].to_dict("records")
-    ]
-    return pd.concat(parts) if parts else pd.DataFrame(columns=["model", "k", "fitted"])
-
-
-def _curve(row: dict[Any, Any], k: Any) -> Any:
-    return row["floor"] + row["fall"] * np.exp(-row["rate"] * k)
-
-
-def _curve_columns() -> list[Column]:
-    return [
-        Column("model", "Target"),
-        Column("k", "k", "integer"),
-        Column("subsets", "Subsets", "integer"),
-        Column("images", "Images, mean", "number"),
-        Column("estimate", "Accuracy", "percent", "low", "high"),
-        Column("spread", "Spread over subsets", "points"),
-        Column("lowest", "Lowest", "percent"),
-        Column("highest", "Highest", "percent"),
-        Column("fitted", "Fitted", "percent"),
-    ]
+_CURVE = (
+    Column("model", "Target"),
+    *plain("integer", k="k", subsets="Subsets"),
+    Column("images", "Images, mean", "number"),
+    Column("estimate", "Accuracy", "percent", "low", "high"),
+    Column("spread", "Spread over subsets", "points"),
+    *plain("percent", lowest="Lowest", highest="Highest", fitted="Fitted"),
+)
 
 
 def _left_out(mined: MinedSet) -> list[Part]:
@@ -259,9 +206,7 @@ def _left_out(mined: MinedSet) -> list[Part]:
     frame["left_out"] = [short.get(model, "none") for model in frame["left_out"]]
     frame["model"] = frame["model"].map(short)
     columns = [
-        Column("left_out", "Left out"),
-        Column("model", "Model"),
-        Column("role", "Role"),
+        *plain("text", left_out="Left out", model="Model", role="Role"),
         Column("n", "Images", "integer"),
         Column("estimate", "Accuracy", "percent", "low", "high"),
         Column("jaccard", "Overlap with the set of all", "percent"),
@@ -277,11 +222,9 @@ def _overlap_columns(short: dict[str, str]) -> list[Column]:
     return [
         Column("first", "First", show=lambda value: short[value]),
         Column("second", "Second", show=lambda value: short[value]),
-        Column("both", "Both fail", "integer"),
-        Column("either", "Either", "integer"),
+        *plain("integer", both="Both fail", either="Either"),
         Column("jaccard", "Overlap", "percent", "jaccard_low", "jaccard_high"),
-        Column("by_chance", "By chance", "percent"),
-        Column("second_given_first", "Second, where the first fails", "percent"),
+        *plain("percent", by_chance="By chance", second_given_first="Second, where the first fails"),
         Column("first_given_second", "First, where the second fails", "percent"),
         Column("kappa", "κ", "number", "kappa_low", "kappa_high", digits=2),
     ]
@@ -301,8 +244,6 @@ _KIN = (
 
 def overlap_of_failures(mined: MinedSet) -> Section:
     """Return whether models fail on the same images, and whether related models do so more often."""
-    import pandas as pd
-
     short, facts = mined.short, mined.facts
     section = Section("overlap", "Do models fail on the same images")
     frame = mined.tables["overlap"]
@@ -314,14 +255,9 @@ def overlap_of_failures(mined: MinedSet) -> Section:
     ]
     section.lead += [_kin_sentence(row) for row in mined.tables["kin"].to_dict("records")]
     models = [short[model] for model in (*facts["surrogates"], *facts["targets"])]
-    cells = pd.concat(
-        [
-            pd.DataFrame(
-                {"row": frame[row].map(short), "column": frame[column].map(short), "estimate": frame["jaccard"]}
-            )
-            for row, column in (("first", "second"), ("second", "first"))
-        ]
-    )
+    half = frame.assign(row=frame["first"].map(short), column=frame["second"].map(short), estimate=frame["jaccard"])
+    half = half[["row", "column", "estimate"]]
+    cells = pd.concat([half, half.rename(columns={"row": "column", "column": "row"})])[["row", "column", "estimate"]]
     cells["shown"] = [f"{100 * value:.0f}" if value == value else "–" for value in cells["estimate"]]
     section.parts = [
         Figure(

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.report.hard.failure_modes import failure_section
 from holdfast.report.hard.mined_set import MinedSet, gallery, luck, overlap_of_failures, surrogates_added, where
 from holdfast.report.page.charts import dot_figure
-from holdfast.report.page.gallery import Thumbnails
-from holdfast.report.page.parts import Code, Heading, Listing, ModelVerdict, Section, Text, Verdicts
-from holdfast.report.page.tables import Column, Table, yes_no
+from holdfast.report.page.parts import Code, Heading, Listing, ModelVerdict, Section, Text, Thumbnails, Verdicts
+from holdfast.report.page.tables import Column, Table, plain, yes_no
 from holdfast.report.page.words import estimate, listing, percent, plural, points, short_names, span
 from holdfast.report.page.writer import DRAWN_WORLD, write_page
+from holdfast.stats.hard.failure_modes import Modes
 from holdfast.store import read_table
-
-if TYPE_CHECKING:
-    from holdfast.stats.hard.failure_modes import Modes
 
 SETS = {"pool": "unmined pool", "control": "matched control", "hard": "hard set"}
 MATCHED = "hard with a control"
@@ -27,11 +24,7 @@ _SHOWN_ABOVE = ("environment", "oracle_card", "warnings")
 
 
 def build(folder: Path, *, pictures: Thumbnails | None = None, modes: Modes | None = None) -> Path:
-    """Write ``mining/report`` of a hard set and return the path of its page.
-
-    ``pictures``: makes JPEG thumbnails of some images of the pool, by sample_id. ``modes``: what explains the wrong
-    answers to its valid images.
-    """
+    """Write ``mining/report`` of a hard set and return the path of its page."""
     mining = folder / "mining"
     try:
         facts = json.loads((mining / "summary.json").read_text(encoding="utf8"))
@@ -53,41 +46,32 @@ def build(folder: Path, *, pictures: Thumbnails | None = None, modes: Modes | No
         gallery(mined, chosen, pictures),
         _run(mined),
     ]
+    images = plural(facts["unanswered"], "image")
+    unanswered = f" {images} had no answer from some model or the oracle and count nowhere."
     drawn = facts["generators"] and all(name.startswith("embedded:") for name in facts["generators"])
     return write_page(
         sections,
         mining / "report",
         title="The images that many models fail together",
         subject=folder.name,
-        facts=_facts(facts),
-        limits=_limits(facts),
+        facts=[
+            (f"{facts['images']:,}", "images in the pool"),
+            (f"{facts['prompts']:,}", "prompts"),
+            (f"{facts['hard']:,}", "hard images"),
+            (f"{facts['hard_valid']:,}", "of them valid"),
+            (f"{len(facts['used'])}", "surrogates used"),
+            (f"{len(facts['targets'])}", "held-out targets"),
+        ],
+        limits=_LIMITS + (unanswered if facts["unanswered"] else ""),
         note=DRAWN_WORLD if drawn else "",
         run_names=f"{folder.name}/mining",
     )
 
 
-def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    return [
-        (f"{facts['images']:,}", "images in the pool"),
-        (f"{facts['prompts']:,}", "prompts"),
-        (f"{facts['hard']:,}", "hard images"),
-        (f"{facts['hard_valid']:,}", "of them valid"),
-        (f"{len(facts['used'])}", "surrogates used"),
-        (f"{len(facts['targets'])}", "held-out targets"),
-    ]
-
-
-def _limits(facts: dict[str, Any]) -> str:
-    text = (
-        "Results are about the half of the prompts on which nothing was chosen, and about images that the oracle "
-        "accepts, unless a table says otherwise. Intervals are at the 95 % level and treat prompts, not images, as "
-        "independent."
-    )
-    if facts["unanswered"]:
-        text += (
-            f" {plural(facts['unanswered'], 'image')} had no answer from some model or the oracle and count nowhere."
-        )
-    return text
+_LIMITS = (
+    "Results are about the half of the prompts on which nothing was chosen, and about images that the oracle accepts, "
+    "unless a table says otherwise. Intervals are at the 95 % level and treat prompts, not images, as independent."
+)
 
 
 def verdict(mined: MinedSet) -> Section:
@@ -162,8 +146,7 @@ def _tables(mined: MinedSet) -> list[Any]:
         )
         key = "set" if name == "accuracy" else "against"
         columns = [
-            Column("model", "Model"),
-            Column("role", "Role"),
+            *plain("text", model="Model", role="Role"),
             Column(key, "Set" if key == "set" else "Against", show=lambda value: SETS.get(value, value)),
             Column("subset", "Images"),
             Column("estimate", "Accuracy" if key == "set" else "Lost", kind, "low", "high"),  # type: ignore[arg-type]
@@ -173,6 +156,12 @@ def _tables(mined: MinedSet) -> list[Any]:
         note = "Surrogates are wrong on the hard set because it was chosen so; their rows measure nothing."
         parts.append(Table(name, caption, frame, columns, note, folded=True))
     return parts
+
+
+_HALVES = (
+    "Prompts fall into two halves by their hash; all images of a prompt are in one half. On one half k and m were "
+    "chosen, the other is what results are about."
+)
 
 
 def honesty(mined: MinedSet) -> Section:
@@ -191,28 +180,14 @@ def honesty(mined: MinedSet) -> Section:
             else "; everything above is about accepted ones."
         )
     ]
-    rows = [name for name in validity["set"] if by_set[name]["n"]]
+    title = "Share of images that the oracle accepts, by set and by how many surrogates fail"
+    shares = [f"{name} {percent(by_set[name]['estimate'])}" for name in validity["set"] if by_set[name]["n"]]
     frame = validity[validity["n"] > 0].assign(model="accepted by the oracle", row=validity["set"])
     section.parts = [
-        dot_figure(
-            "validity",
-            "Share of images that the oracle accepts, by set and by how many surrogates fail",
-            "; ".join(f"{name} {percent(by_set[name]['estimate'])}" for name in rows),
-            frame,
-            models=["accepted by the oracle"],
-            rows=rows,
-            axis="accepted",
-            domain=(0, 1),
-        ),
+        dot_figure("validity", title, "; ".join(shares), frame, axis="accepted", domain=(0, 1)),
         Table("validity", "Label validity", validity, _share_columns("Set", "set", "Accepted"), folded=True),
         Heading("How k and m were chosen"),
-        Text(
-            [
-                "Prompts fall into two halves by their hash; all images of a prompt are in one half. On one half k and "
-                "m were chosen, the other is what results are about.",
-                *facts["choice"]["rule"],
-            ]
-        ),
+        Text([_HALVES, *facts["choice"]["rule"]]),
         *_choice_tables(mined),
         Heading("The matched control"),
         Text([_control_text(mined)]),
@@ -221,16 +196,14 @@ def honesty(mined: MinedSet) -> Section:
 
 
 def _share(row: dict[Any, Any]) -> str:
-    return (
-        f"{estimate(row['estimate'], row['low'], row['high'])} of {plural(row['n'], 'image')}" if row["n"] else "none"
-    )
+    share = f"{estimate(row['estimate'], row['low'], row['high'])} of {plural(row['n'], 'image')}"
+    return share if row["n"] else "none"
 
 
 def _share_columns(title: str, key: str, what: str) -> list[Column]:
     return [
         Column(key, title),
-        Column("n", "Images", "integer"),
-        Column("prompts", "Prompts", "integer"),
+        *plain("integer", n="Images", prompts="Prompts"),
         Column("estimate", what, "percent", "low", "high"),
     ]
 
@@ -238,8 +211,7 @@ def _share_columns(title: str, key: str, what: str) -> list[Column]:
 def _choice_tables(mined: MinedSet) -> list[Any]:
     chosen = [
         Column("k", "k", "integer"),
-        Column("estimate", "Accuracy of a left-out surrogate", "percent"),
-        Column("fitted", "Fitted", "percent"),
+        *plain("percent", estimate="Accuracy of a left-out surrogate", fitted="Fitted"),
         Column("images", "Valid images left, mean", "number"),
     ]
     counted = [Column("m", "m", "integer"), Column("images", "Images", "integer"), Column("valid", "Valid", "integer")]
@@ -276,13 +248,10 @@ def _run(mined: MinedSet) -> Section:
     facts = mined.facts
     models = mined.tables["models"]
     columns = [
-        Column("model", "Model"),
-        Column("role", "Role"),
+        *plain("text", model="Model", role="Role"),
         Column("used", "Used", show=yes_no),
         Column("pool_accuracy", "Accuracy on the pool", "percent"),
-        Column("family", "Family"),
-        Column("data", "Trained on"),
-        Column("objective", "By"),
+        *plain("text", family="Family", data="Trained on", objective="By"),
     ]
     section = Section("run", "What was run")
     section.lead = [
@@ -290,12 +259,10 @@ def _run(mined: MinedSet) -> Section:
         + ("over all outputs of a model." if facts["outcome"] == "full" else "among the categories."),
         f"Oracle: {listing([f'{heading}: {text}' for heading, text in facts['oracle_card']], 8)}",
     ]
+    rest = {key: value for key, value in facts.items() if key not in _SHOWN_ABOVE}
     section.parts = [
         Table("models", "Models", models, columns),
         Code("Command", str(facts["environment"].get("command", ""))),
-        Code(
-            "Summary",
-            json.dumps({k: v for k, v in facts.items() if k not in _SHOWN_ABOVE}, indent=1, ensure_ascii=False),
-        ),
+        Code("Summary", json.dumps(rest, indent=1, ensure_ascii=False)),
     ]
     return section

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.report.page.charts import dot_figure
-from holdfast.report.page.gallery import Thumbnails, by_turns, grouped, judged, tile
-from holdfast.report.page.parts import Code, Listing, Part, Section, Tile
-from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.parts import Code, Listing, Part, Section, Thumbnails, Tile, by_turns, grouped, judged, tile
+from holdfast.report.page.tables import Column, Table, plain
 from holdfast.report.page.words import listing, percent, plural, points, sentence, span
 from holdfast.report.page.writer import DRAWN_WORLD, write_page
 from holdfast.stats.hard.mining import share
 from holdfast.store import read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _GROUPS = (
     ("Gained", "wrong before, right after", False, True),
@@ -27,10 +24,7 @@ _GROUPS = (
 
 
 def build(folder: Path, *, pictures: Thumbnails | None = None) -> Path:
-    """Write ``report`` of a run of remedy and return the path of its page.
-
-    ``pictures``: makes JPEGs of images of the pool, by sample_id.
-    """
+    """Write ``report`` of a run of remedy and return the path of its page."""
     try:
         facts = json.loads((folder / "summary.json").read_text(encoding="utf8"))
         table = read_table(folder / "results" / "remedy.parquet").to_pandas()
@@ -81,8 +75,6 @@ def _verdict(table: pd.DataFrame, answers: pd.DataFrame, facts: dict[str, Any]) 
 
 
 def _shown(table: pd.DataFrame, answers: pd.DataFrame, described: str) -> list[Part]:
-    import pandas as pd
-
     tidy = pd.DataFrame(
         [
             {"model": when, "row": name} | share(part[when], part["prompt_id"].astype(str))
@@ -92,26 +84,11 @@ def _shown(table: pd.DataFrame, answers: pd.DataFrame, described: str) -> list[P
     )
     order = list(table["set"])
     change = table.assign(model="change", row=table["set"])
+    title = "What fine-tuning changes, after less before"
     return [
+        dot_figure("change", title, described, change, axis="points", zero=True),
         dot_figure(
-            "change",
-            "What fine-tuning changes, after less before",
-            described,
-            change,
-            models=["change"],
-            rows=order,
-            axis="points",
-            zero=True,
-        ),
-        dot_figure(
-            "accuracy",
-            "Accuracy before and after",
-            described,
-            tidy,
-            models=["before", "after"],
-            rows=order,
-            axis="accuracy",
-            domain=(0, 1),
+            "accuracy", "Accuracy before and after", described, tidy, axis="accuracy", domain=(0, 1), rows=order
         ),
         Table(
             "remedy",
@@ -121,11 +98,9 @@ def _shown(table: pd.DataFrame, answers: pd.DataFrame, described: str) -> list[P
                 Column("set", "Images", show=sentence),
                 Column("n", "n", "integer"),
                 Column("prompts", "Prompts", "integer", hint="Or photos: what counts as independent."),
-                Column("before", "Before", "percent"),
-                Column("after", "After", "percent"),
+                *plain("percent", before="Before", after="After"),
                 Column("estimate", "Change", "points", "low", "high"),
-                Column("gained", "Gained", "integer"),
-                Column("lost", "Lost", "integer"),
+                *plain("integer", gained="Gained", lost="Lost"),
             ],
             "Generated images are valid ones of the half of the prompts on which nothing was chosen or trained.",
         ),
@@ -141,14 +116,15 @@ def _gallery(answers: pd.DataFrame, hard: str, thumbnails: Thumbnails | None) ->
             groups.append((title, f"{plural(len(part), 'hard image')}: {what}", list(by_turns(part, "category").index)))
     section = Section("gallery", "Which hard images it mends")
     section.lead = ["Picked in the order of their names, which are hashes, a category at a time."]
-    section.parts = grouped(groups, thumbnails, lambda _, name, jpeg: _tile(own.loc[name], jpeg), missing="pool is")
+
+    def shown(_: str, name: str, jpeg: bytes) -> Tile:
+        row: Any = own.loc[name]
+        said = {when: str(row[f"said_{when}"]) for when in ("before", "after")}
+        answers = [judged(when, text, bool(row[when])) for when, text in said.items()]
+        return tile(str(row["category"]), jpeg, answers, count=" → ".join(said.values()))
+
+    section.parts = grouped(groups, thumbnails, shown, missing="pool is")
     return section
-
-
-def _tile(row: Any, jpeg: bytes) -> Tile:
-    said = {when: str(row[f"said_{when}"]) for when in ("before", "after")}
-    answers = [judged(when, text, bool(row[when])) for when, text in said.items()]
-    return tile(str(row["category"]), jpeg, answers, count=" → ".join(said.values()))
 
 
 def _run(facts: dict[str, Any]) -> Section:

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from holdfast.core.lazy import pd
 from holdfast.core.objects import DETECTIONS, IMAGES, OBJECTS
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.rows import ReportRows
+from holdfast.report.page.evidence import ReportRows
 from holdfast.report.page.words import page_facts, plural, short_names
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.objects.answers import DETECT, DetectorAnswers, detector_answers
 from holdfast.stats.objects.effects import objects_under_conditions
 from holdfast.stats.objects.verdict import what_detectors_hold
 from holdfast.store import Parts, Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DETECTED = ds.field("task") == DETECT
 

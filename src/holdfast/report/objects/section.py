@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.conditions import without_object
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.report.objects.drawing import KEY, DrawnBox, boxes_of, with_boxes
 from holdfast.report.objects.evidence import DetectorEvidence, read_boxes
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.gallery import RunPictures, by_turns, tile
 from holdfast.report.page.parts import (
     Answer,
     Gallery,
@@ -21,11 +21,14 @@ from holdfast.report.page.parts import (
     Notice,
     Part,
     Photo,
+    RunPictures,
     Section,
     Steps,
     Text,
     Tile,
     Verdicts,
+    by_turns,
+    tile,
 )
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
 from holdfast.report.page.words import class_words, compare_step, condition_label, listing, number, plural, points, span
@@ -34,9 +37,6 @@ from holdfast.stats.effects.verdict import RANDOM, SAME
 from holdfast.stats.effects.verdict_words import SIGNS
 from holdfast.stats.objects.effects import score_reliability
 from holdfast.store import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PHOTOS, LOST = 3, 8  # Photos of the gallery, and objects of the filmstrip
 FRONT_ROWS = 5  # The original and the worst conditions of the first chart
@@ -407,8 +407,6 @@ def _lost_table(evidence: DetectorEvidence, lost: pd.DataFrame) -> Table:
 
 def _scores(evidence: DetectorEvidence) -> Section:
     """Return whether scores can be trusted: how often predictions are right, by their score."""
-    import pandas as pd
-
     section = Section("calibration", "Can the scores be trusted?")
     frame = evidence.table[evidence.table["scored"] > 0]
     if frame.empty:
@@ -445,8 +443,6 @@ def _scores(evidence: DetectorEvidence) -> Section:
 
 def _errors(evidence: DetectorEvidence) -> list[Part]:
     """Return pictures without an answer and objects that could not be asked about, by reason."""
-    import pandas as pd
-
     failed = evidence.answers.failed
     objects = evidence.answers.objects
     odd = objects[~objects["status"].isin(["ok", "removed"])].assign(condition="")

@@ -7,23 +7,67 @@ Fields have fixed names; names that users give are always data, never part of an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.core.lazy import pd
 from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart, Figure
 from holdfast.report.page.words import condition_label
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SIDE_BY_SIDE = 6  # Models that share one panel; where there are more, each model gets a panel
 
-_FIT = {"type": "fit-x", "contains": "padding"}
+FIT = {"type": "fit-x", "contains": "padding"}
 
 
 def records(frame: pd.DataFrame, digits: int = 4) -> list[dict[str, Any]]:
     """Return rows for JSON: rounded, null where there is no value."""
     rounded = frame.round(digits).astype(object)
     return list(rounded.where(rounded.notna(), None).to_dict("records"))  # type: ignore[arg-type]
+
+
+def chart_of(frame: pd.DataFrame, digits: int = 4, /, **chart: Any) -> Chart:
+    """Return a specification with the rows of a frame as its data."""
+    return {"data": {"name": "rows"}, "datasets": {"rows": records(frame, digits)}, **chart}
+
+
+def layer(mark: str, encoding: Chart, where: str = "", /, **look: Any) -> Chart:
+    """Return a layer of marks; ``where`` is a condition on the rows."""
+    chosen = {"transform": [{"filter": where}]} if where else {}
+    return chosen | {"mark": {"type": mark, **look}, "encoding": encoding}
+
+
+def dot_layer(encoding: Chart, size: int, where: str = "", /, *, opacity: float = 1, **look: Any) -> Chart:
+    """Return a layer of filled points."""
+    return layer("point", encoding, where, filled=True, size=size, opacity=opacity, **look)
+
+
+def nominal(field: str, names: Sequence[str], **options: Any) -> Chart:
+    """Return the encoding of names in a fixed order."""
+    return {"field": field, "type": "nominal", "scale": in_order(names), **options}
+
+
+def tooltip(texts: Mapping[str, str], numbers: Mapping[str, str] | None = None, how: str = ".1%") -> list[Chart]:
+    """Return a tooltip of field → title: texts, then numbers in a format."""
+    shown: list[Chart] = [{"field": field, "title": title} for field, title in texts.items()]
+    for field, title in (numbers or {}).items():
+        shown.append({"field": field, "type": "quantitative", "title": title, "format": how})
+    return shown
+
+
+INTERVAL = {"estimate": "estimate", "low": "95 % from", "high": "to"}
+
+
+def row_axis(rows: Sequence[str], width: int, desk: int = 190) -> tuple[Chart, int]:
+    """Return the vertical axis of named rows, and the pixels it takes."""
+    label = room(rows, desk, 12) if width >= WIDE else room(rows, 138, 11)
+    axis = {"ticks": False, "domain": False, "labelPadding": 6, "labelLimit": label, "minExtent": label}
+    return nominal("row", rows, title=None, axis=axis), label
+
+
+def facet_of(field: str, inner: int, padding: int = 4) -> Chart:
+    """Return the facet of a panel per value of a field, in the order of ``position``."""
+    header = {"labelAnchor": "start", "labelPadding": padding, "labelLimit": inner}
+    order: dict[str, Any] = {"field": "position", "op": "min"}
+    return {"field": field, "type": "nominal", "sort": order, "title": None, "header": header}
 
 
 def in_order(names: Sequence[str]) -> Chart:
@@ -34,17 +78,6 @@ def in_order(names: Sequence[str]) -> Chart:
 def placed(frame: pd.DataFrame, models: Sequence[str]) -> pd.DataFrame:
     """Return the frame with ``position``, the order of the panels."""
     return frame.assign(position=frame["model"].map({name: place for place, name in enumerate(models)}))
-
-
-def panel_of(inner: int) -> Chart:
-    """Return the facet of one panel per model, in the order of ``position``."""
-    return {
-        "field": "model",
-        "type": "nominal",
-        "sort": {"field": "position", "op": "min"},
-        "title": None,
-        "header": {"labelAnchor": "start", "labelPadding": 4, "labelLimit": inner},
-    }
 
 
 def room(names: Sequence[str], limit: int, size: float = 12) -> int:
@@ -58,8 +91,16 @@ _DOT_COLUMNS = ("model", "row", "estimate", "low", "high", "solid")
 def dot_figure(
     name: str, title: str, finding: str, frame: pd.DataFrame, *, axis: str, note: str = "", **options: Any
 ) -> Figure:
-    """Return a figure of ``dots``; ``axis`` is the title of its horizontal axis, ``options`` are those of ``dots``."""
-    return Figure(name, title, finding, lambda width: dots(frame, width, title=axis, **options), note)
+    """Return a figure of ``dots``; ``axis`` is the title of its horizontal axis, ``options`` are those of ``dots``.
+
+    Models and rows stand in the order of the frame unless options give another; without models there is one, ''.
+    """
+    frame = frame if "model" in frame else frame.assign(model="")
+    order: dict[str, Any] = {
+        "models": list(dict.fromkeys(frame["model"])),
+        "rows": list(dict.fromkeys(frame["row"])),
+    } | options
+    return Figure(name, title, finding, lambda width: dots(frame, width, title=axis, **order), note)
 
 
 def model_figure(
@@ -113,56 +154,41 @@ def dots(
     axis |= SIGNED if zero else {"format": ".1~f" if numbers else "%"}
     scale = {"domain": list(domain), "nice": False, "clamp": True} if domain else {"zero": False, "nice": True}
     x = {"type": "quantitative", "scale": scale, "axis": axis}
-    y: dict[str, Any] = {"field": "row", "type": "nominal", "scale": in_order(rows), "title": None}
-    label = room(rows, 190 if width >= WIDE else 138, 12 if width >= WIDE else 11)
+    y, label = row_axis(rows, width)
     y["axis"] = {"ticks": False, "domain": False, "labelPadding": 6, "grid": panels, "minExtent": label}
     shared: dict[str, Any] = {"y": y, "color": {"value": COLOURS[0]}}
     shape: dict[str, Any] = {}
     if not panels and len(models) > 1:
-        shared |= by_model(models, "color", COLOURS) | {"opacity": _faded()}
+        shared |= by_model(models, "color", COLOURS)
+        shared["opacity"] = {"condition": {"param": "chosen", "value": 1}, "value": 0.12}
         shared["yOffset"] = {"field": "model", "type": "nominal", "scale": in_order(models)}
         shape = by_model(models, "shape", SHAPES)
-    layers: list[Chart] = [
-        {
-            "mark": {"type": "rule", "strokeWidth": 1.7},
-            "encoding": shared | {"x": x | {"field": "low"}, "x2": {"field": "high"}},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 40 if panels else 64, "opacity": 1},
-            "encoding": shared | shape | {"x": x | {"field": "estimate"}, "tooltip": tips(zero, numbers=numbers)},
-        },
+    point = shared | shape | {"x": x | {"field": "estimate"}, "tooltip": tips(zero, numbers=numbers)}
+    layers = [
+        layer("rule", shared | {"x": x | {"field": "low"}, "x2": {"field": "high"}}, strokeWidth=1.7),
+        dot_layer(point, 40 if panels else 64),
     ]
     if "solid" in frame:
         place: Chart = {key: shared[key] for key in ("y", "yOffset") if key in shared}
         place["x"] = x | {"field": "estimate"}
-        hole = {"type": "point", "filled": True, "size": 10 if panels else 17, "color": "white", "opacity": 1}
-        layers.append({"transform": [{"filter": "datum.solid === false"}], "mark": hole, "encoding": place})
+        layers.append(dot_layer(place, 10 if panels else 17, "datum.solid === false", color="white"))
     if zero:
         layers.insert(0, rule_at(0))
-    data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": records(placed(frame, models) if panels else frame)}}
     if panels:
-        return data | _panels(layers, width, columns, label, step=13 if len(rows) > 8 else 18)
+        inner = (width - label - 20) // columns - 20 if columns > 1 else width - label - 20
+        spec = {"width": inner, "height": {"step": 13 if len(rows) > 8 else 18}, "layer": layers}
+        spacing = {"row": 14, "column": 20}
+        facet = facet_of("model", inner)
+        return chart_of(placed(frame, models), facet=facet, columns=columns, spacing=spacing, spec=spec)
     if len(models) > 1:
         layers[1 if zero else 0]["params"] = [_CHOSEN]
     height = len(rows) * (len(models) * 11 + 12) if len(models) > 1 else len(rows) * 24
-    return data | {"width": width, "height": height, "autosize": _FIT, "layer": layers, **_legend(models, width)}
-
-
-def _panels(layers: list[Chart], width: int, columns: int, label: int, step: int) -> Chart:
-    inner = (width - label - 20) // columns - 20 if columns > 1 else width - label - 20
-    return {
-        "facet": panel_of(inner),
-        "columns": columns,
-        "spacing": {"row": 14, "column": 20},
-        "spec": {"width": inner, "height": {"step": step}, "layer": layers},
-    }
+    fit = max(1, width // (room(models, width) + 60))
+    config = {"legend": {"columns": min(len(models), fit), "columnPadding": 30}}
+    return chart_of(frame, width=width, height=height, autosize=FIT, layer=layers, config=config)
 
 
 _CHOSEN = {"name": "chosen", "select": {"type": "point", "fields": ["model"]}, "bind": "legend"}
-
-
-def _faded() -> Chart:
-    return {"condition": {"param": "chosen", "value": 1}, "value": 0.12}
 
 
 def by_model(models: Sequence[str], channel: str, values: Sequence[str]) -> Chart:
@@ -174,36 +200,22 @@ def by_model(models: Sequence[str], channel: str, values: Sequence[str]) -> Char
     return {channel: {"field": "model", "type": "nominal", "scale": scale, "legend": legend}}
 
 
-def _legend(models: Sequence[str], width: int) -> Chart:
-    fit = max(1, width // (room(models, width) + 60))
-    return {"config": {"legend": {"columns": min(len(models), fit), "columnPadding": 30}}}
-
-
-def tips(zero: bool, row: str = "condition", *, numbers: bool = False) -> list[Chart]:
+def tips(zero: bool, *, numbers: bool = False) -> list[Chart]:
     """Return the tooltip of a mark."""
-    fields: list[Chart] = [{"field": "model", "title": "model"}, {"field": "row", "title": row}]
     how = ".2f" if numbers else "+.1%" if zero else ".1%"
-    for field, title in (("estimate", "estimate"), ("low", "95 % from"), ("high", "to")):
-        fields.append({"field": field, "type": "quantitative", "title": title, "format": how})
-    return fields
+    return tooltip({"model": "model", "row": "condition"}, INTERVAL, how)
 
 
 def rule_at(value: float, channel: str = "x") -> Chart:
     """Return a dashed line across the chart."""
-    return {
-        "data": {"values": [{"at": value}]},
-        "mark": {"type": "rule", "color": MUTED, "strokeDash": [3, 3]},
-        "encoding": {channel: {"field": "at", "type": "quantitative"}},
-    }
+    place = {channel: {"field": "at", "type": "quantitative"}}
+    return {"data": {"values": [{"at": value}]}} | layer("rule", place, color=MUTED, strokeDash=[3, 3])
 
 
 def dashed_line(values: list[dict[str, float]]) -> Chart:
     """Return a dashed line through points ``x``, ``y``."""
-    return {
-        "data": {"values": values},
-        "mark": {"type": "line", "color": MUTED, "strokeDash": [3, 3], "strokeWidth": 1},
-        "encoding": {"x": {"field": "x", "type": "quantitative"}, "y": {"field": "y", "type": "quantitative"}},
-    }
+    place = {axis: {"field": axis, "type": "quantitative"} for axis in ("x", "y")}
+    return {"data": {"values": values}} | layer("line", place, color=MUTED, strokeDash=[3, 3], strokeWidth=1)
 
 
 SIGNED = {"labelExpr": "datum.value == 0 ? '0' : format(100 * datum.value, '+.0f')"}
@@ -217,29 +229,19 @@ HEAT = ("#14213d", "#2b4a75", "#5d86ad", "#a9c3d6", "#e3ebee", "#fbf9f4")
 def density(
     frame: pd.DataFrame, width: int, *, rows: Sequence[str], columns: Sequence[str], measure: str = "accuracy"
 ) -> Chart:
-    """Return a map of accuracy by class (rows) and condition (columns), with numbers where they fit.
-
-    ``measure``: name of what the shades show.
-    """
+    """Return a map of accuracy by class (rows) and condition (columns), with numbers where they fit."""
     desk = width >= WIDE
     longest = room(rows, 190, 12) if desk else room(rows, 100, 11)
     inner = width - longest - (80 if desk else 8)
-    length = 120 if desk else inner - 20
-    layers = _shades(
-        rows,
-        columns,
-        longest,
-        angle=-60 if desk else -90,
-        legend=_scale("right" if desk else "bottom", length, measure),
-    )
+    legend = _scale("right" if desk else "bottom", 120 if desk else inner - 20, measure)
+    layers = _shades(rows, columns, longest, angle=-60 if desk else -90, legend=legend)
     if inner / max(len(columns), 1) >= 22:
         ink = {"condition": {"test": "datum.estimate < 0.52", "value": "white"}, "value": INK}
         place = {key: layers[0]["encoding"][key] for key in ("x", "y")}
         text = {"field": "shown", "type": "nominal"}
-        layers.append({"mark": {"type": "text", "fontSize": 10.5}, "encoding": place | {"text": text, "color": ink}})
+        layers.append(layer("text", place | {"text": text, "color": ink}, fontSize=10.5))
     numbered = frame.assign(shown=[f"{100 * value:.0f}" for value in frame["estimate"]])
-    data = {"data": {"name": "rows"}, "datasets": {"rows": records(numbered, 3)}}
-    return data | {"width": inner, "height": {"step": 22}, "layer": layers}
+    return chart_of(numbered, 3, width=inner, height={"step": 22}, layer=layers)
 
 
 def density_panels(
@@ -257,46 +259,35 @@ def density_panels(
     longest = room(rows, 130 if desk else 100, 11)
     inner = (width - longest - 30) // across - 16 if desk else width - longest - 16
     layers = _shades(rows, columns, longest, angle=-90, legend=_scale("top", 160, measure))
-    return {
-        "data": {"name": "rows"},
-        "datasets": {"rows": records(placed(frame, models), 3)},
-        "facet": panel_of(inner),
-        "columns": across,
-        "spacing": {"row": 16, "column": 12},
-        "resolve": {"axis": {"x": "independent"}},
-        "spec": {"width": inner, "height": {"step": 13}, "layer": layers},
-    }
+    spec = {"width": inner, "height": {"step": 13}, "layer": layers}
+    panels = {"facet": facet_of("model", inner), "columns": across, "spacing": {"row": 16, "column": 12}, "spec": spec}
+    return chart_of(placed(frame, models), 3, resolve={"axis": {"x": "independent"}}, **panels)
 
 
 def _shades(rows: Sequence[str], columns: Sequence[str], longest: int, *, angle: int, legend: Chart) -> list[Chart]:
     axis: Chart = {"ticks": False, "domain": False, "labelPadding": 4}
-    x = {"field": "column", "type": "nominal", "scale": in_order(columns), "title": None}
     above = round(room(columns, 150) * (0.87 if angle > -90 else 0.95))  # labels lean by that much
-    x["axis"] = axis | {"orient": "top", "labelAngle": angle, "labelLimit": 150, "minExtent": above}
-    y = {"field": "row", "type": "nominal", "scale": in_order(rows), "title": None}
-    y["axis"] = axis | {"labelLimit": longest, "minExtent": longest}
-    shade = {
-        "field": "estimate",
-        "type": "quantitative",
-        "scale": {"domain": [0, 1], "range": list(HEAT)},
-        "legend": legend,
-    }
-    tip: list[Chart] = [{"field": "row", "title": "class"}, {"field": "column", "title": "condition"}]
-    tip.append({"field": "estimate", "type": "quantitative", "title": legend["title"], "format": ".1%"})
+    top = axis | {"orient": "top", "labelAngle": angle, "labelLimit": 150, "minExtent": above}
+    x = nominal("column", columns, title=None, axis=top)
+    y = nominal("row", rows, title=None, axis=axis | {"labelLimit": longest, "minExtent": longest})
+    scale = {"domain": [0, 1], "range": list(HEAT)}
+    shade = {"field": "estimate", "type": "quantitative", "scale": scale, "legend": legend}
+    tip = tooltip({"row": "class", "column": "condition"}, {"estimate": legend["title"]})
     tip.append({"field": "n", "title": "photos"})
-    mark = {"type": "rect", "stroke": "white", "strokeWidth": 1}
-    return [{"mark": mark, "encoding": {"x": x, "y": y, "color": shade, "tooltip": tip}}]
+    return [layer("rect", {"x": x, "y": y, "color": shade, "tooltip": tip}, stroke="white", strokeWidth=1)]
 
 
 def _scale(place: str, length: int, measure: str) -> Chart:
-    return {
-        "format": "%",
-        "title": measure,
-        "gradientThickness": 10,
-        "gradientLength": length,
-        "orient": place,
-        "tickCount": 3,
-    }
+    look: dict[str, Any] = {"gradientThickness": 10, "gradientLength": length, "orient": place, "tickCount": 3}
+    return {"format": "%", "title": measure, **look}
+
+
+def square_axes(models: Sequence[str], label: int, *, desk: bool) -> tuple[Chart, Chart]:
+    """Return the axes of a matrix of models against models."""
+    axis: Chart = {"ticks": False, "domain": False, "title": None, "labelLimit": label, "minExtent": label}
+    axis |= {} if desk else {"labelFontSize": 10}
+    top = axis | {"orient": "top", "labelAngle": -60 if desk else -90, "minExtent": round(0.9 * label)}
+    return nominal("column", models, axis=top), nominal("row", models, axis=axis)
 
 
 def matrix(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
@@ -308,42 +299,18 @@ def matrix(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
     desk = width >= WIDE
     label = room(models, 170 if desk else 90, 12 if desk else 10)
     size = max(11, min(46, (width - label - (140 if desk else 60)) / len(models)))
-    axis: Chart = {"ticks": False, "domain": False, "title": None, "labelLimit": label, "minExtent": label}
-    axis |= {} if desk else {"labelFontSize": 10}
-    x = {"field": "column", "type": "nominal", "scale": in_order(models)}
-    x["axis"] = axis | {"orient": "top", "labelAngle": -60 if desk else -90, "minExtent": round(0.9 * label)}
-    y = {"field": "row", "type": "nominal", "scale": in_order(models), "axis": axis}
+    x, y = square_axes(models, label, desk=desk)
     most = max(0.02, float(frame["estimate"].abs().max()))
     scale = {"domain": [-most, 0, most], "range": ["#b35806", "#f7f7f7", "#2166ac"]}
-    legend = {
-        "title": "points",
-        "labelExpr": "format(100 * datum.value, '+.0f')",
-        "gradientThickness": 10,
-        "tickCount": 3,
-    }
+    legend = {"title": "points", "labelExpr": "format(100 * datum.value, '+.0f')", "gradientThickness": 10}
+    legend["tickCount"] = 3
     shade = {"field": "estimate", "type": "quantitative", "scale": scale, "legend": legend if desk else None}
-    layers: list[Chart] = [
-        {
-            "mark": {"type": "rect", "stroke": "white"},
-            "encoding": {
-                "x": x,
-                "y": y,
-                "color": shade,
-                "tooltip": [{"field": "row"}, {"field": "column"}, *tips(True)[2:]],
-            },
-        }
-    ]
+    tip = [{"field": "row"}, {"field": "column"}, *tips(True)[2:]]
+    layers = [layer("rect", {"x": x, "y": y, "color": shade, "tooltip": tip}, stroke="white")]
     if size >= 26:
         ink = {"condition": {"test": f"abs(datum.estimate) > {0.6 * most}", "value": "white"}, "value": INK}
-        text: Chart = {"type": "text", "fontSize": 10.5}
-        layers.append(
-            {
-                "mark": text,
-                "encoding": {"x": x, "y": y, "text": {"field": "shown" if size >= 42 else "brief"}, "color": ink},
-            }
-        )
+        text = {"field": "shown" if size >= 42 else "brief"}
+        layers.append(layer("text", {"x": x, "y": y, "text": text, "color": ink}, fontSize=10.5))
     else:
-        dot: Chart = {"type": "point", "filled": True, "size": 9, "color": INK, "opacity": 1}
-        layers.append({"transform": [{"filter": "datum.clear"}], "mark": dot, "encoding": {"x": x, "y": y}})
-    data = {"data": {"name": "rows"}, "datasets": {"rows": records(frame)}}
-    return data | {"width": {"step": size}, "height": {"step": min(size, 30)}, "layer": layers}
+        layers.append(dot_layer({"x": x, "y": y}, 9, "datum.clear", color=INK))
+    return chart_of(frame, width={"step": size}, height={"step": min(size, 30)}, layer=layers)

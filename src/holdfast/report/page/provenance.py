@@ -7,17 +7,14 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.core.lazy import pd
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.parts import Code, Heading, Section, Text
-from holdfast.report.page.tables import CONDITION, Column, Table
+from holdfast.report.page.tables import CONDITION, Column, Table, plain
 from holdfast.report.page.words import listing, percent, plural
 from holdfast.store import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _REJECTED = "rejected"
 
@@ -27,8 +24,6 @@ def trouble(evidence: Evidence, runs: Sequence[Run], *, ended: int = 0) -> Secti
 
     ``ended`` counts the walks that were rejected at their first image: those are outcomes, not errors.
     """
-    import pandas as pd
-
     section = Section("errors", "Errors and skipped images")
     every = evidence.counts.trouble
     frame, filtered = (every[every["status"] != _REJECTED], every[every["status"] == _REJECTED])
@@ -46,9 +41,7 @@ def trouble(evidence: Evidence, runs: Sequence[Run], *, ended: int = 0) -> Secti
             f"The most common reason, {first['n']:,} times: {first['status']}, “{first['error'] or 'no reason given'}”."
         ]
         columns = [
-            Column("error", "Reason"),
-            Column("status", "Status"),
-            Column("model", "Model"),
+            *plain("text", error="Reason", status="Status", model="Model"),
             CONDITION,
             Column("n", "Rows", "integer"),
             Column("example", "For example"),
@@ -100,10 +93,7 @@ def _add_rejected(section: Section, evidence: Evidence, filtered: pd.DataFrame) 
 
 
 def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, Any], *options: str) -> Section:
-    """Return the section with the specification, versions, hashes and command of each run.
-
-    ``options``: of ``holdfast report``, for the command that repeats the page.
-    """
+    """Return the section with the specification, versions, hashes and command of each run."""
     section = Section("run", "What was run")
     section.lead = [
         f"{plural(len(runs), 'run')}: {listing([run.run_id for run in runs], 8)}. The commands below repeat what was "
@@ -136,8 +126,6 @@ _FAST = (
 
 
 def _facts(run: Run, spec: dict[str, Any], machine: dict[str, Any], name: str) -> Table:
-    import pandas as pd
-
     packages = machine.get("packages") or {}
     rows = [
         ("Data", spec.get("data")),

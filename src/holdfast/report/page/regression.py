@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from holdfast.report.page.charts import SIGNED, dashed_line, in_order, records, room, rule_at
+from holdfast.core.lazy import pd
+from holdfast.report.page.charts import (
+    INTERVAL,
+    SIGNED,
+    chart_of,
+    dashed_line,
+    dot_layer,
+    layer,
+    row_axis,
+    rule_at,
+    tooltip,
+)
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Listing, Part, Text
-from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.tables import Column, Table, plain
 from holdfast.report.page.words import (
     class_names,
     class_words,
@@ -22,9 +32,6 @@ from holdfast.report.page.words import (
     span,
 )
 from holdfast.stats.regression.fit import Regression
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 GROUPS = {"model": "Models", "scenario": "Scenarios", "class": "Classes"}
 """Kinds of terms, and the headings of their panels."""
@@ -40,61 +47,37 @@ def term_parts(terms: pd.Series) -> tuple[pd.Series, pd.Series]:
 
 
 def coefficients(frame: pd.DataFrame, width: int, *, groups: Sequence[str], unit: str = "points") -> Chart:
-    """Return coefficients with intervals in points, with a panel per group (models, scenarios, classes).
-
-    ``frame``: group, row, estimate, low, high, stars; in the order to be shown.
-    """
+    """Return coefficients with intervals in points, with a panel per group (models, scenarios, classes)."""
     low, high = float(frame["low"].min()), float(frame["high"].max())
     scale = {"domain": [min(low, 0.0), max(high, 0.0)], "nice": True}
     axis = SIGNED | {"domain": False, "ticks": False, "tickCount": 8 if width >= WIDE else 4}
-    label = room(list(frame["row"]), 190, 12) if width >= WIDE else room(list(frame["row"]), 138, 11)
+    label = row_axis(list(frame["row"]), width)[1]
     inner = width - label - 24
     parts = []
     for group in groups:
         part = frame[frame["group"] == group]
-        last = group == groups[-1]
-        x = {
-            "type": "quantitative",
-            "scale": scale,
-            "axis": axis | {"title": f"{unit} against the reference" if last else None},
-        }
-        y = {"field": "row", "type": "nominal", "scale": in_order(list(part["row"])), "title": None}
-        y["axis"] = {"ticks": False, "domain": False, "labelPadding": 6, "labelLimit": label, "minExtent": label}
-        tip: list[Chart] = [{"field": "row", "title": group}, {"field": "stars", "title": "stars"}]
-        for field, title in (("estimate", "estimate"), ("low", "95 % from"), ("high", "to")):
-            tip.append({"field": field, "type": "quantitative", "title": title, "format": "+.1%"})
-        dot = {"type": "point", "filled": True, "size": 50, "opacity": 1, "color": COLOURS[0]}
-        layers: list[Chart] = [
+        title = f"{unit} against the reference" if group == groups[-1] else None
+        x = {"type": "quantitative", "scale": scale, "axis": axis | {"title": title}}
+        y = row_axis(list(part["row"]), width)[0]
+        y["axis"] |= {"labelLimit": label, "minExtent": label}
+        tip = tooltip({"row": group, "stars": "stars"}, INTERVAL, "+.1%")
+        place = {"x": x | {"field": "estimate"}, "y": y}
+        ends = {"x": x | {"field": "low"}, "x2": {"field": "high"}, "y": y}
+        layers = [
             rule_at(0),
-            {
-                "mark": {"type": "rule", "strokeWidth": 1.7, "color": COLOURS[0]},
-                "encoding": {"x": x | {"field": "low"}, "x2": {"field": "high"}, "y": y},
-            },
-            {"mark": dot, "encoding": {"x": x | {"field": "estimate"}, "y": y, "tooltip": tip}},
-            {
-                "transform": [{"filter": "datum.stars === 'ns'"}],
-                "mark": {"type": "point", "filled": True, "size": 14, "color": "white", "opacity": 1},
-                "encoding": {"x": x | {"field": "estimate"}, "y": y},
-            },
+            layer("rule", ends, strokeWidth=1.7, color=COLOURS[0]),
+            dot_layer(place | {"tooltip": tip}, 50, color=COLOURS[0]),
+            dot_layer(place, 14, "datum.stars === 'ns'", color="white"),
         ]
-        parts.append(
-            {
-                "title": {"text": group, "anchor": "start", "frame": "group", "offset": 4},
-                "transform": [{"filter": {"field": "group", "equal": group}}],
-                "width": inner,
-                "height": {"step": 16},
-                "layer": layers,
-            }
-        )
-    data = {"data": {"name": "rows"}, "datasets": {"rows": records(frame)}}
-    return data | {"vconcat": parts, "spacing": 14, "resolve": {"scale": {"y": "independent"}}}
+        heading = {"text": group, "anchor": "start", "frame": "group", "offset": 4}
+        chosen = [{"filter": {"field": "group", "equal": group}}]
+        size = {"width": inner, "height": {"step": 16}}
+        parts.append({"title": heading, "transform": chosen, "layer": layers, **size})
+    return chart_of(frame, vconcat=parts, spacing=14, resolve={"scale": {"y": "independent"}})
 
 
 def residuals(frame: pd.DataFrame, width: int) -> Chart:
-    """Return the four plots: residuals, their absolute values, the Q–Q plot, residuals in order.
-
-    ``frame``: model, condition, label, fitted, residual, absolute, quantile, order.
-    """
+    """Return the four plots: residuals, their absolute values, the Q–Q plot, residuals in order."""
     step = -(-len(frame) // RESIDUALS_SHOWN)
     shown = frame.iloc[::step]
     columns = 4 if width >= WIDE else 2
@@ -108,22 +91,20 @@ def residuals(frame: pd.DataFrame, width: int) -> Chart:
     tip = [{"field": name} for name in ("model", "condition", "label")]
     parts = []
     for title, across, up, axis, zero in plots:
-        mark = {"type": "point", "filled": True, "size": 9, "opacity": 0.45, "color": COLOURS[0]}
         small = {"tickCount": 3, "labelFontSize": 10, "titleFontSize": 10, "domain": False, "ticks": False}
         encoding = {
             "x": {"field": across, "type": "quantitative", "title": axis, "scale": {"zero": False}, "axis": small},
             "y": {"field": up, "type": "quantitative", "title": None, "axis": small},
             "tooltip": tip,
         }
-        layers: list[Chart] = [{"mark": mark, "encoding": encoding}]
+        layers = [dot_layer(encoding, 9, opacity=0.45, color=COLOURS[0])]
         if zero is not None:
             layers.insert(0, rule_at(zero, "y"))
         if title.startswith("Normal"):
             ends = [float(shown["quantile"].min()), float(shown["quantile"].max())]
             layers.insert(0, dashed_line([{"x": end, "y": end} for end in ends]))
         parts.append({"title": {"text": title, "fontSize": 12}, "width": inner, "height": 150, "layer": layers})
-    data = {"data": {"name": "rows"}, "datasets": {"rows": records(shown)}}
-    return data | {"concat": parts, "columns": columns, "spacing": 14, "resolve": {"scale": {"x": "independent"}}}
+    return chart_of(shown, concat=parts, columns=columns, spacing=14, resolve={"scale": {"x": "independent"}})
 
 
 LISTED = 30  # Levels of a factor drawn in the figure of coefficients; the table has all of them
@@ -169,8 +150,6 @@ def regression_parts(
     unit = f"{scale} of {measure}"
     parts: list[Part] = []
     if groups:
-        import pandas as pd
-
         kept = [drawn[drawn["group"] == title] for title in groups]
         few = [
             part if len(part) <= LISTED else part.iloc[[*range(LISTED // 2), *range(-LISTED // 2, 0)]] for part in kept
@@ -224,8 +203,7 @@ def _coefficient_table(frame: pd.DataFrame, fitted: Regression, prefix: str, uni
     merged = frame.merge(fitted.variance_inflation, on="term", how="left")
     ratio = fitted.family == "poisson"
     columns = [
-        Column("row", "Term"),
-        Column("group", "Kind"),
+        *plain("text", row="Term", group="Kind"),
         Column("estimate", "Change" if ratio else "Estimate", "percent" if ratio else "points", "low", "high"),
         Column("standard_error", "Standard error (log)" if ratio else "Standard error",
                "number" if ratio else "points", digits=3 if ratio else 2),
@@ -273,8 +251,6 @@ def _sentences(fitted: Regression, measure: str) -> Listing:
 
 
 def _quality(fitted: Regression, prefix: str) -> Table:
-    import pandas as pd
-
     rows = [
         ("Cells", number(fitted.n, 0)),
         ("Degrees of freedom", number(fitted.degrees_of_freedom, 0)),
@@ -310,8 +286,7 @@ def _residual_parts(fitted: Regression, prefix: str) -> list[Part]:
         said + (" The plots show a regular part of the cells." if more else ""),
     )
     columns = [
-        Column("term", "Term"),
-        Column("other", "Other term"),
+        *plain("text", term="Term", other="Other term"),
         Column("correlation", "Correlation", "number", digits=3),
     ]
     caption = "Correlation of the parameters, the strongest first"
@@ -321,7 +296,6 @@ def _residual_parts(fitted: Regression, prefix: str) -> list[Part]:
 
 def _correlations(fitted: Regression) -> pd.DataFrame:
     import numpy as np
-    import pandas as pd
 
     matrix = fitted.parameter_correlation
     first, second = np.triu_indices(len(matrix), 1)

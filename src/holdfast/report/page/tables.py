@@ -8,14 +8,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from holdfast.core.files import write_atomic
+from holdfast.core.lazy import pd
 from holdfast.report.page.words import MISSING, class_words, condition_label, number, p_value
 from holdfast.store.run import guarded
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Kind = Literal["text", "percent", "points", "number", "integer", "p"]
 
@@ -45,6 +43,11 @@ class Column:
     def unit(self) -> str:
         """The unit of the numbers, where they have one."""
         return {"percent": "%", "points": "points"}.get(self.kind, "")
+
+
+def plain(kind: Kind, **titles: str) -> list[Column]:
+    """Return columns of one kind, by key and title."""
+    return [Column(key, title, kind) for key, title in titles.items()]
 
 
 CONDITION = Column("condition", "Condition", show=condition_label)

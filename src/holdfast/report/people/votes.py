@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.core.votes import Votes, decide, read_votes
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.gallery import TILES, Thumbnails, by_turns, grouped, judged, tile
-from holdfast.report.page.parts import Answer, Heading, Listing, Part, Section, Text, Tile
-from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.parts import (
+    TILES,
+    Answer,
+    Heading,
+    Listing,
+    Part,
+    Section,
+    Text,
+    Thumbnails,
+    Tile,
+    by_turns,
+    grouped,
+    judged,
+    tile,
+)
+from holdfast.report.page.tables import Column, Table, plain
 from holdfast.report.page.words import estimate, listing, number, page_facts, percent, plural, span
 from holdfast.report.page.writer import write_page
 from holdfast.report.people import charts
 from holdfast.stats.people.votes import VERDICT, rule_effects
 from holdfast.store import read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TITLE = "What people say of the images"
 WORDS = {
@@ -42,10 +56,7 @@ MEASURES = {
     "krippendorff_alpha_interval": "Krippendorff's alpha, interval",
 }
 _SHARE = [
-    Column("images", "Images", "integer"),
-    Column("accepted", "accepted", "integer"),
-    Column("rejected", "rejected", "integer"),
-    Column("undecided", "undecided", "integer"),
+    *plain("integer", images="Images", accepted="accepted", rejected="rejected", undecided="undecided"),
     Column("prompts", "Prompts or photos", "integer"),
     Column("estimate", "Accepted of the decided", "percent", "low", "high"),
 ]
@@ -70,10 +81,7 @@ class CampaignExport:
 
 
 def build(folder: Path, pictures: Thumbnails | None = None) -> Path:
-    """Write ``report/`` of an export and return the path of its page.
-
-    ``pictures``: makes JPEG thumbnails of some images, by sample_id.
-    """
+    """Write ``report/`` of an export and return the path of its page."""
     votes = read_votes(folder)
     try:
         facts = json.loads((folder / "export.json").read_text(encoding="utf8"))
@@ -176,11 +184,9 @@ def _gallery(images: pd.DataFrame, votes: Votes, thumbnails: Thumbnails | None) 
         "Accepted and rejected ones a category at a time, in no other order; the divided ones are nearest to the "
         "rule's threshold. Below each picture the class that people were asked about, and how many said yes."
     ]
+    shown = [group for group in groups if group[2]]
     section.parts = grouped(
-        [group for group in groups if group[2]],
-        thumbnails,
-        lambda _, name, jpeg: _tile(rows[name], votes, jpeg),
-        missing="images are",
+        shown, thumbnails, lambda _, name, jpeg: _tile(rows[name], votes, jpeg), missing="images are"
     )
     return section
 
@@ -198,13 +204,8 @@ def _tile(row: dict[Any, Any], votes: Votes, jpeg: bytes) -> Tile:
     sign, kind = {"accepted": ("✓", "right"), "rejected": ("✗", "wrong")}.get(row["decision"], ("?", "none"))
     answers.append(Answer("people", counted, sign, kind))
     nuisance = f", {row['condition']} {row['nuisance']}" if row["nuisance"] else ""
-    return tile(
-        f"{row['asked']}{nuisance}",
-        jpeg,
-        answers,
-        wrong=row["decision"] != "accepted",
-        count=f"{counted}: {row['decision']}",
-    )
+    count, wrong = f"{counted}: {row['decision']}", row["decision"] != "accepted"
+    return tile(f"{row['asked']}{nuisance}", jpeg, answers, wrong=wrong, count=count)
 
 
 def _divided(images: pd.DataFrame, votes: Votes) -> list[Part]:
@@ -214,11 +215,13 @@ def _divided(images: pd.DataFrame, votes: Votes) -> list[Part]:
     counts = voted.groupby(["yes", "votes", "decision"]).size().rename("images").reset_index()
     same = counts["votes"].nunique() == 1
     if same:  # a number that no image has is a gap, which shows where people part
-        counts = _with_gaps(counts, votes)
+        given = int(counts["votes"].iloc[0])
+        absent = [yes for yes in range(given + 1) if yes not in set(counts["yes"])]
+        gaps = [(yes, given, decide(yes, given, at_least=votes.at_least, of=votes.of), 0) for yes in absent]
+        counts = pd.concat([counts, pd.DataFrame(gaps, columns=list(counts.columns))], ignore_index=True)
     counts = counts.sort_values(["yes", "votes"], ascending=True, kind="stable")
-    named = [
-        f"{yes}" if same else f"{yes} of {given}" for yes, given in zip(counts["yes"], counts["votes"], strict=True)
-    ]
+    pairs = zip(counts["yes"], counts["votes"], strict=True)
+    named = [f"{yes}" if same else f"{yes} of {given}" for yes, given in pairs]
     unanimous = int(voted["share"].isin([0.0, 1.0]).sum())
     figure = Figure(
         "divided",
@@ -230,15 +233,6 @@ def _divided(images: pd.DataFrame, votes: Votes) -> list[Part]:
     return [figure]
 
 
-def _with_gaps(counts: pd.DataFrame, votes: Votes) -> pd.DataFrame:
-    import pandas as pd
-
-    given = int(counts["votes"].iloc[0])
-    absent = [yes for yes in range(given + 1) if yes not in set(counts["yes"])]
-    gaps = [(yes, given, decide(yes, given, at_least=votes.at_least, of=votes.of), 0) for yes in absent]
-    return pd.concat([counts, pd.DataFrame(gaps, columns=list(counts.columns))], ignore_index=True)
-
-
 def _by(table: pd.DataFrame, by: str) -> list[Part]:
     word = WORDS[by]
     ordered = table.sort_values(["estimate", "value"], kind="stable")
@@ -246,31 +240,19 @@ def _by(table: pd.DataFrame, by: str) -> list[Part]:
     parts: list[Part] = [Heading(f"By {word.lower()}")]
     low, high = (known.iloc[0], known.iloc[-1]) if len(known) > 1 else (None, None)
     if low is not None and high is not None and low["estimate"] < high["estimate"]:
-        parts.append(
-            Text(
-                [
-                    f"Least: {low['value'] or 'not stated'}, {estimate(low['estimate'], low['low'], low['high'])} of "
-                    f"{plural(int(low['n']), 'image')}; most: {high['value'] or 'not stated'}, "
-                    f"{estimate(high['estimate'], high['low'], high['high'])} of {plural(int(high['n']), 'image')}."
-                ]
-            )
-        )
+        ends = [
+            f"{end['value'] or 'not stated'}, {estimate(end['estimate'], end['low'], end['high'])} of "
+            f"{plural(int(end['n']), 'image')}"
+            for end in (low, high)
+        ]
+        parts.append(Text([f"Least: {ends[0]}; most: {ends[1]}."]))
     if len(known) > 1:
-        drawn = known.head(MOST_ROWS).assign(
-            model="accepted", row=lambda frame: frame["value"].replace("", "not stated")
-        )
+        drawn = known.head(MOST_ROWS)
+        drawn = drawn.assign(model="accepted", row=drawn["value"].replace("", "not stated"))
         more = f", the {MOST_ROWS} least accepted of {len(known)}" if len(known) > MOST_ROWS else ""
-        figure = dot_figure(
-            f"accepted_{by}",
-            f"Share of images that people accept, by {word.lower()}{more}",
-            "; ".join(f"{row['row']} {percent(row['estimate'])}" for row in drawn.head(8).to_dict("records")),
-            drawn,
-            models=["accepted"],
-            rows=list(drawn["row"]),
-            axis="accepted",
-            domain=(0, 1),
-        )
-        parts.append(figure)
+        title = f"Share of images that people accept, by {word.lower()}{more}"
+        shares = "; ".join(f"{row['row']} {percent(row['estimate'])}" for row in drawn.head(8).to_dict("records"))
+        parts.append(dot_figure(f"accepted_{by}", title, shares, drawn, axis="accepted", domain=(0, 1)))
     columns = [Column("value", word, show=lambda value: value or "not stated"), *_SHARE]
     parts.append(Table(f"acceptance_{by}", f"Acceptance by {word.lower()}", ordered, columns, folded=True))
     return parts
@@ -287,12 +269,9 @@ def _effects(campaign: CampaignExport) -> list[Part]:
     )
     columns = [
         Column("rule", "Rule"),
-        Column("accepted", "Accepted", "integer"),
-        Column("rejected", "Rejected", "integer"),
-        Column("undecided", "Undecided", "integer"),
+        *plain("integer", accepted="Accepted", rejected="Rejected", undecided="Undecided"),
         Column("estimate", "Share accepted", "percent", "low", "high"),
-        Column("lost", "Lost against the campaign's rule", "integer"),
-        Column("won", "Won", "integer"),
+        *plain("integer", lost="Lost against the campaign's rule", won="Won"),
     ]
     caption = "The set under each question alone, and under all of them"
     return [Heading("What each question does to the set"), Text([text]), Table("rules", caption, table, columns)]
@@ -316,8 +295,7 @@ def _agreement(campaign: CampaignExport) -> Section:
     section.lead += [EARLY] if _stopped(campaign) else []
     frame = table.assign(measure=table["measure"].map(MEASURES))
     columns = [
-        Column("measure", "Measure"),
-        Column("question", "Question"),
+        *plain("text", measure="Measure", question="Question"),
         Column("estimate", "Value", "number", "low", "high", digits=3),
         Column("n", "Images", "integer"),
         *([Column("reason", "Why there is none")] if (table["reason"] != "").any() else []),
@@ -334,21 +312,16 @@ def _people(campaign: CampaignExport) -> Section:
     section = Section("people", "How reliable each person is")
     doubted = table[table["by_chance"]]
     passed = table["passed"].sum() / table["sentinels"].sum() if table["sentinels"].sum() else float("nan")
+    nobody = "Nobody's answers"
+    whose = f"The answers of {listing([f'person {number_}' for number_ in doubted['person']])}"
     section.lead = [
         f"{plural(len(table), 'person', 'people')} passed {percent(passed)} of "
         f"{plural(int(table['sentinels'].sum()), 'control picture')}. "
-        + (
-            f"The answers of {listing([f'person {number_}' for number_ in doubted['person']])} look like chance."
-            if len(doubted)
-            else "Nobody's answers look like chance."
-        )
+        f"{whose if len(doubted) else nobody} look like chance."
     ]
     section.parts = _crowd(table)
     columns = [
-        Column("person", "Person", "integer"),
-        Column("finished", "Tasks finished", "integer"),
-        Column("discarded", "discarded", "integer"),
-        Column("expired", "expired", "integer"),
+        *plain("integer", person="Person", finished="Tasks finished", discarded="discarded", expired="expired"),
         Column("sentinel_rate", "Controls passed", "percent", "sentinel_low", "sentinel_high"),
         Column("repeat_rate", "Repeats alike", "percent", "repeat_low", "repeat_high"),
         Column("compared", "Images compared", "integer"),
@@ -363,45 +336,26 @@ def _people(campaign: CampaignExport) -> Section:
 
 
 def _crowd(table: pd.DataFrame) -> list[Part]:
-    import pandas as pd
-
     shown = table[table["sentinels"] + table["compared"] > 0].head(MOST_ROWS)
     if shown.empty:
         return []
-    kinds = {"sentinel": "control pictures passed", "agreement": "agreement with the others"}
-    names = [
-        f"person {person}" + (" (chance?)" if chance else "")
-        for person, chance in zip(shown["person"], shown["by_chance"], strict=True)
+    kinds = {
+        "control pictures passed": ("sentinel_rate", "sentinel"),
+        "agreement with the others": ("agreement", "agreement"),
+    }
+    marks = np.where(shown["by_chance"], " (chance?)", "")
+    names = [f"person {person}{mark}" for person, mark in zip(shown["person"], marks, strict=True)]
+    parts = [
+        shown.assign(model=kind, row=names, estimate=shown[value], low=shown[f"{key}_low"], high=shown[f"{key}_high"])
+        for kind, (value, key) in kinds.items()
     ]
-    frames = []
-    for key, kind in kinds.items():
-        value = shown["sentinel_rate"] if key == "sentinel" else shown["agreement"]
-        frames.append(
-            pd.DataFrame(
-                {
-                    "model": kind,
-                    "row": names,
-                    "estimate": value,
-                    "low": shown[f"{key}_low"],
-                    "high": shown[f"{key}_high"],
-                }
-            )
-        )
-    frame = pd.concat(frames, ignore_index=True)
+    frame = pd.concat(parts, ignore_index=True).dropna(subset=["estimate"])
     more = f", the {MOST_ROWS} least reliable of {len(table)}" if len(table) > MOST_ROWS else ""
-    doubted = int(table["by_chance"].sum())
-    figure = dot_figure(
-        "people",
-        f"Control pictures passed, and agreement with the others, by person{more}",
-        f"{len(table)} people; the answers of {doubted} look like chance.",
-        frame[frame["estimate"].notna()],
-        models=list(kinds.values()),
-        rows=names,
-        axis="share",
-        domain=(0, 1),
-        note="Numbers stand for people; the export has no names.",
-    )
-    return [figure]
+    title = f"Control pictures passed, and agreement with the others, by person{more}"
+    finding = f"{len(table)} people; the answers of {int(table['by_chance'].sum())} look like chance."
+    note = "Numbers stand for people; the export has no names."
+    order: dict[str, Any] = {"models": list(kinds), "rows": names}
+    return [dot_figure("people", title, finding, frame, axis="share", domain=(0, 1), note=note, **order)]
 
 
 def _natural(campaign: CampaignExport) -> Section:
@@ -419,22 +373,13 @@ def _natural(campaign: CampaignExport) -> Section:
         part = table[table["by"] == by].sort_values("estimate", ascending=False, kind="stable")
         drawn = part.head(MOST_ROWS).assign(row=lambda frame: frame["value"].replace("", "not stated"))
         finding = "; ".join(f"{row['row']} {number(row['estimate'])}" for row in drawn.head(8).to_dict("records"))
-        figure = Figure(
-            f"natural_{by}",
-            f"Mean rating by {WORDS[by].lower()}",
-            finding,
-            lambda width, drawn=drawn: charts.grades(  # type: ignore[misc]
-                drawn[["row", "estimate", "low", "high"]], width, rows=list(drawn["row"]), steps=ends
-            ),
-        )
-        section.parts.append(figure)
+        draw = partial(charts.grades, drawn[["row", "estimate", "low", "high"]], rows=list(drawn["row"]), steps=ends)
+        section.parts.append(Figure(f"natural_{by}", f"Mean rating by {WORDS[by].lower()}", finding, draw))
     columns = [
         Column("value", "Of", show=lambda value: value or "all images"),
         Column("by", "By", show=lambda value: WORDS.get(value, "")),
         Column("estimate", "Mean rating", "number", "low", "high", digits=2),
-        Column("votes", "Votes", "integer"),
-        Column("images", "Images", "integer"),
-        Column("people", "People", "integer"),
+        *plain("integer", votes="Votes", images="Images", people="People"),
     ]
     section.parts.append(Table("naturalness", "Mean ratings", table, columns))
     return section
@@ -448,8 +393,7 @@ def _asked(campaign: CampaignExport) -> Section:
         f"An image is accepted where {campaign.rule}; it is undecided while the missing votes could still decide.",
     ]
     columns = [
-        Column("question", "Question"),
-        Column("answer", "Answer"),
+        *plain("text", question="Question", answer="Answer"),
         Column("votes", "Votes", "integer"),
         Column("share", "Share", "percent"),
     ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from holdfast.core.conditions import without_object
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence
@@ -22,9 +22,6 @@ from holdfast.report.page.words import (
     percent,
     plural,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ALL_CLASSES = 40  # Where there are more classes, a map shows the worst and the most affected ones
 PICKED = 15  # How many of each of those two kinds it shows

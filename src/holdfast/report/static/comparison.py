@@ -1,17 +1,19 @@
-"""Section: models compared with each other, their ranks, and what each condition costs."""
+"""Sections: models compared with each other, their ranks, what each condition costs; and the regression of accuracy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from holdfast.core.conditions import without_object
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.regression import fitted_sentence, regression_parts
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import (
     DAGGER,
     class_words,
@@ -24,10 +26,8 @@ from holdfast.report.page.words import (
     points,
     span,
 )
+from holdfast.stats.effects.interaction import Interaction
 from holdfast.stats.models.power import donors_of, sample_sizes
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def comparison(evidence: Evidence) -> Section:
@@ -57,19 +57,11 @@ def _ranks(evidence: Evidence) -> list[Part]:
     labels = [f"{rank} · {short.get(name, name)}" for name, rank in zip(table["model"], table["rank"], strict=True)]
     tidy = table.assign(model="", row=labels, estimate=table["accuracy"])
     sentence = _rank_sentence(evidence, table)
-    figure = charts.dot_figure(
-        "ranks",
-        "Models by mean accuracy over the conditions, with simultaneous 95 % intervals and possible ranks",
-        sentence,
-        tidy,
-        models=[""],
-        rows=labels,
-        axis="mean accuracy over conditions",
-        note="The number before a name is its rank; a span of ranks means that the photos do not decide between them.",
-    )
+    title = "Models by mean accuracy over the conditions, with simultaneous 95 % intervals and possible ranks"
+    note = "The number before a name is its rank; a span of ranks means that the photos do not decide between them."
+    figure = charts.dot_figure("ranks", title, sentence, tidy, axis="mean accuracy over conditions", note=note)
     columns = [
-        Column("model", "Model"),
-        Column("rank", "Rank"),
+        *plain("text", model="Model", rank="Rank"),
         Column("accuracy", "Mean accuracy", "percent", "low", "high"),
         Column("n", "Photos", "integer"),
     ]
@@ -101,8 +93,7 @@ def _pairs(evidence: Evidence) -> list[Part]:
         Column("first", "First", show=evidence.name),
         Column("second", "Second", show=evidence.name),
         Column("difference", "First − second", "points", "low", "high"),
-        Column("p", "p", "p"),
-        Column("p_holm", "p (Holm)", "p"),
+        *plain("p", p="p", p_holm="p (Holm)"),
         Column("first_only", "First better", "integer", hint="photos on which the first was right more often"),
         Column("second_only", "Second better", "integer", hint="photos on which the second was right more often"),
     ]
@@ -138,8 +129,6 @@ def _pair_sentence(evidence: Evidence, table: pd.DataFrame) -> str:
 
 
 def _matrix(evidence: Evidence, table: pd.DataFrame, sentence: str) -> Figure:
-    import pandas as pd
-
     short = evidence.short
     rows = table.assign(row=table["first"], column=table["second"], estimate=table["difference"])
     mirrored = rows.assign(
@@ -147,11 +136,9 @@ def _matrix(evidence: Evidence, table: pd.DataFrame, sentence: str) -> Figure:
     )
     both = pd.concat([rows, mirrored], ignore_index=True)
     both["clear"] = both["p_holm"] < 0.05
+    pairs = list(zip(both["estimate"], both["clear"], strict=True))
     for column, digits in (("shown", 1), ("brief", 0)):
-        both[column] = [
-            number(100 * value, digits) + ("*" if clear else "")
-            for value, clear in zip(both["estimate"], both["clear"], strict=True)
-        ]
+        both[column] = [number(100 * value, digits) + ("*" if clear else "") for value, clear in pairs]
     for column in ("row", "column"):
         both[column] = both[column].map(evidence.name)
     tidy = both[["row", "column", "estimate", "low", "high", "clear", "shown", "brief"]]
@@ -169,10 +156,8 @@ def drop_parts(evidence: Evidence) -> list[Part]:
     """Return what each condition costs, as a chart and a table."""
     heading = Heading("What each condition costs")
     if ORIGINAL not in evidence.conditions:
-        return [
-            heading,
-            Notice("The originals were not among the conditions, so there is nothing to measure a drop from."),
-        ]
+        missing = "The originals were not among the conditions, so there is nothing to measure a drop from."
+        return [heading, Notice(missing)]
     frame = evidence.drops
     if frame.empty:
         return [heading, Notice("There is no condition beside the original.")]
@@ -210,8 +195,7 @@ def drop_columns(short: Mapping[str, str]) -> list[Column]:
         Column("drop", "Lost", "points", "low", "high"),
         Column("lost", "Photos lost", "integer", hint="right on the original, wrong here"),
         Column("gained", "Photos gained", "integer", hint="wrong on the original, right here"),
-        Column("p", "p (McNemar)", "p"),
-        Column("p_holm", "p (Holm)", "p"),
+        *plain("p", p="p (McNemar)", p_holm="p (Holm)"),
         Column("n", "Photos", "integer"),
     ]
 
@@ -221,18 +205,14 @@ def _power(kept: pd.DataFrame, donors: dict[str, int]) -> list[str]:
     if kept.empty:
         return []
     sizes = sample_sizes(kept, difference=0.02, donors=donors)
+    needed = ""
+    if len(sizes) >= 4:
+        fewest, most = (int(sizes["photos_needed"].quantile(share)) for share in (0.25, 0.75))
+        needed = f"; a drop of 2 points would need {fewest:,} to {most:,}, as half of the comparisons have it"
     return [
         f"In the middle of these comparisons, {plural(int(sizes['n'].median()), 'photo')} find a drop of "
-        f"{points(sizes['detectable'].median())} four times in five{_needed(sizes['photos_needed'])}."
+        f"{points(sizes['detectable'].median())} four times in five{needed}."
     ]
-
-
-def _needed(photos: pd.Series) -> str:
-    """Return the photos that a drop of 2 points needs in the middle half of the comparisons, if there are four."""
-    if len(photos) < 4:
-        return ""
-    fewest, most = (int(photos.quantile(share)) for share in (0.25, 0.75))
-    return f"; a drop of 2 points would need {fewest:,} to {most:,}, as half of the comparisons have it"
 
 
 def _drop_sentence(evidence: Evidence, kept: pd.DataFrame) -> str:
@@ -249,3 +229,80 @@ def _drop_sentence(evidence: Evidence, kept: pd.DataFrame) -> str:
         f"Holm's correction, under {listing(conditions)}. The largest: {evidence.name(row['model'])} loses "
         f"{points(row['drop'])} ({span(row['low'], row['high'])}) under {condition_label(row['condition'])}."
     )
+
+
+def fit(evidence: Evidence) -> Section:
+    """Return the additive regression, and the interaction that it leaves out."""
+    section = Section("regression", "Regression")
+    section.lead = [
+        "How much of the accuracy goes with the model, the scenario and the class, each with the others held; and "
+        "whether models differ in what a scenario costs them."
+    ]
+    fitted = evidence.regression
+    section.parts.append(Heading("Accuracy ~ model + scenario + class"))
+    if fitted.reason:
+        section.parts.append(Notice(fitted.reason))
+    else:
+        section.lead.insert(0, fitted_sentence(fitted, evidence.name, "accuracy"))
+        section.parts += regression_parts(fitted, evidence.name)
+    section.parts.append(Heading("Do models differ in what a scenario costs them?"))
+    section.parts += _interaction(evidence)
+    return section
+
+
+def _interaction(evidence: Evidence) -> list[Part]:
+    tested = evidence.interaction
+    if isinstance(tested, str) or tested.reason:
+        return [Notice(tested if isinstance(tested, str) else tested.reason)]
+    above = "The regression above has one effect per scenario for all models."
+    parts: list[Part] = [Text([f"{above} {tested.sentence}", tested.explanation])]
+    figure = _differences(evidence, tested)
+    parts += [figure] if figure else []
+    columns = [
+        CONDITION,
+        Column("first", "First", show=evidence.name),
+        Column("second", "Second", show=evidence.name),
+        *plain("points", drop_first="First loses", drop_second="Second loses"),
+        Column("difference", "Difference", "points", "low", "high"),
+        *plain("p", p="p", p_holm="p (Holm)"),
+        Column("odds_ratio", "Ratio of odds ratios", "number", digits=2),
+    ]
+    ordered = tested.pairs.sort_values("p_holm", kind="stable")
+    caption = "Differences between the drops of two models, the clearest first"
+    table = Table("interaction", caption, ordered, columns, shown=30, folded=True)
+    return [*parts, table]
+
+
+def _differences(evidence: Evidence, tested: Interaction) -> Figure | None:
+    """Return the drops of the other models against the first one's; of many models, those that differ most."""
+    frame = tested.pairs
+    base = next((name for name in evidence.models if name in set(frame["first"]) | set(frame["second"])), None)
+    if base is None:
+        return None
+    mine = frame[(frame["first"] == base) | (frame["second"] == base)]
+    turned = mine["first"] == base  # shown is the other model's drop minus the base's
+    tidy = mine.assign(
+        model=mine["second"].where(turned, mine["first"]).map(evidence.name),
+        row=mine["condition"].map(condition_label),
+        estimate=mine["difference"].where(~turned, -mine["difference"]),
+        low=mine["low"].where(~turned, -mine["high"]),
+        high=mine["high"].where(~turned, -mine["low"]),
+        solid=mine["p_holm"] < 0.05,
+    )
+    most = tidy.assign(size=tidy["estimate"].abs()).groupby("model")["size"].max().sort_values(ascending=False)
+    chosen = set(most.index[: charts.SIDE_BY_SIDE])
+    models = [evidence.short[name] for name in evidence.models if evidence.short[name] in chosen]
+    tidy = tidy[tidy["model"].isin(chosen)][["model", "row", "estimate", "low", "high", "solid"]]
+    present = set(tidy["row"])
+    rows = [condition_label(name) for name in evidence.conditions if condition_label(name) in present]
+    few = f" Of {len(most)} models it shows the {len(chosen)} that differ most." if len(most) > len(chosen) else ""
+    who = f"{models[0]} loses" if len(models) == 1 else "the others lose"
+    title = f"How many points more {who} than {evidence.name(base)} under each scenario, with 95 % intervals"
+    note = f"Filled marks stand after Holm's correction over all pairs and scenarios; hollow ones may be chance.{few}"
+    look: dict[str, Any] = {
+        "models": models,
+        "rows": rows,
+        "axis": f"points lost beyond those of {evidence.short[base]}",
+        "zero": True,
+    }
+    return charts.dot_figure("interaction", title, tested.sentence, tidy, note=note, **look)

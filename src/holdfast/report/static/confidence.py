@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from holdfast.core.conditions import without_object
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
-from holdfast.report.page.charts import SIDE_BY_SIDE
+from holdfast.report.page.charts import INTERVAL, SIDE_BY_SIDE, chart_of, dot_layer, facet_of, layer, tooltip
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import DAGGER, condition_label, number, percent, plural, points, span
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def confidence(evidence: Evidence) -> Section:
@@ -99,8 +96,7 @@ def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
         CONDITION,
         model_column(evidence.short),
         Column("n", "Answers", "integer"),
-        Column("accuracy", "Accuracy", "percent"),
-        Column("confidence", "Confidence", "percent"),
+        *plain("percent", accuracy="Accuracy", confidence="Confidence"),
         Column("ece", "ECE", "number", digits=3, hint="expected calibration error, 15 bins"),
         Column("brier", "Brier", "number", digits=3, hint="mean squared error of the confidence"),
         Column("aurc", "AURC", "number", digits=3, hint="area under the risk–coverage curve; lower is better"),
@@ -128,8 +124,7 @@ def _without_object(evidence: Evidence) -> list[Part]:
     columns = [
         model_column(evidence.short),
         Column("auroc", "AUROC", "number", "low", "high", digits=3),
-        Column("n", "Originals", "integer"),
-        Column("n_background", "Backgrounds", "integer"),
+        *plain("integer", n="Originals", n_background="Backgrounds"),
     ]
     caption = "Original against background alone, by confidence"
     table = Table("background_auroc", caption, frame, columns, folded=len(frame) > 6)
@@ -145,44 +140,21 @@ def _chart(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
     axis = {"type": "quantitative", "scale": {"domain": [0, 1]}}
     x = axis | {"field": "confidence", "title": "mean confidence", "axis": axis_format}
     y = axis | {"title": "accuracy", "axis": axis_format}
-    tip: list[Chart] = [{"field": "model"}, {"field": "row", "title": "condition"}]
-    for field, title in (
-        ("confidence", "mean confidence"),
-        ("estimate", "accuracy"),
-        ("low", "95 % from"),
-        ("high", "to"),
-    ):
-        tip.append({"field": field, "type": "quantitative", "title": title, "format": ".1%"})
-    blue = {"color": COLOURS[0]}
-    halo: Chart = {"type": "text", "stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}
-    ink: Chart = {"type": "text", "color": INK}
-    layers: list[Chart] = [
+    numbers = {"confidence": "mean confidence", **INTERVAL, "estimate": "accuracy"}
+    tip = [{"field": "model"}, *tooltip({"row": "condition"}, numbers)]
+    halo = {"stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}
+    named = {"x": x, "y": y | {"field": "estimate"}, "text": {"field": "label"}}
+    ends = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}}
+    layers = [
         charts.dashed_line([{"x": 0, "y": 0}, {"x": 1, "y": 1}]),
-        {
-            "mark": {"type": "rule", "strokeWidth": 1, **blue},
-            "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 44, "opacity": 1, **blue},
-            "encoding": {"x": x, "y": y | {"field": "estimate"}, "tooltip": tip},
-        },
-        *(
-            {
-                "transform": [{"filter": f"datum.label !== '' && datum.confidence {side}"}],
-                "mark": look | {"align": align, "dx": dx, "fontSize": 11, "limit": inner // 2},
-                "encoding": {"x": x, "y": y | {"field": "estimate"}, "text": {"field": "label"}},
-            }
-            for side, align, dx in (("<= 0.55", "left", 8), ("> 0.55", "right", -8))
-            for look in (halo, ink)
-        ),
-    ]  # fmt: skip
-    data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": charts.records(charts.placed(frame, models))}}
-    if not panels:
-        return data | {"width": inner, "height": int(0.8 * inner), "layer": layers}
+        layer("rule", ends, strokeWidth=1, color=COLOURS[0]),
+        dot_layer({"x": x, "y": y | {"field": "estimate"}, "tooltip": tip}, 44, color=COLOURS[0]),
+    ]
+    for side, align, dx in (("<= 0.55", "left", 8), ("> 0.55", "right", -8)):
+        where, place = f"datum.label !== '' && datum.confidence {side}", {"align": align, "dx": dx, "limit": inner // 2}
+        layers += [layer("text", named, where, fontSize=11, **place, **look) for look in (halo, {"color": INK})]
     spec = {"width": inner, "height": int(0.8 * inner), "layer": layers}
-    return data | {
-        "facet": charts.panel_of(inner),
-        "columns": columns,
-        "spacing": {"row": 18, "column": 24},
-        "spec": spec,
-    }
+    if not panels:
+        return chart_of(charts.placed(frame, models), **spec)
+    spread = {"facet": facet_of("model", inner), "columns": columns, "spacing": {"row": 18, "column": 24}}
+    return chart_of(charts.placed(frame, models), **spread, spec=spec)

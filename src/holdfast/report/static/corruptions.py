@@ -1,25 +1,24 @@
-"""Section: the common corruptions, where some of them are among the conditions."""
+"""Sections on severities: the common corruptions, and how much models can take."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from holdfast.core.conditions import condition_words
+from holdfast.core.lazy import pd
 from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS
 from holdfast.report.page import charts
-from holdfast.report.page.evidence import Evidence
+from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Notice, Section
-from holdfast.report.page.tables import Column, Table, model_column
-from holdfast.report.page.words import estimate, listing, plural
+from holdfast.report.page.parts import Gallery, Notice, Part, Photo, RunPictures, Section, tile
+from holdfast.report.page.tables import Column, Table, model_column, plain, yes_no
+from holdfast.report.page.words import class_words, estimate, listing, plural
+from holdfast.report.static.gallery import model_answer
+from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.corruption import ALEXNET, CorruptionError, corruption_of, mean_corruption_error
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from holdfast.stats.core.reduce import Counts
+from holdfast.stats.effects.failure_point import FailurePoints, breaking_photos, failure_points
 
 TITLE = "Common corruptions"
 _WNID = re.compile(r"n\d{8}")
@@ -133,3 +132,92 @@ def _corruptions_table(
         columns[4:4] = [Column("ratio", "of the reference's", "percent", "ratio_low", "ratio_high")]
     frame = errors.by_corruption.sort_values(["corruption", "error"], kind="stable")
     return Table("corruption_errors", "Error by corruption and model", frame, columns, folded=True)
+
+
+SEVERITY_TITLE = "How much it can take"
+STRIPS = 4  # Scenarios that have a filmstrip, the most harmful first
+
+
+def failure_point_section(
+    evidence: Evidence, rows: ReportRows | None = None, pictures: RunPictures | None = None
+) -> list[Section]:
+    """Return the section, or nothing where no scenario has three severities."""
+    points = failure_points(evidence.counts, outcome=evidence.outcome, **evidence.resampling)
+    if points.points.empty:
+        return []
+    order = points.points.groupby("scenario")["mean"].mean().sort_values(kind="stable").index
+    tidy = points.points.assign(
+        model=points.points["model"].map(evidence.name), row=points.points["scenario"].map(condition_words),
+        estimate=points.points["mean"], low=points.points["mean_low"], high=points.points["mean_high"],
+    )  # fmt: skip
+    title = "Severities survived on average, with 95 % intervals over photos; the most harmful first"
+    models = [evidence.name(name) for name in evidence.models if name in set(points.points["model"])]
+    look: dict[str, Any] = {"models": models, "rows": [condition_words(name) for name in order], "numbers": True}
+    section = Section("failure_points", SEVERITY_TITLE)
+    section.lead = [
+        points.sentence,
+        "Counted on photos that the model recognises as they are; a photo survives a severity if its answer is right "
+        "there and at all weaker ones.",
+    ]
+    section.parts = [
+        charts.dot_figure("severities_survived", title, points.sentence, tidy, axis="severities survived", **look),
+        Table(
+            "failure_points",
+            "Severity of the first failure",
+            points.points,
+            [
+                Column("scenario", "Scenario", show=condition_words),
+                model_column(evidence.short),
+                Column("median", "Median", "integer", "median_low", "median_high"),
+                *plain("integer", back="Right again later", whole="of those asked at all severities"),
+                *plain("integer", never="Never fail", n="Photos"),
+            ],
+            "One more than the strongest severity means that more than half of the photos survive all of them.",
+        ),
+    ]
+    if rows is not None and pictures is not None:
+        section.parts += _filmstrips(evidence, points, list(order)[:STRIPS], rows, pictures)
+    if len(points.orders):
+        section.parts.append(
+            Table(
+                "failure_orders",
+                "Two models on photos that both recognise: difference of the severities survived",
+                points.orders,
+                [
+                    Column("scenario", "Scenario", show=condition_words),
+                    Column("first", "Model", show=evidence.name),
+                    Column("second", "Against", show=evidence.name),
+                    Column("difference", "Difference", "number", "low", "high"),
+                    Column("turns", "Order turns", show=yes_no),
+                    Column("n", "Photos", "integer"),
+                ],
+                folded=True,
+            )
+        )
+    return [section]
+
+
+def _filmstrips(
+    evidence: Evidence, points: FailurePoints, scenarios: list[str], rows: ReportRows, pictures: RunPictures
+) -> list[Part]:
+    """Return a photo of each scenario as it is, just before it breaks and just after; nothing without pictures."""
+    strips = breaking_photos(evidence.counts, points, scenarios, outcome=evidence.outcome)
+    images: dict[tuple[str, str], bytes] = {}
+    for run in rows.runs:
+        images = pictures(run, {strip.source for strip in strips}) | images
+    said = with_display_names(answers(rows, [strip.source for strip in strips], evidence.counts.conditions))
+    photos = []
+    for strip in strips:
+        tiles = []
+        own = said[(said["source_id"] == strip.source) & (said["model"] == strip.model)]
+        for caption, condition in zip(("as it is", "just before", "just after"), strip.conditions, strict=True):
+            shown = own[own["name"] == condition].sort_values("sample_id").to_dict("records")
+            if shown:
+                caption = f"{caption} ({condition.partition('@severity_')[2]})" if "@" in condition else caption
+                answer = model_answer(evidence, strip.model, shown[0], condition)
+                tiles.append(tile(caption, images.get((str(shown[0]["sample_id"]), condition), b""), [answer]))
+        if any(shown_tile.picture for shown_tile in tiles):
+            what = f"{condition_words(strip.scenario)}: {evidence.name(strip.model)} breaks here on"
+            summary = f"{what} {plural(strip.alike, 'photo')}, this one among them."
+            photos.append(Photo("", class_words(str(own["label"].iloc[0])), summary, tiles))
+    return [Gallery(photos)] if photos else []

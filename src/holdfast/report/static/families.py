@@ -1,14 +1,16 @@
-"""Section: what each family of scenarios costs, per model and for groups of models."""
+"""Sections: what each family of scenarios costs, and error rates of groups by attributes of the user's samples."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.parts import Heading, Notice, Section, Text
-from holdfast.report.page.tables import Column, Table, model_column
-from holdfast.report.page.words import listing, p_value, plural, points, span
-from holdfast.stats.effects.families import EVERY, FamilyDrops, family_drops
+from holdfast.report.page.tables import Column, Table, model_column, plain
+from holdfast.report.page.words import listing, p_value, percent, plural, points, span
+from holdfast.stats.effects.families import EVERY, FamilyDrops, attribute_errors, family_drops
 
 
 def families(evidence: Evidence) -> list[Section]:
@@ -24,21 +26,20 @@ def families(evidence: Evidence) -> list[Section]:
     section.lead = [_sentence(evidence, lost)]
     kinds = list(dict.fromkeys(lost.models["family"]))
     frame = lost.models
+    solid = frame.assign(solid=frame["p_holm"] < 0.05)
+    title = "Points of accuracy lost under each family of scenarios, with 95 % intervals"
+    note = "Filled marks stand after Holm's correction over models and families."
+    look: dict[str, Any] = {
+        "short": evidence.short,
+        "by": "family",
+        "words": str,
+        "rows": kinds,
+        "zero": True,
+        "note": note,
+    }
+    look["axis"] = "points lost (to the right) or gained"
     section.parts = [
-        charts.model_figure(
-            "family_drops",
-            "Points of accuracy lost under each family of scenarios, with 95 % intervals",
-            section.lead[0],
-            frame.assign(solid=frame["p_holm"] < 0.05),
-            "drop",
-            short=evidence.short,
-            by="family",
-            words=str,
-            rows=kinds,
-            axis="points lost (to the right) or gained",
-            zero=True,
-            note="Filled marks stand after Holm's correction over models and families.",
-        ),
+        charts.model_figure("family_drops", title, section.lead[0], solid, "drop", **look),
         Table("family_drops", "Accuracy lost per family and model", frame, _columns(evidence), folded=True),
         *_groups(lost),
     ]
@@ -52,8 +53,7 @@ def _columns(evidence: Evidence) -> list[Column]:
         Column("group", "Group"),
         Column("drop", "Lost", "points", "low", "high"),
         Column("p_holm", "p (Holm)", "p"),
-        Column("conditions", "Scenarios", "integer"),
-        Column("n", "Photos", "integer"),
+        *plain("integer", conditions="Scenarios", n="Photos"),
     ]
 
 
@@ -95,21 +95,16 @@ def _groups(lost: FamilyDrops) -> list[Heading | Text | Table]:
             "names; --model-groups sets them."
         )
     grouped = [
-        Column("family", "Family"),
-        Column("group", "Group"),
+        *plain("text", family="Family", group="Group"),
         Column("drop", "Lost", "points", "low", "high", hint="with other photos"),
-        Column("models_low", "Other models: from", "points"),
-        Column("models_high", "to", "points"),
+        *plain("points", models_low="Other models: from", models_high="to"),
         Column("models", "Models", "integer"),
     ]
     contrasts = [
-        Column("family", "Family"),
-        Column("first", "First"),
-        Column("second", "Second"),
+        *plain("text", family="Family", first="First", second="Second"),
         Column("difference", "First − second", "points", "low", "high"),
         Column("p_holm", "p (Holm)", "p"),
-        Column("models_low", "Other models: from", "points"),
-        Column("models_high", "to", "points"),
+        *plain("points", models_low="Other models: from", models_high="to"),
     ]
     parts: list[Heading | Text | Table] = [
         Heading("Groups of models"),
@@ -119,3 +114,59 @@ def _groups(lost: FamilyDrops) -> list[Heading | Text | Table]:
     if len(lost.contrasts):
         parts.append(Table("family_contrasts", "Which group loses more", lost.contrasts, contrasts, folded=True))
     return parts
+
+
+def groups(evidence: Evidence) -> list[Section]:
+    """Return a section per attribute that was asked for."""
+    return [_attribute_section(evidence, name) for name in evidence.analysis.attributes]
+
+
+def _attribute_section(evidence: Evidence, name: str) -> Section:
+    frame = attribute_errors(
+        evidence.counts, evidence.analysis.attributes[name], outcome=evidence.outcome, average=evidence.average
+    )
+    key = "".join(letter if letter.isalnum() else "_" for letter in name)
+    section = Section(f"groups_{key}", f"Errors by {name}")
+    known = frame[frame["n"] >= 5].dropna(subset=["gap"])
+    if len(known):
+        worst = known.sort_values("gap").iloc[-1]
+        section.lead.append(
+            f"The widest gap: {evidence.name(worst['model'])} errs on {percent(worst['error'])} of the photos with "
+            f"{name} {worst['value']}, {points(worst['gap'])} more than on the others of the same classes "
+            f"({span(worst['low'], worst['high'])})."
+        )
+    section.lead.append(
+        "Groups are what the samples' attribute says. A gap may come from the group, from what else its photos share, "
+        "or from chance: many groups make a wide gap somewhere likely, so hold it against its interval and look again "
+        "with other photos."
+    )
+    values = list(dict.fromkeys(frame.sort_values("error", ascending=False)["value"]))
+    title = f"Share of wrong answers by {name}, with 95 % intervals"
+    solid = frame.assign(solid=(frame["low"] > 0) | (frame["high"] < 0))
+    note = "Filled marks differ from the other photos of the same classes; hollow ones may be chance."
+    look: dict[str, Any] = {
+        "short": evidence.short,
+        "by": "value",
+        "words": str,
+        "rows": values,
+        "domain": (0, 1),
+        "note": note,
+    }
+    look["axis"] = "wrong answers"
+    section.parts = [
+        charts.model_figure(f"groups_{key}", title, section.lead[0], solid, "error", **look),
+        Table(
+            f"groups_{key}",
+            f"Wrong answers by {name}",
+            frame,
+            [
+                Column("value", name),
+                model_column(evidence.short),
+                Column("error", "Wrong", "percent", "error_low", "error_high"),
+                Column("rest", "Others", "percent", hint="photos of the same classes without this value"),
+                Column("gap", "Gap", "points", "low", "high"),
+                *plain("integer", n="Photos", classes="Classes"),
+            ],
+        ),
+    ]
+    return section

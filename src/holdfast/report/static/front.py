@@ -11,11 +11,20 @@ from holdfast.core.conditions import condition_words, without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.data.reading import doubtful_masks
 from holdfast.report.page import charts
-from holdfast.report.page.evidence import Evidence, with_display_names
+from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.gallery import RunPictures, tile
-from holdfast.report.page.parts import Gallery, Listing, ModelVerdict, Photo, Section, Steps, Text, Verdicts
-from holdfast.report.page.rows import ReportRows, answers
+from holdfast.report.page.parts import (
+    Gallery,
+    Listing,
+    ModelVerdict,
+    Photo,
+    RunPictures,
+    Section,
+    Steps,
+    Text,
+    Verdicts,
+    tile,
+)
 from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural, points
 from holdfast.report.static.gallery import model_answer
 from holdfast.stats.core.reduce import right_column
@@ -248,10 +257,7 @@ def next_steps(evidence: Evidence, rows: ReportRows) -> list[tuple[str, str]]:
 
 
 def step_list(records: Sequence[Mapping[Any, Any]], run: str, *, early: bool = False) -> list[tuple[str, str]]:
-    """Return the steps that follow from verdicts alone, the terminal's and the page's.
-
-    ``records``: rows of ``what_it_holds``. ``early``: whether they were asked in rounds.
-    """
+    """Return the steps that follow from verdicts alone; ``early``: whether they were asked in rounds."""
     steps: list[tuple[str, str]] = []
     asking = [row for row in records if "open" in (row["leans"], row["sees"])]
     if asking:

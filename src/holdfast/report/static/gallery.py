@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.conditions import without_object
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.evidence import Evidence, with_display_names
-from holdfast.report.page.gallery import RunPictures, judged, tile
-from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section
-from holdfast.report.page.rows import ReportRows, answers
+from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
+from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, RunPictures, Section, judged, tile
 from holdfast.report.page.tables import CLASS, Column, Table
 from holdfast.report.page.words import class_words, condition_label, listing, percent, plural
 from holdfast.stats.core.reduce import right_column
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NO_ANSWER = "no answer"
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.parts import Listing, Notice, Part, Section
-from holdfast.report.page.tables import Column, Kind, Table, model_column
+from holdfast.report.page.tables import Column, Kind, Table, model_column, plain
 from holdfast.report.page.words import estimate, plural
 from holdfast.stats.effects.verdict_words import score_weakness
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def verdict_columns(short: Mapping[str, str]) -> list[Column]:
@@ -58,8 +55,6 @@ _EFFECTS = {
 
 def effect_parts(evidence: Evidence) -> list[Part]:
     """Return a chart of what the verdicts rest on; nothing where no effect was measured."""
-    import pandas as pd
-
     holds = evidence.holds
     measured = [key for key in _EFFECTS if key in holds and holds[key].notna().any()]
     frames = [
@@ -153,8 +148,6 @@ def _robustness(evidence: Evidence, robust: pd.DataFrame) -> Table:
 
 def score_frame(evidence: Evidence) -> pd.DataFrame:
     """Return a row of scores per model, the best first."""
-    import pandas as pd
-
     frame = pd.DataFrame({"model": evidence.models})
     original = evidence.summary[evidence.summary["condition"] == ORIGINAL].set_index("model")
     for column, key in (("original", "accuracy"), ("original_low", "low"), ("original_high", "high"), ("n", "n")):
@@ -191,8 +184,7 @@ def score_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
     """Return the table of scores as shown."""
     columns = [
         model_column(evidence.short),
-        Column("headline", "Verdict"),
-        Column("rank", "Rank"),
+        *plain("text", headline="Verdict", rank="Rank"),
         _interval("original", "Originals", "percent"),
         _interval("mean", "Conditions", "percent", "mean accuracy over conditions that keep the object"),
         _interval("background_effect", "Background effect", "points", "lost when only the background changes"),

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from holdfast.core.conditions import condition_words
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
-from holdfast.report.page.evidence import Evidence, with_display_names
+from holdfast.report.page.evidence import Evidence, join_runs, with_display_names
 from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
 from holdfast.report.page.provenance import trouble, what_was_run
-from holdfast.report.page.rows import join_runs
-from holdfast.report.page.tables import Column, Table, model_column
+from holdfast.report.page.tables import Column, Table, model_column, plain
 from holdfast.report.page.words import estimate, listing, number, page_facts, percent, points, short_names, span
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.report.trained.training import trained, training
@@ -24,10 +26,6 @@ from holdfast.stats.effects import detection as detected
 from holdfast.stats.effects.confidence import calibration, reliability
 from holdfast.stats.effects.detection import CHANCE, KINDS, PRINTED
 from holdfast.store import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
 
 TITLE = "Telling generated from real"
 ARTEFACTS = (
@@ -99,15 +97,12 @@ def _control_words(counts: Counts, short: dict[str, str]) -> list[str]:
 
 
 def _accuracy_table(accuracies: pd.DataFrame, short: dict[str, str]) -> Table:
-    import pandas as pd
-
     ours = accuracies.assign(model=accuracies["model"].map(short), whose="here")
     paper = pd.DataFrame({"model": list(PRINTED), "accuracy": list(PRINTED.values()), "whose": "printed, other data"})
     chance = pd.DataFrame({"model": ["guessing"], "accuracy": [CHANCE], "whose": ["chance"]})
     table = pd.concat([ours[["model", "whose", "accuracy", "low", "high", "n"]], chance, paper], ignore_index=True)
     columns = [
-        Column("model", "Network"),
-        Column("whose", "Where"),
+        *plain("text", model="Network", whose="Where"),
         Column("accuracy", "Accuracy", "percent", "low", "high"),
         Column("n", "Pictures", "integer"),
     ]
@@ -146,8 +141,7 @@ def _matrix_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
         Column("label", "Kind", show=condition_words),
         Column("prediction", "Answer", show=condition_words),
         Column("share", "Share", "percent", "low", "high"),
-        Column("n", "Pictures", "integer"),
-        Column("total", "Of", "integer"),
+        *plain("integer", n="Pictures", total="Of"),
     ]
     return [*parts, Table("confusion", "Confusion matrix", frame, columns, folded=True)]
 
@@ -158,39 +152,20 @@ def matrix(frame: pd.DataFrame, width: int) -> Chart:
     label = charts.room(names, 170 if width >= WIDE else 100)
     size = min(130, (width - label - 30) // len(names))
     # One word per line, because the names of the kinds are wider than a cell.
-    axis: Chart = {
-        "ticks": False,
-        "domain": False,
-        "title": None,
-        "labelLimit": label,
-        "labelAngle": 0,
-        "labelExpr": "split(datum.label, ' ')",
-    }
-    x = {"field": "column", "type": "nominal", "scale": charts.in_order(names)}
-    x["axis"] = axis | {"orient": "top", "labelLimit": size, "labelPadding": 18}  # lines go down from the first
-    y = {"field": "row", "type": "nominal", "scale": charts.in_order(names), "axis": axis}
-    shade = {
-        "field": "estimate",
-        "type": "quantitative",
-        "legend": None,
-        "scale": {"domain": [0, 1], "range": list(reversed(charts.HEAT))},
-    }
+    axis: Chart = {"ticks": False, "domain": False, "title": None, "labelLimit": label, "labelAngle": 0}
+    axis["labelExpr"] = "split(datum.label, ' ')"
+    top = axis | {"orient": "top", "labelLimit": size, "labelPadding": 18}  # lines go down from the first
+    place = {"x": charts.nominal("column", names, axis=top), "y": charts.nominal("row", names, axis=axis)}
+    scale = {"domain": [0, 1], "range": list(reversed(charts.HEAT))}
+    shade = {"field": "estimate", "type": "quantitative", "legend": None, "scale": scale}
     ink = {"condition": {"test": "datum.estimate > 0.5", "value": "white"}, "value": INK}
-    tips: list[Chart] = [{"field": name} for name in ("row", "column", "shown", "bounds", "n")]
-    place = {"x": x, "y": y}
-    layers: list[Chart] = [
-        {"mark": {"type": "rect", "stroke": "white"}, "encoding": place | {"color": shade, "tooltip": tips}},
-        {
-            "mark": {"type": "text", "fontSize": 13, "dy": -6},
-            "encoding": place | {"text": {"field": "shown"}, "color": ink},
-        },
-        {
-            "mark": {"type": "text", "fontSize": 10, "dy": 10},
-            "encoding": place | {"text": {"field": "bounds"}, "color": ink},
-        },
+    tips = [{"field": name} for name in ("row", "column", "shown", "bounds", "n")]
+    layers = [
+        charts.layer("rect", place | {"color": shade, "tooltip": tips}, stroke="white"),
+        charts.layer("text", place | {"text": {"field": "shown"}, "color": ink}, fontSize=13, dy=-6),
+        charts.layer("text", place | {"text": {"field": "bounds"}, "color": ink}, fontSize=10, dy=10),
     ]
-    data = {"data": {"name": "rows"}, "datasets": {"rows": charts.records(frame)}}
-    return data | {"width": {"step": size}, "height": {"step": 56}, "layer": layers}
+    return charts.chart_of(frame, width={"step": size}, height={"step": 56}, layer=layers)
 
 
 def _confidence_parts(counts: Counts, rows: pa.Table | None, short: dict[str, str]) -> list[Part]:
@@ -208,15 +183,19 @@ def _confidence_parts(counts: Counts, rows: pa.Table | None, short: dict[str, st
     curve = with_display_names(reliability(counts))
     curve = curve[curve["condition"] == ORIGINAL].assign(model=lambda frame: frame["model"].map(short))
     curve = curve.assign(estimate=curve["accuracy"])[["model", "confidence", "estimate", "low", "high", "n"]]
-    sentences = [
-        f"{short[str(row['model'])]}: mean confidence {percent(row['confidence'])}, accuracy "
-        f"{percent(row['accuracy'])}, calibration error {_error(row)}."
-        for row in table.head(3).to_dict("records")
-    ]
+    sentences = []
+    for row in table.head(3).to_dict("records"):
+        error = number(row["ece"], 3)
+        if row["ece_calibrated"] == row["ece_calibrated"]:
+            error += f" ({span(row['ece_low'], row['ece_high'], 3, 1)}), where exactly right confidences would show "
+            error += number(row["ece_calibrated"], 3)
+        sentences.append(
+            f"{short[str(row['model'])]}: mean confidence {percent(row['confidence'])}, accuracy "
+            f"{percent(row['accuracy'])}, calibration error {error}."
+        )
     columns = [
         model_column(short, "Network"),
-        Column("accuracy", "Accuracy", "percent"),
-        Column("confidence", "Confidence", "percent"),
+        *plain("percent", accuracy="Accuracy", confidence="Confidence"),
         Column("ece", "ECE", "number", "ece_low", "ece_high", digits=3, hint="expected calibration error, 15 bins"),
         Column("ece_calibrated", "ECE by chance", "number", digits=3, hint="of exactly right confidences"),
         Column("brier", "Brier", "number", digits=3),
@@ -237,15 +216,6 @@ def _confidence_parts(counts: Counts, rows: pa.Table | None, short: dict[str, st
     ]
 
 
-def _error(row: Mapping[Any, Any]) -> str:
-    """Return ``0.041 (0.030 to 0.052)``, and the error that exactly right confidences would show."""
-    text = number(row["ece"], 3)
-    if row["ece_calibrated"] != row["ece_calibrated"]:
-        return text
-    interval = f"{text} ({span(row['ece_low'], row['ece_high'], 3, 1)})"
-    return f"{interval}, where exactly right confidences would show {number(row['ece_calibrated'], 3)}"
-
-
 def curves(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
     """Return the reliability curves of ``model``, ``confidence``, ``estimate``, ``low``, ``high``, ``n``."""
     axis: dict[str, Any] = {"format": "%", "domain": False, "ticks": False, "tickCount": 5}
@@ -256,19 +226,14 @@ def curves(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
     tips: list[Chart] = [{"field": "model"}, {"field": "n"}]
     tips += [{"field": name, "type": "quantitative", "format": ".1%"} for name in ("confidence", "estimate")]
     inner = min(460, width - 70)
-    layers: list[Chart] = [
+    ends = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, **look}
+    curve = {"x": x, "y": y | {"field": "estimate"}, "tooltip": tips, **look}
+    layers = [
         charts.dashed_line([{"x": 0, "y": 0}, {"x": 1, "y": 1}]),
-        {
-            "mark": {"type": "rule", "strokeWidth": 1.2},
-            "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, **look},
-        },
-        {
-            "mark": {"type": "line", "point": {"size": 50}, "strokeWidth": 1.2},
-            "encoding": {"x": x, "y": y | {"field": "estimate"}, "tooltip": tips, **look},
-        },
+        charts.layer("rule", ends, strokeWidth=1.2),
+        charts.layer("line", curve, point={"size": 50}, strokeWidth=1.2),
     ]
-    data = {"data": {"name": "rows"}, "datasets": {"rows": charts.records(frame)}}
-    return data | {"width": inner, "height": int(0.8 * inner), "layer": layers}
+    return charts.chart_of(frame, width=inner, height=int(0.8 * inner), layer=layers)
 
 
 def _control_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
@@ -277,8 +242,7 @@ def _control_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
     if len(squeezed):
         columns = [
             model_column(short, "Network"),
-            Column("original", "As they are", "percent"),
-            Column("accuracy", "As JPEG", "percent"),
+            *plain("percent", original="As they are", accuracy="As JPEG"),
             Column("drop", "Lost", "points", "low", "high"),
         ]
         parts.append(Table("detection_jpeg", "The same pictures as JPEG of quality 75", squeezed, columns))

@@ -2,35 +2,149 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from holdfast.core.lazy import pd
+from holdfast.core.schema import SEGMENTS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
+from holdfast.report.page.evidence import AS_PUBLISHED, Analysis, ReportRows
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.gallery import png_tile
-from holdfast.report.page.parts import Gallery, Heading, Notice, Part, Photo, Section, Text, Tile
+from holdfast.report.page.parts import Gallery, Heading, Notice, Part, Photo, Section, Text, Tile, png_tile
 from holdfast.report.page.regression import fitted_sentence, regression_parts
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import (
     condition_label,
     estimate,
     listing,
     number,
+    page_facts,
     percent,
     plural,
     points,
     short_names,
     span,
 )
-from holdfast.report.trained.segmented_rows import Segmented
 from holdfast.report.trained.training import failed_trainings, lines, read_trainings, thinned, trainings_table
-from holdfast.stats.effects.segments import SEGMENT, WITHIN
-from holdfast.store import Run
+from holdfast.stats.core.bootstrap import RESAMPLES
+from holdfast.stats.effects.segments import (
+    COLUMNS,
+    KEYS,
+    SEGMENT,
+    WITHIN,
+    by_class,
+    cells_from_segments,
+    experiments,
+    measured,
+    segmented,
+    segments,
+)
+from holdfast.stats.objects.effects import regions_found
+from holdfast.stats.regression.fit import Regression, fit
+from holdfast.store import Parts, Run
 
-if TYPE_CHECKING:
-    import pandas as pd
+SEGMENTED = ds.field("task") == SEGMENT
+
+_SIZES = re.compile(r"(_patch\d+)?(_window\d+)?(_\d{3})?(\?.*)?$")
+"""What timm and the options add to the name of an encoder."""
+
+
+@dataclass(frozen=True)
+class Segmented:
+    """The segmented rows of a report."""
+
+    runs: Sequence[Run]  # the runs that have segmented rows
+    frame: pd.DataFrame  # the columns of ``stats.effects.segments.measured``, under the names of ``experiments``
+    rows: pd.DataFrame  # all rows, also those without an answer
+    resamples: int = RESAMPLES
+    seed: int = 0
+    analysis: Analysis = AS_PUBLISHED  # reference levels and kind of the regression
+    title: str = "What the segmenters hold on to"  # title of a page that is about segmentation only
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Measures per model and condition, and how many objects are found."""
+        whole = segments(self.frame, resamples=self.resamples, seed=self.seed)
+        objects = regions_found(self.frame, resamples=self.resamples, seed=self.seed)
+        return whole.merge(objects, on=KEYS, how="left") if len(objects) else whole
+
+    @cached_property
+    def classes(self) -> pd.DataFrame:
+        """Measures per model, condition and class."""
+        return by_class(self.frame, resamples=self.resamples, seed=self.seed)
+
+    @cached_property
+    def models(self) -> list[str]:
+        """Models, the best on average first."""
+        means = self.table.groupby("model")["miou"].mean().sort_values(ascending=False, kind="stable")
+        return [str(name) for name in means.index]
+
+    @cached_property
+    def conditions(self) -> list[str]:
+        """Conditions: the original first, then the most harmful."""
+        means = self.table.groupby("condition")["miou"].mean()
+        return sorted(means.index, key=lambda name: (name != ORIGINAL, means[name], name))
+
+    @cached_property
+    def short(self) -> dict[str, str]:
+        """Names that fit beside a chart: without options and sizes where names stay distinct."""
+        networks = {name: name.removesuffix(WITHIN) for name in self.models}
+        cut = {name: _SIZES.sub("", network).replace("@tu-", "@") for name, network in networks.items()}
+        if len(set(cut.values())) < len(set(networks.values())):
+            cut = networks
+        short = short_names(list(dict.fromkeys(cut.values())))
+        return {name: short[cut[name]] + (", within" if name != networks[name] else "") for name in self.models}
+
+    @cached_property
+    def regression(self) -> Regression:
+        """IoU ~ model + scenario + class."""
+        chosen = self.analysis
+        return fit(cells_from_segments(self.frame), references=chosen.references, family=chosen.regression)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return the numbers at the top of a page that is about segmentation only."""
+        good = self.rows[self.rows["status"] == "ok"]
+        return page_facts(
+            (self.rows["model"].nunique(), "model"),
+            (good["source_id"].nunique(), "photo"),
+            (self.rows["label"].nunique(), "class", "classes"),
+            (self.rows["condition"].nunique(), "condition"),
+            (len(good), "segmented picture"),
+        )
+
+    def limits(self) -> str:
+        """Return what the numbers mean."""
+        text = (
+            "Pixels are summed over photos before they are divided; every class, and the background, counts the same. "
+            "Intervals are at the 95 % level and treat photos, not pixels, as independent. What "
+            f"{plural(self.rows['source_id'].nunique(), 'photo')} cannot show, this report does not claim."
+        )
+        missing = int((self.rows["status"] != "ok").sum())
+        return text + (
+            f" {missing:,} of {len(self.rows):,} pictures have no answer and count nowhere." if missing else ""
+        )
+
+
+def read_segments(
+    rows: ReportRows, *, resamples: int = RESAMPLES, seed: int = 0, analysis: Analysis | None = None
+) -> Segmented | None:
+    """Return the segmented rows of a report, None where there are none."""
+    if not rows.dataset.count_rows(filter=SEGMENTED):
+        return None
+    runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=SEGMENTED)]
+    details = pa.concat_tables([Parts(run.path / "details" / "segments", SEGMENTS).rows() for run in runs])
+    table = rows.dataset.to_table(columns=COLUMNS, filter=SEGMENTED)
+    return Segmented(
+        runs, experiments(measured(table, details)), segmented(table), resamples, seed, analysis or AS_PUBLISHED
+    )
+
 
 STRIPS = 12  # Pictures of the gallery
 PNG = 2_000_000  # Bytes of a kept picture; a larger file is not ours
@@ -43,9 +157,13 @@ def segmentation(segmented: Segmented) -> Section:
         notice = Notice("No picture was segmented; the reasons are below.")
         section.parts = [notice, *_trainings(segmented), *_errors(segmented)]
         return section
-    section.lead = [_finding(segmented), *_cost(segmented), _how(segmented)]
+    rows = [condition_label(name) for name in segmented.conditions]
+    title = "Mean IoU of every model under every condition, with 95 % intervals"
+    look: dict[str, Any] = {"short": segmented.short, "rows": rows, "axis": "mean IoU", "domain": (0, 1)}
+    finding = " ".join([_finding(segmented), *_cost(segmented)])
+    section.lead = [_finding(segmented), *_cost(segmented), _HOW]
     section.parts = [
-        _chart(segmented),
+        charts.model_figure("segmentation", title, finding, segmented.table, "miou", **look),
         _table(segmented),
         _density(segmented),
         _class_table(segmented),
@@ -88,21 +206,11 @@ def _cost(segmented: Segmented) -> list[str]:
     ]
 
 
-def _how(segmented: Segmented) -> str:
-    return (
-        "IoU is what truth and answer share of a class's pixels, over what either has. The boundary score asks how "
-        "much of the two outlines lies within 0.75 % of the picture's diagonal of the other. Where a scenario moves "
-        "the object, the truth moves with it."
-    )
-
-
-def _chart(segmented: Segmented) -> Figure:
-    rows = [condition_label(name) for name in segmented.conditions]
-    return charts.model_figure(
-        "segmentation", "Mean IoU of every model under every condition, with 95 % intervals",
-        _finding(segmented) + " ".join(["", *_cost(segmented)]), segmented.table, "miou", short=segmented.short,
-        rows=rows, axis="mean IoU", domain=(0, 1),
-    )  # fmt: skip
+_HOW = (
+    "IoU is what truth and answer share of a class's pixels, over what either has. The boundary score asks how much of "
+    "the two outlines lies within 0.75 % of the picture's diagonal of the other. Where a scenario moves the object, "
+    "the truth moves with it."
+)
 
 
 def _table(segmented: Segmented) -> Table:
@@ -136,22 +244,13 @@ def _density(segmented: Segmented) -> Figure:
     columns = [condition_label(name) for name in segmented.conditions]
     models = [segmented.short[name] for name in segmented.models]
     worst = frame.sort_values("estimate").iloc[0]
-    said = (
-        f"The lowest IoU is {percent(worst['estimate'])}: {worst['row']} under {worst['column']} by {worst['model']}."
-    )
-    if len(models) == 1:
-        return Figure(
-            "segmentation_classes",
-            "IoU by class and condition",
-            said,
-            lambda width: charts.density(frame, width, rows=rows, columns=columns, measure="IoU"),
-        )
-    return Figure(
-        "segmentation_classes",
-        "IoU by class and condition, a panel per model",
-        said,
-        lambda width: charts.density_panels(frame, width, rows=rows, columns=columns, models=models, measure="IoU"),
-    )
+    where = f"{worst['row']} under {worst['column']} by {worst['model']}"
+    finding, title = f"The lowest IoU is {percent(worst['estimate'])}: {where}.", "IoU by class and condition"
+    draw = partial(charts.density, frame, rows=rows, columns=columns, measure="IoU")
+    if len(models) > 1:
+        draw = partial(charts.density_panels, frame, rows=rows, columns=columns, models=models, measure="IoU")
+        title += ", a panel per model"
+    return Figure("segmentation_classes", title, finding, draw)
 
 
 def _class_table(segmented: Segmented) -> Table:
@@ -162,8 +261,7 @@ def _class_table(segmented: Segmented) -> Table:
         Column("iou", "IoU", "percent", "iou_low", "iou_high"),
         Column("pixel_accuracy", "Its pixels found", "percent", "pixel_accuracy_low", "pixel_accuracy_high"),
         Column("boundary_f", "Boundary F", "percent", "boundary_f_low", "boundary_f_high"),
-        Column("boundary_precision", "Boundary precision", "percent"),
-        Column("boundary_recall", "Boundary recall", "percent"),
+        *plain("percent", boundary_precision="Boundary precision", boundary_recall="Boundary recall"),
         Column("n", "Pictures", "integer"),
     ]
     frame = segmented.classes.sort_values("iou", kind="stable")
@@ -176,11 +274,12 @@ def _gallery(segmented: Segmented) -> list[Part]:
     wanted = segmented.conditions[:3]
     rows = segmented.frame.drop_duplicates(["row_id", "model"])
     rows = rows[(rows["model"] == segmented.models[0]) & rows["condition"].isin(wanted)]
-    order = {name: place for place, name in enumerate(wanted)}
+    order: dict[str, Any] = {name: place for place, name in enumerate(wanted)}
     rows = rows.assign(order=rows["condition"].map(order)).sort_values(["label", "sample_id", "order"])
     tiles: list[Tile] = []
     for row in rows.to_dict("records"):
-        file = _strip(segmented.runs, str(row["row_id"]))
+        files = (run.path / "segments" / f"{row['row_id']}.png" for run in segmented.runs)
+        file = next((file for file in files if file.is_file() and file.stat().st_size <= PNG), None)
         if file is not None and len(tiles) < STRIPS:
             tiles.append(png_tile(f"{row['label']}, {condition_label(row['condition'])}", file.read_bytes()))
     if not tiles:
@@ -191,11 +290,6 @@ def _gallery(segmented: Segmented) -> list[Part]:
         "originals and the conditions that harm most. Every class has its colour."
     )
     return [Heading("Some of the pictures"), Text([text]), Gallery([Photo("", "", "", tiles)])]
-
-
-def _strip(runs: Sequence[Run], row: str) -> Path | None:
-    files = (run.path / "segments" / f"{row}.png" for run in runs)
-    return next((file for file in files if file.is_file() and file.stat().st_size <= PNG), None)
 
 
 def _fitted(segmented: Segmented) -> list[Part]:
@@ -263,9 +357,7 @@ def _errors(segmented: Segmented) -> list[Part]:
         n=("row_id", "size"), example=("sample_id", "min")
     )
     columns = [
-        Column("error", "Reason"),
-        Column("status", "Status"),
-        Column("model", "Model"),
+        *plain("text", error="Reason", status="Status", model="Model"),
         CONDITION,
         Column("n", "Pictures", "integer"),
         Column("example", "For example"),

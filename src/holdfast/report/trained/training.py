@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
+from holdfast.core.lazy import pd
 from holdfast.core.schema import CURVES, JOBS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Listing, Part, Section
-from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column
+from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import condition_label, listing, number, plural, points, short_names
 from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.within import within
 from holdfast.store import Parts, Run, read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TITLE = "Trained within each scenario"
 EPOCHS_SHOWN = 50  # Points of a curve; where there are more epochs, every n-th and the last are drawn
@@ -79,10 +78,7 @@ def trained(runs: Sequence[Run]) -> list[Run]:
 
 
 def training(runs: Sequence[Run], evidence: Evidence) -> Section:
-    """Return what training within each scenario gains, how the trainings went, and which failed.
-
-    ``evidence``: of all rows, with models trained on other conditions.
-    """
+    """Return what training within each scenario gains, how the trainings went, and which failed."""
     jobs, curves = read_trainings(runs, "classify")
     short = short_names(sorted(jobs["model"].unique()))
     section = Section("training", TITLE, lead=[_lead(runs, jobs)])
@@ -103,8 +99,6 @@ def training(runs: Sequence[Run], evidence: Evidence) -> Section:
 
 def read_trainings(runs: Sequence[Run], task: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the trainings of a task in these runs, and their curves."""
-    import pandas as pd
-
     jobs = pd.concat([_frame(read_table(run.path / "jobs.parquet", JOBS)) for run in runs])
     curves = pd.concat([_frame(Parts(run.path / "curves", CURVES).rows()) for run in runs])
     jobs = jobs[jobs["task"] == task]
@@ -142,8 +136,6 @@ def _lead(runs: Sequence[Run], jobs: pd.DataFrame) -> str:
 
 def _compared(evidence: Evidence, short: dict[str, str], lead: list[str], contrast: Contrast) -> list[Part]:
     """Return training on originals against another way of training, condition by condition."""
-    import pandas as pd
-
     frame = within(evidence.counts, trained_as=contrast.trained_as, **evidence.settings)
     both = frame.dropna(subset=["gain"])
     if len(both):
@@ -159,30 +151,21 @@ def _compared(evidence: Evidence, short: dict[str, str], lead: list[str], contra
         known = frame.dropna(subset=[way])
         if way == "within" and len(both):
             known = known[known["condition"] != ORIGINAL]  # the same models, shown once
-        parts.append(
-            known.assign(
-                model=[f"{short.get(name, name)}, {words}" for name in known["model"]],
-                row=known["condition"].map(condition_label),
-                estimate=known[way],
-                low=known[f"{way}_low"],
-                high=known[f"{way}_high"],
-            )[["model", "row", "estimate", "low", "high", "n"]]
-        )
+        names = [f"{short.get(name, name)}, {words}" for name in known["model"]]
+        ends = {"estimate": known[way], "low": known[f"{way}_low"], "high": known[f"{way}_high"]}
+        parts.append(known.assign(model=names, row=known["condition"].map(condition_label), **ends))
     tidy = pd.concat(parts)
     order = [f"{short.get(name, name)}, {words}" for name in evidence.counts.models for words in ways.values()]
     models = [name for name in order if name in set(tidy["model"])]
-    rows = [condition_label(name) for name in _by_loss(frame)]
-    figure = charts.dot_figure(
-        contrast.name,
-        f"Accuracy of networks trained on originals and of the same networks trained {contrast.title}",
-        lead[-1],
-        tidy,
-        models=models,
-        rows=rows,
-        axis="accuracy",
-        domain=(0, 1),
-        note="Intervals are over photos; trainings differ, too, which the table of gains counts where there are folds.",
-    )
+    # The original first, then the conditions that harm models trained on originals most.
+    means = frame.groupby("condition")["originals"].mean().fillna(frame.groupby("condition")["within"].mean())
+    rows = [
+        condition_label(name) for name in sorted(means.index, key=lambda name: (name != ORIGINAL, means[name], name))
+    ]
+    title = f"Accuracy of networks trained on originals and of the same networks trained {contrast.title}"
+    note = "Intervals are over photos; trainings differ, too, which the table of gains counts where there are folds."
+    look: dict[str, Any] = {"models": models, "rows": rows, "axis": "accuracy", "domain": (0, 1), "note": note}
+    figure = charts.dot_figure(contrast.name, title, lead[-1], tidy, **look)
     columns = [
         CONDITION,
         model_column(short, "Network"),
@@ -196,12 +179,6 @@ def _compared(evidence: Evidence, short: dict[str, str], lead: list[str], contra
     return [figure, table]
 
 
-def _by_loss(frame: pd.DataFrame) -> list[str]:
-    """Return the original first, then the conditions that harm models trained on originals most."""
-    means = frame.groupby("condition")["originals"].mean().fillna(frame.groupby("condition")["within"].mean())
-    return sorted(means.index, key=lambda name: (name != ORIGINAL, means[name], name))
-
-
 def _curve_figures(curves: pd.DataFrame, short: dict[str, str]) -> list[Part]:
     """Return accuracy and loss by epoch, a panel per condition; means over folds."""
     if curves.empty:
@@ -209,7 +186,7 @@ def _curve_figures(curves: pd.DataFrame, short: dict[str, str]) -> list[Part]:
     mean = thinned(curves, ["loss", "accuracy"])
     mean = mean.assign(model=mean["model"].map(short), panel=mean["trained_on"].map(condition_label))
     conditions = sorted(mean["trained_on"].unique(), key=lambda name: (name != ORIGINAL, name))
-    order = {condition_label(name): place for place, name in enumerate(conditions)}
+    order: dict[str, Any] = {condition_label(name): place for place, name in enumerate(conditions)}
     mean["position"] = mean["panel"].map(order)
     at_end = mean[mean["last"]].groupby("split")["accuracy"].mean()
     at_last = listing([f"{100 * value:.0f} % on {name} images" for name, value in at_end.items()])
@@ -221,9 +198,7 @@ def _curve_figures(curves: pd.DataFrame, short: dict[str, str]) -> list[Part]:
                 f"curves_{measure}",
                 f"{title}, on training and validation images; a panel is what was trained on",
                 f"{title} of every training, mean over folds. In the last epoch accuracy is {at_last}.",
-                lambda width, rows=rows, share=measure == "accuracy": lines(  # type: ignore[misc]
-                    rows, width, models=list(dict.fromkeys(short.values())), share=share
-                ),
+                partial(lines, rows, models=list(dict.fromkeys(short.values())), share=measure == "accuracy"),
                 "Dashed: training images, as augmented; solid: validation images, as they are. Means over folds; "
                 "tensorboard/ in the run's folder has every training by itself.",
             )
@@ -241,10 +216,7 @@ def thinned(curves: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
 
 
 def lines(frame: pd.DataFrame, width: int, *, models: Sequence[str], share: bool) -> Chart:
-    """Return curves by epoch in small panels, a colour per model, dashed for training images.
-
-    ``frame``: panel, position, model, split, epoch, value. ``share``: whether values are shares, shown in per cent.
-    """
+    """Return curves by epoch in small panels, a colour per model, dashed for training images."""
     desk = width >= WIDE
     across = min(4 if desk else 2, frame["panel"].nunique())
     inner = (width - 40) // across - 34
@@ -259,43 +231,28 @@ def lines(frame: pd.DataFrame, width: int, *, models: Sequence[str], share: bool
     first, last = int(frame["epoch"].min()), int(frame["epoch"].max())
     epochs = sorted({first, (first + last) // 2, last})
     colours = [COLOURS[place % len(COLOURS)] for place in range(len(models))]
-    layer: Chart = {
-        "mark": {"type": "line", "strokeWidth": 1.6, "point": False if frame["epoch"].nunique() > 1 else {"size": 20}},
-        "encoding": {
-            "x": {"field": "epoch", "type": "quantitative", "axis": axis | {"format": "d", "values": epochs}},
-            "y": y,
-            "color": {
-                "field": "model",
-                "type": "nominal",
-                "scale": {"domain": list(models), "range": colours},
-                "legend": legend,
-            },
-            "strokeDash": {"field": "split", "type": "nominal", "scale": dash, "legend": legend},
-            "tooltip": tip,
-        },
+    by_model = {"domain": list(models), "range": colours}
+    encoding: Chart = {
+        "x": {"field": "epoch", "type": "quantitative", "axis": axis | {"format": "d", "values": epochs}},
+        "y": y,
+        "color": {"field": "model", "type": "nominal", "scale": by_model, "legend": legend},
+        "strokeDash": {"field": "split", "type": "nominal", "scale": dash, "legend": legend},
+        "tooltip": tip,
     }
-    facet: Chart = {"field": "panel", "type": "nominal", "sort": {"field": "position", "op": "min"}, "title": None}
-    facet["header"] = {"labelAnchor": "start", "labelPadding": 3, "labelLimit": inner}
-    return {
-        "data": {"name": "rows"},
-        "datasets": {"rows": charts.records(frame)},
-        "facet": facet,
-        "columns": across,
-        "spacing": {"row": 12, "column": 16},
-        "spec": {"width": inner, "height": round(0.6 * inner), "layer": [layer]},
-    }
+    point = False if frame["epoch"].nunique() > 1 else {"size": 20}
+    curves = [charts.layer("line", encoding, strokeWidth=1.6, point=point)]
+    spec = {"width": inner, "height": round(0.6 * inner), "layer": curves}
+    panels = {"facet": charts.facet_of("panel", inner, 3), "columns": across, "spacing": {"row": 12, "column": 16}}
+    return charts.chart_of(frame, **panels, spec=spec)
 
 
 def _balance(jobs: pd.DataFrame) -> Table:
     """Return how many training images each class had."""
-    import pandas as pd
-
     counts = pd.DataFrame([json.loads(text) for text in jobs["class_balance"].dropna()])
     frame = pd.DataFrame({"label": counts.columns, "least": counts.min().to_numpy(), "most": counts.max().to_numpy()})
     columns = [
         CLASS,
-        Column("least", "Fewest images in a training", "integer"),
-        Column("most", "Most images in a training", "integer"),
+        *plain("integer", least="Fewest images in a training", most="Most images in a training"),
     ]
     return Table("class_balance", "Training images of each class", frame, columns, folded=True)
 
@@ -307,10 +264,8 @@ def trainings_table(name: str, jobs: pd.DataFrame, short: dict[str, str], measur
         Column("trained_on", "Trained on", show=condition_label),
         Column("fold", "Test fold", "integer"),
         Column("status", "Status"),
-        Column("epochs", "Epochs", "integer"),
-        Column("best_epoch", "Best epoch", "integer"),
+        *plain("integer", epochs="Epochs", best_epoch="Best epoch"),
         Column("validation", measure, "percent"),
-        Column("train_images", "Training images", "integer"),
-        Column("seconds", "Seconds", "integer"),
+        *plain("integer", train_images="Training images", seconds="Seconds"),
     ]
     return Table(name, "The trainings", jobs, columns, folded=True)

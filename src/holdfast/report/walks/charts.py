@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from holdfast.report.page.charts import in_order, records, room, rule_at
+from holdfast.core.lazy import pd
+from holdfast.report.page.charts import FIT, INTERVAL, chart_of, dot_layer, facet_of, layer, row_axis, rule_at, tooltip
 from holdfast.report.page.figures import COLOURS, WIDE, Chart
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STOPS = {
     "budget": ("all steps taken", "#0072b2"),
@@ -23,56 +21,27 @@ BOUNDS = "#c3d3e0"
 BINS = 25
 
 
-def _rows(rows: Sequence[str], width: int) -> tuple[Chart, int]:
-    """Return the vertical axis of named rows, and the pixels it takes."""
-    label = room(rows, 190, 12) if width >= WIDE else room(rows, 138, 11)
-    axis = {"ticks": False, "domain": False, "labelPadding": 6, "minExtent": label, "labelLimit": label}
-    return {"field": "row", "type": "nominal", "scale": in_order(rows), "title": None, "axis": axis}, label
-
-
 def fmr(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
-    """Return FMR with its interval, on the band in which rejected images could move it.
-
-    ``frame``: row, estimate, low, high, bound_low, bound_high.
-    """
-    y, _ = _rows(rows, width)
+    """Return FMR with its interval, on the band in which rejected images could move it."""
+    y, _ = row_axis(rows, width)
     axis = {"title": "FMR = PA / SA", "format": "%", "domain": False, "ticks": False, "tickCount": 5}
     x = {"type": "quantitative", "scale": {"domainMin": 0, "nice": True}, "axis": axis}
-    tip: list[Chart] = [{"field": "row", "title": "model"}]
-    names = (
-        ("estimate", "FMR"),
-        ("low", "95 % from"),
-        ("high", "to"),
-        ("bound_low", "bounds from"),
-        ("bound_high", "to "),
-    )
-    tip += [{"field": key, "type": "quantitative", "title": title, "format": ".1%"} for key, title in names]
-    layers: list[Chart] = [
+    bounds = {"bound_low": "bounds from", "bound_high": "to "}
+    tip = tooltip({"row": "model"}, INTERVAL | {"estimate": "FMR"} | bounds)
+    band = {"y": y, "x": x | {"field": "bound_low"}, "x2": {"field": "bound_high"}, "tooltip": tip}
+    ends = {"y": y, "x": x | {"field": "low"}, "x2": {"field": "high"}}
+    layers = [
         rule_at(1),
-        {
-            "mark": {"type": "bar", "height": 13, "color": BOUNDS},
-            "encoding": {"y": y, "x": x | {"field": "bound_low"}, "x2": {"field": "bound_high"}, "tooltip": tip},
-        },
-        {
-            "mark": {"type": "rule", "strokeWidth": 1.7, "color": COLOURS[0]},
-            "encoding": {"y": y, "x": x | {"field": "low"}, "x2": {"field": "high"}},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 64, "opacity": 1, "color": COLOURS[0]},
-            "encoding": {"y": y, "x": x | {"field": "estimate"}, "tooltip": tip},
-        },
-    ]  # fmt: skip
-    data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": records(frame)}}
-    fit = {"type": "fit-x", "contains": "padding"}
-    return data | {"width": width, "height": 26 * len(rows), "autosize": fit, "layer": layers}
+        layer("bar", band, height=13, color=BOUNDS),
+        layer("rule", ends, strokeWidth=1.7, color=COLOURS[0]),
+        dot_layer({"y": y, "x": x | {"field": "estimate"}, "tooltip": tip}, 64, color=COLOURS[0]),
+    ]
+    return chart_of(frame, width=width, height=26 * len(rows), autosize=FIT, layer=layers)
 
 
 def stops(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
-    """Return the shares of the reasons why walks stopped, stacked.
-
-    ``frame``: row, reason (in words), place (order of the reasons), share, n.
-    """
-    y, label = _rows(rows, width)
+    """Return the shares of the reasons why walks stopped, stacked."""
+    y, label = row_axis(rows, width)
     ticks = 5 if width >= WIDE else 2
     axis = {"title": "share of the walks", "format": "%", "domain": False, "ticks": False, "tickCount": ticks}
     encoding: dict[str, Any] = {
@@ -80,16 +49,11 @@ def stops(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
         "x": {"field": "share", "type": "quantitative", "stack": "zero", "scale": {"domain": [0, 1]}, "axis": axis},
         "color": _by_reason(frame, width),
         "order": {"field": "place", "type": "quantitative"},
-        "tooltip": [
-            {"field": "row", "title": "model"},
-            {"field": "reason", "title": "stopped"},
-            {"field": "n", "title": "walks"},
-        ],
+        "tooltip": tooltip({"row": "model", "reason": "stopped", "n": "walks"}),
     }
     mark = {"type": "bar", "height": 15, "stroke": "white", "strokeWidth": 1}
-    data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": records(frame)}}
-    data["config"] = {"legend": {"columnPadding": 30}}
-    return data | {"width": width - label - 24, "height": {"step": 26}, "mark": mark, "encoding": encoding}
+    size = {"width": width - label - 24, "height": {"step": 26}}
+    return chart_of(frame, mark=mark, encoding=encoding, config={"legend": {"columnPadding": 30}}, **size)
 
 
 def _by_reason(frame: pd.DataFrame, width: int) -> Chart:
@@ -100,10 +64,7 @@ def _by_reason(frame: pd.DataFrame, width: int) -> Chart:
 
 
 def steps(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
-    """Return how many steps lie behind the kept images, a panel per row, coloured by why the walk stopped.
-
-    ``frame``: row, position, reason, place, first, last (steps of the bin), start, end (where it is drawn), n.
-    """
+    """Return how many steps lie behind the kept images, a panel per row, coloured by why the walk stopped."""
     columns = min(len(rows), 3 if width >= WIDE else 1)
     inner = min(440, (width - 40) // columns - 28)
     across = {"type": "quantitative", "title": "steps behind the kept image"}
@@ -115,60 +76,33 @@ def steps(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
         "y": {"field": "n", "type": "quantitative", "stack": "zero", "title": "walks", "axis": axis | {"tickCount": 3}},
         "color": _by_reason(frame, width),
         "order": {"field": "place", "type": "quantitative"},
-        "tooltip": [{"field": name, "title": title} for name, title in (
-            ("row", "model"), ("first", "steps from"), ("last", "to"), ("reason", "stopped"), ("n", "walks"))],
-    }  # fmt: skip
-    header = {"labelAnchor": "start", "labelPadding": 4, "labelLimit": inner}
-    facet = {
-        "field": "row",
-        "type": "nominal",
-        "sort": {"field": "position", "op": "min"},
-        "title": None,
-        "header": header,
+        "tooltip": tooltip({"row": "model", "first": "steps from", "last": "to", "reason": "stopped", "n": "walks"}),
     }
-    mark = {"type": "bar", "stroke": "white", "strokeWidth": 0.5}
-    data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": records(frame)}}
-    spec = {"width": inner, "height": 110, "mark": mark, "encoding": encoding}
-    data["config"] = {"legend": {"columnPadding": 30}}
-    return data | {"facet": facet, "columns": columns, "spacing": {"row": 14, "column": 24}, "spec": spec}
+    spec = {"width": inner, "height": 110, **layer("bar", encoding, stroke="white", strokeWidth=0.5)}
+    panels = {"facet": facet_of("row", inner), "columns": columns, "spacing": {"row": 14, "column": 24}, "spec": spec}
+    return chart_of(frame, config={"legend": {"columnPadding": 30}}, **panels)
 
 
 def distances(frame: pd.DataFrame, width: int, *, rows: Sequence[str], measures: Sequence[tuple[str, str]]) -> Chart:
-    """Return median, middle half and middle 80 % of each distance.
-
-    ``frame``: row, measure, p10, p25, p50, p75, p90. ``measures``: (measure, title of its axis) in order.
-    """
+    """Return median, middle half and middle 80 % of each distance."""
     columns = len(measures) if width >= WIDE else 1
-    _, label = _rows(rows, width)
+    label = row_axis(rows, width)[1]
     inner = (width - label - 30) // columns - 22
     parts = []
     for place, (measure, title) in enumerate(measures):
-        y, _ = _rows(rows, width)
+        y, _ = row_axis(rows, width)
         if place and columns > 1:
             y["axis"] = None
         axis = {"title": title, "domain": False, "ticks": False, "tickCount": 3}
         x = {"type": "quantitative", "scale": {"domainMin": 0, "nice": True}, "axis": axis}
-        tip: list[Chart] = [{"field": "row", "title": "model"}]
-        tip += [
-            {"field": key, "type": "quantitative", "title": name, "format": ".4f"}
-            for key, name in (("p50", "median"), ("p10", "10 % below"), ("p90", "10 % above"))
-        ]
-        blue = {"color": COLOURS[0]}
-        layers: list[Chart] = [
-            {
-                "mark": {"type": "rule", "strokeWidth": 1.5, **blue},
-                "encoding": {"y": y, "x": x | {"field": "p10"}, "x2": {"field": "p90"}},
-            },
-            {
-                "mark": {"type": "bar", "height": 9, **blue},
-                "encoding": {"y": y, "x": x | {"field": "p25"}, "x2": {"field": "p75"}, "tooltip": tip},
-            },
-            {
-                "mark": {"type": "tick", "color": "white", "thickness": 2.5, "size": 9},
-                "encoding": {"y": y, "x": x | {"field": "p50"}},
-            },
+        tip = tooltip({"row": "model"}, {"p50": "median", "p10": "10 % below", "p90": "10 % above"}, ".4f")
+        ends = {"y": y, "x": x | {"field": "p10"}, "x2": {"field": "p90"}}
+        middle = {"y": y, "x": x | {"field": "p25"}, "x2": {"field": "p75"}, "tooltip": tip}
+        layers = [
+            layer("rule", ends, strokeWidth=1.5, color=COLOURS[0]),
+            layer("bar", middle, height=9, color=COLOURS[0]),
+            layer("tick", {"y": y, "x": x | {"field": "p50"}}, color="white", thickness=2.5, size=9),
         ]
         chosen = [{"filter": {"field": "measure", "equal": measure}}]
         parts.append({"transform": chosen, "width": inner, "height": {"step": 24}, "layer": layers})
-    data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": records(frame)}}
-    return data | {"concat": parts, "columns": columns, "spacing": 16}
+    return chart_of(frame, concat=parts, columns=columns, spacing=16)

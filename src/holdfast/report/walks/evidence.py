@@ -7,23 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.core.schema import FRAMES, WALK_TIMES, WALKS
-from holdfast.report.page.rows import ReportRows
-from holdfast.report.page.tables import CLASS, Column, model_column
+from holdfast.report.page.evidence import ReportRows
+from holdfast.report.page.tables import CLASS, Column, model_column, plain
 from holdfast.report.page.words import short_names
 from holdfast.stats.walks.walk_rows import COLUMNS, DYNAMIC, PERTURBED, fmr_of_walks, paired
 from holdfast.store import Run
 from holdfast.store.parts import Parts
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SPACES = {"dataset": "the dataset's classes", "all": "all outputs of the model"}
 
@@ -142,8 +140,6 @@ def _frames(runs: Sequence[Run]) -> tuple[pd.DataFrame, dict[str, Path]]:
 
 def both_spaces(walks: ReportWalks) -> pd.DataFrame:
     """Return the FMR family of every setting in both label spaces, with ``counted`` (``dataset`` or ``all``)."""
-    import pandas as pd
-
     number = dict(zip(walks.images["parameters"], walks.images["walk"], strict=True))
     tables = []
     for space in SPACES:
@@ -155,8 +151,6 @@ def both_spaces(walks: ReportWalks) -> pd.DataFrame:
 
 def wide(walks: ReportWalks, family: pd.DataFrame) -> pd.DataFrame:
     """Return a row per model × walk × class: a column per measure, its interval (``_from``, ``_to``), the counts."""
-    import pandas as pd
-
     records = []
     for (model, walk, label), group in family.groupby(["model", "walk", "label"], observed=True, sort=False):
         by = {row["measure"]: row for row in group.to_dict("records")}
@@ -194,8 +188,7 @@ def share(key: str, title: str, hint: str = "") -> Column:
 
 
 COUNTS = [
-    Column("n", "Images", "integer"),
-    Column("right", "right on the original", "integer"),
+    *plain("integer", n="Images", right="right on the original"),
     Column("validated", "validated", "integer", hint="images whose counterfactual the oracle accepted"),
     Column("right_validated", "of those right", "integer", hint="right on the counterfactual"),
 ]

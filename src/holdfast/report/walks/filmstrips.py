@@ -1,21 +1,23 @@
-"""Sections: what walks left of a few photos, and some walks step by step."""
+"""Sections: where walks end and why, walks that stopped, and their steps as pictures."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import SampleError
+from holdfast.core.lazy import pd
 from holdfast.core.schema import end_picture, original_picture
-from holdfast.report.page.gallery import judged
-from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section, Tile
-from holdfast.report.page.words import number, percent, plural, unbroken
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import Answer, Gallery, Heading, Notice, Part, Photo, Section, Text, Tile, judged
+from holdfast.report.page.tables import Column, Table, plain
+from holdfast.report.page.words import listing, number, percent, plural, unbroken
+from holdfast.report.walks import charts
+from holdfast.report.walks.charts import BINS, STOPS
 from holdfast.report.walks.evidence import ReportWalks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PHOTOS = 4
 STRIPS = 6
@@ -57,10 +59,8 @@ def _end(walks: ReportWalks, folders: Sequence[Path], record: dict[Any, Any], la
     """Return the tile of one model's walk; without a picture where the oracle accepted nothing."""
     caption = walks.row(record["model"], record["walk"])
     accepted = bool(record["validated"])
-    score = record.get("oracle_score")
-    said = "" if score is None or score != score else f" {unbroken(percent(float(score), 0))}"
-    verdict = ("accepts" if accepted else "rejects the first image") + said
-    oracle = Answer("oracle", verdict, "●" if accepted else "○", "right" if accepted else "none")
+    verdict = "accepts" if accepted else "rejects the first image"
+    oracle = _oracle(verdict, record.get("oracle_score"), accepted)
     if not accepted:
         return Tile(caption, "", 0, 0, [oracle])
     right = bool(record["right_perturbed"])
@@ -84,7 +84,16 @@ def filmstrips(walks: ReportWalks) -> Section:
         return section
     picked = _picked(filmed)
     by_row = dict(tuple(walks.frames.groupby("row_id")))
-    strips = [_strip(walks, record, by_row[record["row_id"]]) for record in picked.to_dict("records")]
+    strips = []
+    for record in picked.to_dict("records"):
+        steps = by_row[record["row_id"]].sort_values("step", kind="stable").drop_duplicates("step")
+        steps = steps.reset_index(drop=True)
+        label, validated = str(record["label"]), bool(record["validated"])
+        kept = int(record["steps"]) if validated and record["steps"] == record["steps"] else None
+        rows = steps.iloc[_chosen(steps, label, kept)].to_dict("records")
+        tiles = [_tile(walks.folders[record["row_id"]], row, label, kept) for row in rows]
+        against = walks.row(record["model"], record["walk"])
+        strips.append(Photo(str(record["sample_id"]), label, _summary(record), tiles, against=against))
     section.lead = [
         f"{plural(len(strips), 'walk')} of {len(filmed):,} that were kept, picked to show the ways a walk can end, so "
         "they are not typical. Step 0 is the plain reconstruction. Under each step: the model's answer with its "
@@ -110,17 +119,6 @@ def _picked(filmed: pd.DataFrame) -> pd.DataFrame:
         taken += [*varied.index, *rest.index][:most]
     others = [index for index in filmed.index if index not in set(taken)]
     return filmed.loc[[*taken, *others][:STRIPS]]
-
-
-def _strip(walks: ReportWalks, record: dict[Any, Any], frames: pd.DataFrame) -> Photo:
-    steps = frames.sort_values("step", kind="stable").drop_duplicates("step").reset_index(drop=True)
-    label, validated = str(record["label"]), bool(record["validated"])
-    kept = int(record["steps"]) if validated and record["steps"] == record["steps"] else None
-    folder = walks.folders[record["row_id"]]
-    chosen = steps.iloc[_chosen(steps, label, kept)].to_dict("records")
-    tiles = [_tile(folder, row, label, kept) for row in chosen]
-    against = walks.row(record["model"], record["walk"])
-    return Photo(str(record["sample_id"]), label, _summary(record), tiles, against=against)
 
 
 def _summary(record: dict[Any, Any]) -> str:
@@ -156,16 +154,18 @@ def _tile(folder: Path, row: dict[Any, Any], label: str, kept: int | None) -> Ti
     probability = "" if row["probability"] is None else f" · p\N{NO-BREAK SPACE}{number(float(row['probability']))}"
     said = f"{'right' if right else 'wrong'}: {row['prediction']}{probability}"
     accepted = bool(row["accepted"])
-    score = "" if row["oracle_score"] is None else f" {unbroken(percent(float(row['oracle_score']), 0))}"
-    oracle = Answer(
-        "oracle",
-        ("accepts" if accepted else "rejects") + score,
-        "●" if accepted else "○",
-        "right" if accepted else "none",
-    )
-    picture, width, height = _picture(folder, str(row["image"] or ""))
-    answers = [judged("model", said, right), oracle]
-    return Tile(f"step {step}", picture, width, height, answers, not right, mark="counts" if step == kept else "")
+    answers = [
+        judged("model", said, right),
+        _oracle("accepts" if accepted else "rejects", row["oracle_score"], accepted),
+    ]
+    picture, mark = _picture(folder, str(row["image"] or "")), "counts" if step == kept else ""
+    return Tile(f"step {step}", *picture, answers, not right, mark=mark)
+
+
+def _oracle(verdict: str, score: Any, accepted: bool) -> Answer:
+    """Return what the oracle says of an image, with its score where it has one."""
+    shown = "" if score is None or score != score else f" {unbroken(percent(float(score), 0))}"
+    return Answer("oracle", verdict + shown, "●" if accepted else "○", "right" if accepted else "none")
 
 
 def _picture(folder: Path, name: str) -> tuple[str, int, int]:
@@ -188,3 +188,128 @@ def _picture(folder: Path, name: str) -> tuple[str, int, int]:
         image = cv2.resize(image, shape, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
     height, width = image.shape[:2]
     return base64.b64encode(encode_image(image, format="jpeg", quality=85)).decode(), width, height
+
+
+DISTANCES = (
+    ("image_distance", "image distance"),
+    ("perceptual_distance", "perceptual distance"),
+    ("colour_shift", "colour shift"),
+)
+QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
+
+
+def stopped(walks: ReportWalks) -> Section:
+    """Return stop reasons, steps and distances."""
+    section = Section("walks", "Where the walks stopped")
+    known = walks.images[walks.images["stop"].notna()]
+    if known.empty:
+        section.parts = [Notice("The runs hold no details of their walks (details/walks).")]
+        return section
+    names = [walks.row(model, walk) for model, walk in zip(known["model"], known["walk"], strict=True)]
+    known = known.assign(row=names, reason=[STOPS[stop][0] if stop in STOPS else stop for stop in known["stop"]])
+    rows = [walks.row(model, walk) for model, walk in walks.order if walks.row(model, walk) in set(names)]
+    section.lead = _lead(known)
+    section.parts = [*_stops(known, rows), *_steps(known, rows), *_distances(known, rows)]
+    return section
+
+
+def _lead(known: pd.DataFrame) -> list[str]:
+    shares = known["reason"].value_counts()
+    order = [words for words, _ in STOPS.values() if words in shares.index]
+    said = [f"{words} {percent(shares[words] / len(known))}" for words in order]
+    judged = known["reconstruction_accepted"].dropna()
+    lead = [f"Of {plural(len(known), 'walk')}: {listing(said, 5)}."]
+    if len(judged):
+        rejected = int((~judged.astype(bool)).sum())
+        lead.append(
+            f"In {plural(rejected, 'walk')} ({percent(rejected / len(judged))}) the oracle already rejects the plain "
+            "reconstruction, before any step: that is between generator and oracle, whatever the model."
+            if rejected
+            else "The oracle accepts every plain reconstruction, so what it rejects is the walks' doing."
+        )
+    return lead
+
+
+def _stops(known: pd.DataFrame, rows: list[str]) -> list[Part]:
+    counted = known.groupby(["row", "reason"]).size().rename("n").reset_index()
+    counted["share"] = counted["n"] / counted.groupby("row")["n"].transform("sum")
+    places = {words: place for place, (words, _) in enumerate(STOPS.values())}
+    counted["place"] = counted["reason"].map(places).fillna(len(places))
+    finding = "; ".join(
+        f"{row}: " + listing([f"{cell['reason']} {percent(cell['share'], 0)}" for cell in part.to_dict("records")], 5)
+        for row, part in list(counted.groupby("row"))[:8]
+    )
+    figure = Figure("walk_stops", "Why walks stopped", f"{finding}.", partial(charts.stops, counted, rows=rows))
+    reasons = [words for words, _ in STOPS.values() if words in set(counted["reason"])]
+    table = counted.pivot(index="row", columns="reason", values="n").reindex(rows)[reasons].fillna(0).astype(int)
+    flat = pd.DataFrame({"row": rows} | {words: table[words].to_numpy() for words in reasons})
+    flat["n"] = table.sum(axis=1).to_numpy()
+    rejected = known.groupby("row")["reconstruction_accepted"].agg(lambda values: int((values.dropna() == False).sum()))  # noqa: E712
+    flat["reconstruction_rejected"] = rejected.reindex(rows).to_numpy()
+    columns = [
+        Column("row", "Model"),
+        Column("n", "Walks", "integer"),
+        *(Column(words, words, "integer") for words in reasons),
+        Column("reconstruction_rejected", "reconstruction already rejected", "integer"),
+    ]
+    return [figure, Table("walk_stops", "Stop reasons", flat, columns)]
+
+
+def _steps(known: pd.DataFrame, rows: list[str]) -> list[Part]:
+    import numpy as np
+
+    taken = known[known["steps"].notna()]
+    size = max(1, -(-(int(taken["steps"].max()) + 1) // BINS))
+    places = {words: place for place, (words, _) in enumerate(STOPS.values())}
+    tidy = taken.assign(first=(taken["steps"].astype(int) // size) * size)
+    tidy = tidy.groupby(["row", "reason", "first"]).size().rename("n").reset_index()
+    tidy["last"] = tidy["first"] + size - 1
+    # Half a step to either side, so that a bar stands over its number of steps.
+    tidy["start"], tidy["end"] = tidy["first"] - 0.5, tidy["last"] + 0.5
+    tidy["place"] = tidy["reason"].map(places).fillna(len(places))
+    tidy["position"] = tidy["row"].map({row: place for place, row in enumerate(rows)})
+    middle = np.median(taken["steps"])
+    sentence = (
+        f"In the middle of all walks, {number(float(middle), 0)} of at most {int(taken['budget'].max())} steps lie "
+        "behind the image that was kept; 0 where the original stands."
+    )
+    draw = partial(charts.steps, tidy, rows=rows)
+    figure = Figure("walk_steps", "Steps behind the image that was kept", sentence, draw)
+    return [Heading("How many steps"), Text([sentence]), figure]
+
+
+def _distances(known: pd.DataFrame, rows: list[str]) -> list[Part]:
+    heading = Heading("How far the accepted images moved")
+    moved = known[known["validated"]]
+    records = []
+    measures = [(key, title) for key, title in DISTANCES if moved[key].notna().any()]
+    for row in rows:
+        for key, title in measures:
+            values = moved.loc[moved["row"] == row, key].dropna()
+            if len(values):
+                ends = {name: float(values.quantile(part)) for name, part in QUANTILES.items()}
+                records.append({"row": row, "measure": key, "title": title, "n": len(values), **ends})
+    if not records:
+        return [heading, Notice("No accepted image has a distance.")]
+    frame = pd.DataFrame(records)
+    medians = frame.groupby("title", sort=False)["p50"].agg(["min", "max"])
+    finding = "Medians by model: " + "; ".join(
+        f"{title} {number(ends['min'], 3)} to {number(ends['max'], 3)}" for title, ends in medians.iterrows()
+    )
+    figure = Figure(
+        "walk_distances",
+        "How far the accepted images moved: median, middle half, middle 80 %",
+        finding + ".",
+        lambda width: charts.distances(frame, width, rows=rows, measures=measures),
+        "Image distance: root mean square of the pixels, 0 to 1, from the reconstruction. Perceptual distance: from "
+        "the original, in the oracle's features. Colour shift: mean CIE76 difference from the original.",
+    )
+    columns = [
+        *plain("text", row="Model", title="Distance"),
+        Column("n", "Images", "integer"),
+        *(Column(key, title, "number", digits=4) for key, title in (
+            ("p50", "Median"), ("p25", "Quarter below"), ("p75", "Quarter above"), ("p10", "10 % below"),
+            ("p90", "10 % above"))),
+    ]  # fmt: skip
+    table = Table("walk_distances", "Distances of the accepted images", frame, columns, folded=True)
+    return [heading, Text([finding + "."]), figure, table]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
+from holdfast.core.lazy import pd
 from holdfast.core.votes import Votes
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Notice, Section, Text
-from holdfast.report.page.tables import CLASS, Column, Table
+from holdfast.report.page.tables import CLASS, Column, Table, plain
 from holdfast.report.page.words import estimate, percent, plural
 from holdfast.report.walks.evidence import ReportWalks
 from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TITLE = "As far as people agree, too"
 MEANING = (
@@ -67,8 +65,6 @@ def _findings(pooled: pd.DataFrame) -> list[str]:
 
 
 def _figure(pooled: pd.DataFrame, walks: ReportWalks, rows: list[str]) -> Figure:
-    import pandas as pd
-
     corrected = pooled[pooled["measure"] == "fmr"]
     plain = walks.family[(walks.family["label"] == "") & (walks.family["measure"] == "fmr")]
     plain = plain.assign(
@@ -78,19 +74,11 @@ def _figure(pooled: pd.DataFrame, walks: ReportWalks, rows: list[str]) -> Figure
     columns = ["row", "estimate", "low", "high"]
     frame = pd.concat([part[columns].assign(model=kind) for kind, part in kinds.items()], ignore_index=True)
     frame["high"] = frame["high"].clip(upper=1.2)
-    return charts.dot_figure(
-        "fmr_people",
-        "FMR by the oracle alone, and where people confirm",
-        "; ".join(
-            f"{row['row']} {percent(row['by_oracle'])} → {percent(row['estimate'])}"
-            for row in corrected.to_dict("records")
-        ),
-        frame,
-        models=list(kinds),
-        rows=rows,
-        axis="FMR",
-        domain=(0, max(1.0, float(frame["high"].max()))),
-    )
+    records = corrected.to_dict("records")
+    changes = [f"{row['row']} {percent(row['by_oracle'])} → {percent(row['estimate'])}" for row in records]
+    title, domain = "FMR by the oracle alone, and where people confirm", (0, max(1.0, float(frame["high"].max())))
+    order: dict[str, Any] = {"models": list(kinds), "rows": rows}
+    return charts.dot_figure("fmr_people", title, "; ".join(changes), frame, axis="FMR", domain=domain, **order)
 
 
 def _table(name: str, frame: pd.DataFrame) -> Table:
@@ -102,9 +90,7 @@ def _table(name: str, frame: pd.DataFrame) -> Table:
         Column("measure", "Measure", show=lambda value: words[value]),
         Column("by_oracle", "By the oracle", "percent"),
         Column("estimate", "Confirmed by people", "percent", "low", "high"),
-        Column("validated", "Accepted", "integer"),
-        Column("judged", "judged", "integer"),
-        Column("confirmed", "confirmed", "integer"),
+        *plain("integer", validated="Accepted", judged="judged", confirmed="confirmed"),
         *([Column("reason", "Why there is none")] if (frame["reason"] != "").any() else []),
     ]
     caption = "With people's verdicts" + (", by class" if by_class else "")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.core.lazy import pd
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Heading, Listing, Notice, Part, Section, Text
@@ -25,9 +26,6 @@ from holdfast.report.walks.evidence import (
 )
 from holdfast.stats.models.between import kendall
 from holdfast.stats.walks.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED, fmr_ranking
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TITLE = "As far as the oracle still agrees"
 MEANING = (
@@ -125,39 +123,27 @@ def _fmr_parts(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
 
 
 def _baselines(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
-    import pandas as pd
-
     stages = [(key, title) for key, title in STAGES if key in frame]
     rows = [walks.row(model, walk) for model, walk in walks.order]
     tidy = pd.DataFrame(
         [
-            {
-                "model": walks.row(row["model"], row["walk"]),
-                "row": title,
-                "estimate": row[key],
-                "low": row[f"{key}_from"],
-                "high": row[f"{key}_to"],
-            }
+            (walks.row(row["model"], row["walk"]), title, row[key], row[f"{key}_from"], row[f"{key}_to"])
             for row in frame.to_dict("records")
             for key, title in stages
-        ]
+        ],
+        columns=["model", "row", "estimate", "low", "high"],
     )
     means = ", ".join(f"{title} {percent(float(frame[key].mean()))}" for key, title in stages)
     start = "Accuracy" if len(frame) == 1 else f"Mean accuracy over the {'walks' if walks.several else 'models'}"
     finding = f"{start}: {means}."
     what = "A loss that the reconstruction or a random walk already brings is the generator's, not the model's."
-    figure = charts.dot_figure(
-        "dynamic_stages",
-        "Accuracy on the way: original, plain reconstruction, random walk, walk against the model",
-        finding,
-        tidy,
-        models=rows,
-        rows=[title for _, title in stages],
-        axis="accuracy",
-        domain=(0.0, 1.0),
-        note="Originals and reconstructions count all images; walks, random ones too, count where the oracle accepted "
-        "them. A random walk has as many steps as the walk, or fewer where the oracle rejects one.",
+    title = "Accuracy on the way: original, plain reconstruction, random walk, walk against the model"
+    note = (
+        "Originals and reconstructions count all images; walks, random ones too, count where the oracle accepted "
+        "them. A random walk has as many steps as the walk, or fewer where the oracle rejects one."
     )
+    look: dict[str, Any] = {"models": rows, "axis": "accuracy", "domain": (0.0, 1.0), "note": note}
+    figure = charts.dot_figure("dynamic_stages", title, finding, tidy, **look)
     parts: list[Part] = [Heading("Baselines"), Text([f"{finding} {what}"]), figure]
     columns = [*first_columns(walks), FAMILY[0]]
     for key, title in (("reconstruction", "Reconstruction"), ("random_walk", "Random walk")):
@@ -243,8 +229,7 @@ def _setting_sentences(walks: ReportWalks) -> list[str]:
     """Return what the numbers of the walks stand for: the options in which they differ."""
     if not walks.several:
         return []
-    keys = [key for key in walks.settings[0] if not key.endswith("_fingerprint")]
-    moved = [key for key in keys if len({str(other.get(key)) for other in walks.settings}) > 1]
+    moved = _moved(walks, [key for key in walks.settings[0] if not key.endswith("_fingerprint")])
     if not moved or len(walks.settings) > MOST_EXPLAINED:
         return [f"{len(walks.settings)} walks: what they stand for is said under “How the walks were made”."]
     said = [
@@ -262,21 +247,15 @@ def _space_names(setting: dict[str, Any]) -> tuple[str, str, str]:
 
 def _settings_compared(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
     """Return FMR per generator and oracle, where there are several walks."""
-    import pandas as pd
-
     if not walks.several:
         return []
-    options = pd.DataFrame(
-        [
-            {
-                "generator": str(setting.get("generator", "")),
-                "oracle": str(setting.get("oracle", "")),
-                "other": _differences(walks, setting),
-                "walk": number_,
-            }
-            for number_, setting in enumerate(walks.settings, 1)
-        ]
-    )
+    named = ("generator", "oracle", "generator_fingerprint", "oracle_fingerprint")
+    rows = []
+    for number_, setting in enumerate(walks.settings, 1):
+        moved = [key for key in _moved(walks, list(setting)) if key not in named]
+        other = ", ".join(f"{key.replace('_', ' ')} {setting[key]}" for key in moved)
+        rows.append((str(setting.get("generator", "")), str(setting.get("oracle", "")), other, number_))
+    options = pd.DataFrame(rows, columns=["generator", "oracle", "other", "walk"])
     table = options.merge(frame, on="walk").sort_values(["generator", "oracle", "walk"], kind="stable")
     table["model"] = table["model"].map(walks.short)
     columns = [Column("walk", "Walk", "integer"), Column("generator", "Generator"), Column("oracle", "Oracle")]
@@ -291,12 +270,9 @@ def _settings_compared(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
     ]
 
 
-def _differences(walks: ReportWalks, setting: dict[str, Any]) -> str:
-    """Return the options, besides generator and oracle, in which the walks differ."""
-    skipped = ("generator", "oracle", "generator_fingerprint", "oracle_fingerprint")
-    keys = [key for key in setting if key not in skipped]
-    moved = [key for key in keys if len({str(other.get(key)) for other in walks.settings}) > 1]
-    return ", ".join(f"{key.replace('_', ' ')} {setting[key]}" for key in moved)
+def _moved(walks: ReportWalks, keys: Sequence[str]) -> list[str]:
+    """Return the options in which the walks differ."""
+    return [key for key in keys if len({str(other.get(key)) for other in walks.settings}) > 1]
 
 
 def _agreement(walks: ReportWalks, frame: pd.DataFrame) -> list[str]:
@@ -321,32 +297,24 @@ def _spaces(walks: ReportWalks) -> list[Part]:
     frames = [wide(walks, pooled[pooled["counted"] == space]).assign(counted=SPACES[space]) for space in SPACES]
     own = sorted({SPACES.get(str(setting.get("space")), "a space that was not stated") for setting in walks.settings})
     stated = f"Right and wrong on this page's walks are counted over {listing(own)}, as the walks were made."
-    parts: list[Part] = [Heading("Label spaces"), Text([stated, *_space_lines(walks)])]
+    lines = []
+    for number_, setting in enumerate(walks.settings, 1):
+        loss, oracle, right = (SPACES.get(name, name or "not stated") for name in _space_names(setting))
+        start = f"Walk {number_}: the" if walks.several else "The"
+        lines.append(f"{start} loss competes over {loss}, the oracle over {oracle}, right answers over {right}.")
+    parts: list[Part] = [Heading("Label spaces"), Text([stated, *lines])]
     same = frames[0][["fmr", "standard_accuracy"]].round(12).equals(frames[1][["fmr", "standard_accuracy"]].round(12))
     if same:
         parts.append(Text(["Counted in the other label space, every figure would be the same."]))
         return parts
-    import pandas as pd
-
     columns = [*first_columns(walks), Column("counted", "Right among"), *FAMILY]
     caption = "The same walks, with right answers counted in either label space"
     parts.append(Table("fmr_label_spaces", caption, pd.concat(frames, ignore_index=True), columns))
     return parts
 
 
-def _space_lines(walks: ReportWalks) -> list[str]:
-    lines = []
-    for number_, setting in enumerate(walks.settings, 1):
-        loss, oracle, own = (SPACES.get(name, name or "not stated") for name in _space_names(setting))
-        start = f"Walk {number_}: the" if walks.several else "The"
-        lines.append(f"{start} loss competes over {loss}, the oracle over {oracle}, right answers over {own}.")
-    return lines
-
-
 def _time(walks: ReportWalks) -> list[Part]:
     """Return how long the walks took, and what a sparse latent saved; nothing where no time was recorded."""
-    import pandas as pd
-
     timed = walks.images[walks.images["seconds"].notna()]
     records = []
     for model, walk in walks.order:
@@ -377,8 +345,6 @@ def _time(walks: ReportWalks) -> list[Part]:
 
 def _how(walks: ReportWalks) -> list[Part]:
     """Return every option of the walks, and the oracles' cards."""
-    import pandas as pd
-
     lines = []
     for number_, setting in enumerate(walks.settings, 1):
         order: list[str] = [key for key in ("generator", "oracle", "steps", "step_size") if key in setting]
@@ -390,7 +356,8 @@ def _how(walks: ReportWalks) -> list[Part]:
     for run in walks.runs:
         given = run.spec().get("oracle_cards")
         for card in given if isinstance(given, list) else []:
-            if isinstance(card, list) and card and card not in cards and all(_pair(row) for row in card):
+            fine = isinstance(card, list) and all(isinstance(row, list) and len(row) == 2 for row in card)
+            if fine and card and card not in cards:
                 cards.append(card)
     for place, card in enumerate(cards, 1):
         frame = pd.DataFrame([(str(row[0]), str(row[1])) for row in card], columns=["what", "value"])
@@ -400,10 +367,6 @@ def _how(walks: ReportWalks) -> list[Part]:
     if not cards:
         parts.append(Notice("The oracle's card: the run did not record one."))
     return parts
-
-
-def _pair(row: object) -> bool:
-    return isinstance(row, list) and len(row) == 2
 
 
 def _value(value: Any) -> str:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from holdfast.core.errors import UserError
-from holdfast.stats.audit import counts, percentages, ratios, regressions, squares
+from holdfast.core.lazy import pd
+from holdfast.stats.audit import counts, ratios, regressions, squares
 from holdfast.stats.audit.claims import check_claims, printed_twice
 from holdfast.stats.audit.printed import AuditFinding, Printed, read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["AuditFinding", "audit", "check_claims", "read_table"]
 
@@ -24,20 +21,13 @@ def audit(
     n: int | None = None,
     also: Mapping[str, pd.DataFrame] | None = None,
 ) -> list[AuditFinding]:
-    """What in a printed table cannot be true, or was not computed as its formulas say.
+    """Return what in a printed table cannot be true, or was not computed as its formulas say.
 
-    Columns are recognised by their names (``standard_accuracy`` or ``sa``, ``perturbed_accuracy`` or ``pa``, ``fmr``,
-    ``validation_rate`` or ``vr``, also with a prefix as in ``adm_fmr``; ``variance…``, ``…score…``; ``n``;
-    ``before``, ``after``, ``saving``; ``estimate``, ``standard_error``, ``t``, ``p``, ``df``, ``low``, ``high``,
-    ``stars``); the other numbers are
-    accuracies, or squared deviations where there is a variance. A printed figure stands for every number that rounds
-    to it, and a finding is reported only if none of those fits.
-
-    ``table``: as ``read_table`` gives it: strings, so that 92.30 keeps its two decimals (numbers work too). ``name``:
-    of the table, put before each place. ``reference``: a second table to hold it against: accuracies for a table of
-    squared deviations, standard accuracies for a table without, a table of classes for a table that quotes its total.
-    ``also``: name → tables of the same paper that print some of the same figures. ``n``: images behind each accuracy of
-    a row, where the table has no column ``n``; a total has the sum.
+    Columns are recognised by their names (``printed._ROLES``); other numbers are accuracies, or squared deviations
+    where there is a variance. A printed figure stands for every number that rounds to it, and a finding is reported
+    only if none of those fits. ``table`` and ``reference`` (accuracies for squared deviations, standard accuracies, or
+    classes for a total) hold strings, as ``read_table`` gives them; ``also``: name → tables of the same paper that
+    print some of the same figures; ``n``: images behind each accuracy of a row, where the table has no column ``n``.
     """
     if table.empty:
         raise UserError("The table to audit has no rows.")
@@ -55,8 +45,8 @@ def audit(
         *squares.suspected_squares(ours, other),
         *counts.whole_counts(ours, n),
         *counts.totals(ours, n),
-        *percentages.t_in_p(ours),
-        *percentages.wrong_denominator(ours),
+        *regressions.t_in_p(ours),
+        *ratios.wrong_denominator(ours),
         *regressions.regression_slips(ours),
         *printed_twice(ours, [Printed.of(frame, other_name) for other_name, frame in (also or {}).items()]),
     ]

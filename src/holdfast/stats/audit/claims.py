@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.stats.audit.printed import AuditFinding, Interval, Printed, PrintedNumber, figure
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = ("text", "value", "table", "how")
 _CALL = re.compile(r"^\s*(\w+)\s*\(([^()]*)\)\s*$")
@@ -20,28 +17,28 @@ def printed_twice(table: Printed, others: Sequence[Printed]) -> Iterator[AuditFi
     """Yield cells whose row and column have the same names in another table, and whose figures cannot be one number."""
     for other in others:
         shared = [column for column in table.numeric if column in other.numeric and column not in table.labels]
+        labels = [column for column in table.labels if column in other.labels]
         for row in table.rows:
-            same = [entry for entry in other.rows if _names_agree(table, row, other, entry)]
+            same = [
+                entry for entry in other.rows
+                if labels and all(_name(table, column, row) == _name(other, column, entry) for column in labels)
+            ]  # fmt: skip
             if len(same) != 1:
                 continue
             for column in shared:
                 ours, theirs = table.figure(row, column), other.figure(same[0], column)
-                if ours and theirs and not _one_number(ours, theirs):
+                if ours and theirs and not _same(ours.cut_or_rounded, theirs):
                     sentence = f"{ours.text} here, {theirs.text} in {other.name}."
-                    yield AuditFinding("printed_twice", table.place(row, column), ours.text, theirs.text, sentence)
+                    yield table.slip("printed_twice", row, column, ours.text, theirs.text, sentence)
 
 
-def _names_agree(table: Printed, row: int, other: Printed, entry: int) -> bool:
-    """Rows are the same where every label column that both tables have agrees, and there is one."""
-    shared = [column for column in table.labels if column in other.labels]
-    pairs = [(table.columns[column][row].strip().lower(), other.columns[column][entry].strip().lower())
-             for column in shared]  # fmt: skip
-    return bool(pairs) and all(ours == theirs for ours, theirs in pairs)
+def _name(table: Printed, column: str, row: int) -> str:
+    return table.columns[column][row].strip().lower()
 
 
-def _one_number(ours: PrintedNumber, theirs: PrintedNumber) -> bool:
-    """Return whether both may be one number, also where one table prints percent and the other fractions."""
-    return any(ours.cut_or_rounded.meets(theirs.cut_or_rounded * scale) for scale in (1.0, 100.0, 0.01))
+def _same(ours: Interval, theirs: PrintedNumber) -> bool:
+    """Return whether both may be one number, also where one is in percent and the other a fraction."""
+    return any(ours.meets(theirs.cut_or_rounded * scale) for scale in (1.0, 100.0, 0.01))
 
 
 def check_claims(claims: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[AuditFinding]:
@@ -65,23 +62,35 @@ def check_claims(claims: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> li
         if stated is None:
             raise UserError(f"{where}: {value!r} is not a number.")
         derived = _derive(printed[name], how, where)
-        if not any((derived * scale).meets(stated.cut_or_rounded) for scale in (1.0, 100.0, 0.01)):
+        if not _same(derived, stated):
             expected = f"{derived.middle:.{max(stated.decimals, 0)}f}"
             sentence = f"“{text}” says {value}; {how} of {name} is {expected}."
             slips.append(AuditFinding("claim_off", where, value, expected, sentence))
     return slips
 
 
+_WAYS = ("cell", "mean", "sum", "min", "max", "difference", "ratio")
+
+
 def _derive(table: Printed, how: str, where: str) -> Interval:
     call = _CALL.match(how)
-    known: dict[str, Callable[[Printed, list[str]], Interval]] = {
-        "cell": _cell, "mean": _mean, "sum": _sum, "min": _least, "max": _largest, "difference": _difference,
-        "ratio": _ratio,
-    }  # fmt: skip
-    if not call or call[1] not in known:
-        raise UserError(f"{where}: {how!r} is none of {', '.join(f'{name}(…)' for name in known)}.")
+    if not call or call[1] not in _WAYS:
+        raise UserError(f"{where}: {how!r} is none of {', '.join(f'{name}(…)' for name in _WAYS)}.")
+    way, arguments = call[1], [part.strip() for part in call[2].split(";")]
     try:
-        return known[call[1]](table, [part.strip() for part in call[2].split(";")])
+        if way in ("cell", "difference", "ratio"):
+            *rows, column = arguments
+            if len(rows) != (1 if way == "cell" else 2):
+                raise ValueError(f"{way} takes {1 if way == 'cell' else 2} rows and a column")
+            figures = [_figure(table, _row(table, row), column) for row in rows]
+            if way == "cell":
+                return figures[0]
+            return figures[0] + figures[1] * -1 if way == "difference" else figures[0].over(figures[1])
+        values = _chosen(table, arguments)
+        if way in ("min", "max"):
+            extreme = min if way == "min" else max
+            return Interval(extreme(value.low for value in values), extreme(value.high for value in values))
+        return sum(values, Interval(0, 0)) * (1 / len(values) if way == "mean" else 1)
     except (LookupError, ValueError) as error:
         raise UserError(f"{where}: {how}: {error.args[0] if error.args else error}.") from None
 
@@ -111,41 +120,7 @@ def _chosen(table: Printed, arguments: list[str]) -> list[Interval]:
         label, _, value = (part.strip() for part in text.partition("="))
         if label not in table.columns:
             raise LookupError(f"{table.name} has no column {label!r}")
-        rows = [row for row in rows if table.columns[label][row].strip().lower() == value.lower()]
+        rows = [row for row in rows if _name(table, label, row) == value.lower()]
     if not rows:
         raise LookupError("no row is chosen")
     return [_figure(table, row, column) for row in rows]
-
-
-def _cell(table: Printed, arguments: list[str]) -> Interval:
-    row, column = arguments
-    return _figure(table, _row(table, row), column)
-
-
-def _sum(table: Printed, arguments: list[str]) -> Interval:
-    return sum(_chosen(table, arguments), Interval(0, 0))
-
-
-def _mean(table: Printed, arguments: list[str]) -> Interval:
-    values = _chosen(table, arguments)
-    return sum(values, Interval(0, 0)) * (1 / len(values))
-
-
-def _least(table: Printed, arguments: list[str]) -> Interval:
-    values = _chosen(table, arguments)
-    return Interval(min(value.low for value in values), min(value.high for value in values))
-
-
-def _largest(table: Printed, arguments: list[str]) -> Interval:
-    values = _chosen(table, arguments)
-    return Interval(max(value.low for value in values), max(value.high for value in values))
-
-
-def _difference(table: Printed, arguments: list[str]) -> Interval:
-    first, second, column = arguments
-    return _figure(table, _row(table, first), column) + _figure(table, _row(table, second), column) * -1
-
-
-def _ratio(table: Printed, arguments: list[str]) -> Interval:
-    first, second, column = arguments
-    return _figure(table, _row(table, first), column).over(_figure(table, _row(table, second), column))

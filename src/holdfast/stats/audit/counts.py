@@ -24,12 +24,11 @@ def _shares(table: Printed) -> list[str]:
     named = [*table.having("sa").values(), *table.having("vr").values()]
     if table.having("variance") or table.having("estimate") or table.having("before") or table.having("fmr"):
         return named
-    return named + [column for column in table.others if _plausible(table, column)]
-
-
-def _plausible(table: Printed, column: str) -> bool:
-    values = [figure.value for row in table.rows if (figure := table.figure(row, column))]
-    return bool(values) and min(values) >= 0 and max(values) <= 100
+    for column in table.others:
+        values = [figure.value for row in table.rows if (figure := table.figure(row, column))]
+        if values and min(values) >= 0 and max(values) <= 100:
+            named.append(column)
+    return named
 
 
 def whole_counts(table: Printed, n: int | None) -> Iterator[AuditFinding]:
@@ -41,15 +40,10 @@ def whole_counts(table: Printed, n: int | None) -> Iterator[AuditFinding]:
         for column in _shares(table):
             printed = table.figure(row, column)
             if printed and not possible(printed, size, percent=table.percent(column)):
-                impossible = True
-                expected = _nearest(printed, size, table.percent(column))
-                yield AuditFinding(
-                    "impossible_count",
-                    table.place(row, column),
-                    printed.text,
-                    expected,
-                    f"No whole number of {size} images is {printed.text}; the nearest is {expected}.",
-                )
+                impossible, unit = True, 100 if table.percent(column) else 1
+                expected = f"{round(printed.value / unit * size) / size * unit:.{printed.decimals}f}"
+                sentence = f"No whole number of {size} images is {printed.text}; the nearest is {expected}."
+                yield table.slip("impossible_count", row, column, printed.text, expected, sentence)
         if not impossible:
             yield from _impossible_fmr(table, row, size)
 
@@ -60,11 +54,6 @@ def possible(printed: PrintedNumber, size: int, *, percent: bool) -> bool:
     return ceil(span.low - SLACK * size) <= floor(span.high + SLACK * size)
 
 
-def _nearest(printed: PrintedNumber, size: int, percent: bool) -> str:
-    unit = 100 if percent else 1
-    return f"{round(printed.value / unit * size) / size * unit:.{printed.decimals}f}"
-
-
 def _impossible_fmr(table: Printed, row: int, size: int) -> Iterator[AuditFinding]:
     """FMR of whole counts: right, validated, and right among the validated."""
     figures = {role: table.figure(row, table.having(role).get("")) for role in ("sa", "vr", "fmr")}
@@ -73,13 +62,8 @@ def _impossible_fmr(table: Printed, row: int, size: int) -> Iterator[AuditFindin
         return
     texts = [f"{figure.value:.{figure.decimals}f}" for figure in (sa, vr, fmr)]
     if not recover_counts(size, standard_accuracy=texts[0], validation_rate=texts[1], fmr=texts[2]):
-        yield AuditFinding(
-            "impossible_count",
-            table.place(row, table.having("fmr")[""]),
-            fmr.text,
-            "",
-            f"No whole numbers of {size} images give an FMR of {fmr.text} with SA {sa.text} and VR {vr.text}.",
-        )
+        sentence = f"No whole numbers of {size} images give an FMR of {fmr.text} with SA {sa.text} and VR {vr.text}."
+        yield table.slip("impossible_count", row, table.having("fmr")[""], fmr.text, "", sentence)
 
 
 def totals(table: Printed, n: int | None) -> Iterator[AuditFinding]:
@@ -104,13 +88,9 @@ def totals(table: Printed, n: int | None) -> Iterator[AuditFinding]:
             is_mean = mean.meets(printed.rounded)
             why = "is the mean of the rows above" if is_mean else "is neither pooled nor the mean of the rows above"
             expected = f"{pooled.middle:.{printed.decimals}f}"
-            yield AuditFinding(
-                "total_is_mean" if is_mean else "total_off",
-                table.place(total, column),
-                printed.text,
-                expected,
-                f"The total {printed.text} {why} ({mean.middle:.{printed.decimals}f}); pooled it is {expected}.",
-            )
+            kind = "total_is_mean" if is_mean else "total_off"
+            sentence = f"The total {printed.text} {why} ({mean.middle:.{printed.decimals}f}); pooled it is {expected}."
+            yield table.slip(kind, total, column, printed.text, expected, sentence)
 
 
 def _pooled(table: Printed, rows: list[int], weights: list[float], column: str, role: str) -> Interval | None:

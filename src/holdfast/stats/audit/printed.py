@@ -7,12 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from holdfast.core.errors import UserError
-
-if TYPE_CHECKING:
-    import pandas as pd
+from holdfast.core.lazy import pd
 
 SLACK = 1e-9  # relative; for binary fractions that miss a decimal edge
 MAX_BYTES = 20_000_000
@@ -85,6 +82,11 @@ class PrintedNumber:
     def rounded(self) -> Interval:
         """Every number that rounds to this figure."""
         return Interval(self.value - self.half, self.value + self.half)
+
+    @property
+    def size(self) -> Interval:
+        """Every absolute value that rounds to this figure, whatever its sign."""
+        return Interval(max(abs(self.value) - self.half, 0.0), abs(self.value) + self.half)
 
     @property
     def cut_or_rounded(self) -> Interval:
@@ -167,7 +169,9 @@ class Printed:
     @classmethod
     def of(cls, frame: pd.DataFrame, name: str) -> Printed:
         """From a frame of strings or numbers."""
-        columns = {str(column): [_text(value) for value in frame[column]] for column in frame}
+        columns = {str(column): [str(value) for value in frame[column]] for column in frame}
+        for texts in columns.values():
+            texts[:] = ["" if text.lower() in ("nan", "none", "<na>") else text for text in texts]
         return cls(name, columns, {column: role_of(column) for column in columns})
 
     @property
@@ -178,12 +182,9 @@ class Printed:
     @cached_property
     def numeric(self) -> list[str]:
         """Columns that hold numbers: at least half of what is not empty."""
-        numeric = []
-        for column, texts in self.columns.items():
-            filled = [text for text in texts if text]
-            if filled and 2 * sum(figure(text) is not None for text in filled) >= len(filled):
-                numeric.append(column)
-        return numeric
+        filled = {column: [text for text in texts if text] for column, texts in self.columns.items()}
+        numbers = {column: sum(figure(text) is not None for text in texts) for column, texts in filled.items()}
+        return [column for column, texts in filled.items() if texts and 2 * numbers[column] >= len(texts)]
 
     @cached_property
     def labels(self) -> list[str]:
@@ -245,6 +246,10 @@ class Printed:
         where = f"{self.label(row)}, {column}"
         return f"{self.name}: {where}" if self.name else where
 
+    def slip(self, kind: str, row: int, column: str, printed: str, expected: str, sentence: str) -> AuditFinding:
+        """Return a finding about one cell."""
+        return AuditFinding(kind, self.place(row, column), printed, expected, sentence)
+
     def percent(self, column: str) -> bool:
         """Whether a column of shares is printed in percent: something in it exceeds what a fraction could be."""
         return self._largest[column] > 2
@@ -273,15 +278,8 @@ def _share_significant_digits(figures: list[PrintedNumber | None], most: int) ->
     return bool(shorter) and 2 * fitting > len(longer) and all(entry.significant == usual for entry in shorter)
 
 
-def _text(value: object) -> str:
-    text = str(value)
-    return "" if text.lower() in ("nan", "none", "<na>") else text
-
-
 def read_table(path: str | Path) -> pd.DataFrame:
     """A CSV or tab-separated file with its figures as printed: all strings, empty cells empty."""
-    import pandas as pd
-
     path = Path(path)
     if not path.is_file():
         raise UserError(f"There is no table {path}.")

@@ -1,4 +1,4 @@
-"""FMR against the accuracies it is made of."""
+"""Ratios: FMR against the accuracies it is made of, and changes in percent."""
 
 from __future__ import annotations
 
@@ -46,13 +46,8 @@ def _with_standard(
         ratio = upper.rounded.over(lower) * (100 if table.percent(fmr) else 1)
         if not ratio.meets(printed.rounded):
             expected = f"{ratio.middle:.{printed.decimals}f}"
-            yield AuditFinding(
-                "fmr_not_ratio",
-                table.place(row, fmr),
-                printed.text,
-                expected,
-                f"{printed.text} is not {upper.text} divided by the standard accuracy; that is {expected}.",
-            )
+            sentence = f"{printed.text} is not {upper.text} divided by the standard accuracy; that is {expected}."
+            yield table.slip("fmr_not_ratio", row, fmr, printed.text, expected, sentence)
 
 
 def _implied(table: Printed, row: int, pairs: dict[str, tuple[str, str]]) -> Iterator[AuditFinding]:
@@ -68,24 +63,13 @@ def _implied(table: Printed, row: int, pairs: dict[str, tuple[str, str]]) -> Ite
         fmr = lone[0]
         rest = _common([other for key, other in implied.items() if key != fmr])
         assert rest is not None
-        text = table.columns[fmr][row]
-        yield AuditFinding(
-            "fmr_not_ratio",
-            table.place(row, fmr),
-            text,
-            "",
-            f"{text} implies a standard accuracy of {implied[fmr].middle:.2f}, the row's other pairs "
-            f"{rest.middle:.2f}.",
-        )
+        text, own = table.columns[fmr][row], implied[fmr].middle
+        sentence = f"{text} implies a standard accuracy of {own:.2f}, the row's other pairs {rest.middle:.2f}."
+        yield table.slip("fmr_not_ratio", row, fmr, text, "", sentence)
         return
     span = ", ".join(f"{interval.middle:.2f}" for interval in implied.values())
-    yield AuditFinding(
-        "fmr_not_ratio",
-        table.place(row, "FMR"),
-        "",
-        "",
-        f"The row's pairs of PA and FMR imply different standard accuracies: {span}.",
-    )
+    sentence = f"The row's pairs of PA and FMR imply different standard accuracies: {span}."
+    yield table.slip("fmr_not_ratio", row, "FMR", "", "", sentence)
 
 
 def _common(intervals: list[Interval]) -> Interval | None:
@@ -109,11 +93,36 @@ def repeated_totals(table: Printed, reference: Printed | None) -> Iterator[Audit
             same = all(a and b and abs(a.value - b.value) < 1e-12 for a, b in zip(ours, theirs, strict=True))
             if same and not table.is_total(row):
                 figures = ", ".join(figure.text for figure in ours if figure)
-                yield AuditFinding(
-                    "repeated_total",
-                    table.place(row, table.having(shared[0])[""]),
-                    figures,
-                    "",
+                sentence = (
                     f"{table.label(row)} prints the total of the reference table ({figures}): it was made with that "
-                    "table's settings, whatever its own caption says.",
+                    "table's settings, whatever its own caption says."
                 )
+                yield table.slip("repeated_total", row, table.having(shared[0])[""], figures, "", sentence)
+
+
+def wrong_denominator(table: Printed) -> Iterator[AuditFinding]:
+    """A change in percent is a share of what was there before."""
+    before, after, change = (next(iter(table.having(role).values()), None) for role in ("before", "after", "change"))
+    if not (before and after and change):
+        return
+    for row in table.rows:
+        old, new, printed = table.figure(row, before), table.figure(row, after), table.figure(row, change)
+        if not (old and new and printed) or old.rounded.low <= 0 or new.rounded.low <= 0:
+            continue
+        unit = 100 if table.percent(change) or "%" in printed.text else 1
+        # |1 − new/old|, and its wrong sister |old/new − 1|.
+        right, wrong = _distance(new.rounded.over(old.rounded), unit), _distance(old.rounded.over(new.rounded), unit)
+        if right.meets(printed.size):
+            continue
+        expected = f"{right.middle:.{printed.decimals}f}"
+        known = wrong.meets(printed.size)
+        why = f"divides by {new.text}" if known else "is neither share of the two"
+        kind = "wrong_denominator" if known else "change_off"
+        sentence = f"{old.text} → {new.text} is a change of {expected}, not {printed.text}, which {why}."
+        yield table.slip(kind, row, change, printed.text, expected, sentence)
+
+
+def _distance(ratio: Interval, unit: float) -> Interval:
+    low, high = sorted((abs(ratio.low - 1), abs(ratio.high - 1)))
+    inside = ratio.low <= 1 <= ratio.high
+    return Interval(0.0 if inside else low * unit, high * unit)

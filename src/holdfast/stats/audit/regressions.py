@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.lazy import scipy_stats
 from holdfast.stats.audit.printed import SLACK, AuditFinding, Interval, Printed, figure
 
 DEGREES = np.r_[1:201, np.geomspace(202, 1e6, 860)]
@@ -39,6 +40,28 @@ def regression_slips(table: Printed) -> Iterator[AuditFinding]:
     yield from _stars(table)
 
 
+def t_in_p(table: Printed) -> Iterator[AuditFinding]:
+    """A p column that holds t = estimate / standard error, and a t column that does not."""
+    columns = {role: table.having(role).get("") for role in ("estimate", "se", "t", "p")}
+    for row in table.rows:
+        estimate, error, t, p = (table.figure(row, column) for column in columns.values())
+        ratio = estimate.size.over(error.rounded) if estimate and error and error.value > 0 else None
+        if p and columns["p"]:
+            # With few degrees of freedom p is larger than the normal's, never smaller.
+            too_small = ratio is not None and p.rounded.high < 2 * float(scipy_stats.norm.sf(ratio.high)) - 1e-9
+            is_t = ratio is not None and ratio.meets(p.size)
+            if p.rounded.low > 1 or p.rounded.high < 0 or (is_t and too_small):
+                expected = f"{2 * float(scipy_stats.norm.sf(ratio.middle)):.2g}" if ratio else ""
+                why = "is estimate / standard error" if is_t else "is no probability"
+                about = f"; p is about {expected}." if ratio else "."
+                sentence = f"{p.text} in the p column {why}: a t-value{about}"
+                yield table.slip("t_in_p", row, columns["p"], p.text, expected, sentence)
+        if t and ratio and columns["t"] and not ratio.meets(t.size):
+            expected = f"{ratio.middle:.{max(t.decimals, 0)}f}"
+            sentence = f"t = {t.text} is not estimate / standard error = {expected}."
+            yield table.slip("t_off", row, columns["t"], t.text, expected, sentence)
+
+
 def probability(table: Printed, row: int) -> Interval | None:
     """Return the p that a cell may stand for; "<.0001" stands for 0 to 0.0001."""
     column = table.having("p").get("") or next((name for name, (_, role) in table.roles.items() if role == "p"), None)
@@ -57,12 +80,11 @@ def _t_size(table: Printed, row: int) -> Interval | None:
     """Return |t| of a row, from its column or as |estimate| / standard error."""
     printed = table.figure(row, table.having("t").get(""))
     if printed:
-        return Interval(max(abs(printed.value) - printed.half, 0.0), abs(printed.value) + printed.half)
+        return printed.size
     estimate, error = (table.figure(row, table.having(role).get("")) for role in ("estimate", "se"))
     if not (estimate and error) or error.rounded.low <= 0:
         return None
-    size = Interval(max(abs(estimate.value) - estimate.half, 0.0), abs(estimate.value) + estimate.half)
-    return size.over(error.rounded)
+    return estimate.size.over(error.rounded)
 
 
 def _best_choice(
@@ -79,16 +101,15 @@ def _best_choice(
 
 def _probabilities(table: Printed) -> Iterator[AuditFinding]:
     """Check that p is the two-sided tail of t with one number of degrees of freedom for the whole table."""
-    from scipy.stats import t as student
-
     column = next((name for name, (_, role) in table.roles.items() if role == "p"), None)
     if column is None:
         return
-    printed = {row: pair for row in table.rows if (pair := _t_and_p(table, row))}
+    pairs = {row: (_t_size(table, row), probability(table, row)) for row in table.rows}
+    printed = {row: (size, p) for row, (size, p) in pairs.items() if size and p}
 
     def tail(row: int, df: float) -> Interval:
         size, _ = printed[row]
-        return Interval(float(2 * student.sf(size.high, df)), float(2 * student.sf(size.low, df)))
+        return Interval(float(2 * scipy_stats.t.sf(size.high, df)), float(2 * scipy_stats.t.sf(size.low, df)))
 
     own = table.having("df").get("")
     cells = {row: cell for row in printed if own and (cell := table.figure(row, own)) and cell.value > 0}
@@ -97,7 +118,7 @@ def _probabilities(table: Printed) -> Iterator[AuditFinding]:
     fitting: dict[int, NDArray[np.bool_]] = {}
     for row in rows:
         size, p = printed[row]
-        low, high = 2 * student.sf(size.high, DEGREES), 2 * student.sf(size.low, DEGREES)
+        low, high = 2 * scipy_stats.t.sf(size.high, DEGREES), 2 * scipy_stats.t.sf(size.low, DEGREES)
         fitting[row] = np.logical_and(low <= p.high + SLACK, high >= p.low - SLACK)
     wrong = {}
     for row, df in stated.items():
@@ -116,12 +137,7 @@ def _probabilities(table: Printed) -> Iterator[AuditFinding]:
             continue  # a t-value in the p column, which another check names
         expected = f"{tail(row, df).middle:.2g}"
         sentence = f"p = {text} does not follow from t = {printed[row][0].middle:.3g}; that gives about {expected}."
-        yield AuditFinding("p_off", table.place(row, column), text, expected, sentence)
-
-
-def _t_and_p(table: Printed, row: int) -> tuple[Interval, Interval] | None:
-    size, p = _t_size(table, row), probability(table, row)
-    return (size, p) if size and p else None
+        yield table.slip("p_off", row, column, text, expected, sentence)
 
 
 def _signs(table: Printed) -> Iterator[AuditFinding]:
@@ -136,7 +152,7 @@ def _signs(table: Printed) -> Iterator[AuditFinding]:
             continue
         if abs(estimate.value) > estimate.half and abs(t.value) > t.half:
             sentence = f"The estimate {estimate.text} and its t = {t.text} have different signs."
-            yield AuditFinding("sign_off", table.place(row, estimates), estimate.text, "", sentence)
+            yield table.slip("sign_off", row, estimates, estimate.text, "", sentence)
 
 
 def _intervals(table: Printed) -> Iterator[AuditFinding]:
@@ -153,7 +169,7 @@ def _intervals(table: Printed) -> Iterator[AuditFinding]:
             continue
         if value and (value.rounded.high < low.rounded.low or value.rounded.low > high.rounded.high):
             sentence = f"{value.text} is outside its own interval, {low.text} to {high.text}."
-            yield AuditFinding("outside_interval", table.place(row, value_column or lows), value.text, "", sentence)
+            yield table.slip("outside_interval", row, value_column or lows, value.text, "", sentence)
             continue
         error = table.figure(row, errors)
         if estimates and value and error and error.rounded.low > 0:
@@ -190,7 +206,7 @@ def _ends(
             f"{end.text} is not {estimate.text} {'−+'[side]} {chosen[0]:.3g} × {error.text} = {expected}, "
             "as the table's other ends are."
         )
-        yield AuditFinding("interval_off", table.place(row, columns[side]), end.text, expected, sentence)
+        yield table.slip("interval_off", row, columns[side], end.text, expected, sentence)
 
 
 def _stars(table: Printed) -> Iterator[AuditFinding]:
@@ -218,4 +234,4 @@ def _stars(table: Printed) -> Iterator[AuditFinding]:
         text = "*" * marks[row] or "no star"
         expected = "*" * sum(known[row].high <= limit for limit in chosen[0]) if chosen else ""
         sentence = f"{text} does not go with its p; by the table's own convention it is {expected or 'no star'}."
-        yield AuditFinding("stars_off", table.place(row, source), text, expected, sentence)
+        yield table.slip("stars_off", row, source, text, expected, sentence)

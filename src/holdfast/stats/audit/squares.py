@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf, sqrt
 
+from holdfast.core.lazy import scipy_stats
 from holdfast.stats.audit.printed import AuditFinding, Interval, Printed, PrintedNumber
 
 FEW_ROWS = 8  # fewer cannot tell cutting from rounding: each row rounds down anyway with probability one half
@@ -29,7 +30,7 @@ def variances(table: Printed) -> Iterator[AuditFinding]:
             why = f"it divides the {count} squares by {count - 1}, not by {count}; that gives {expected}"
         else:
             kind, why = "variance_off", f"the {count} squares divided by {count} give {expected}"
-        yield AuditFinding(kind, table.place(row, column), printed.text, expected, f"Variance {printed.text}: {why}.")
+        yield table.slip(kind, row, column, printed.text, expected, f"Variance {printed.text}: {why}.")
 
 
 def _variance(table: Printed, row: int) -> tuple[str, PrintedNumber, Interval, int] | None:
@@ -50,8 +51,6 @@ def _variance(table: Printed, row: int) -> tuple[str, PrintedNumber, Interval, i
 
 def cut_variances(table: Printed) -> Iterator[AuditFinding]:
     """Variances cut rather than rounded: judged over all rows, since the squares' own rounding blurs each one."""
-    from scipy.stats import norm
-
     ratio, rows, should_have = 1.0, 0, []
     for row in table.rows:
         variance = _variance(table, row)
@@ -65,7 +64,7 @@ def cut_variances(table: Printed) -> Iterator[AuditFinding]:
         nearest = min(exact, key=lambda value: abs(value - printed.value))
         blur = (total.high - total.low) / (count - 1) / sqrt(12 * count)  # of a sum of uniform roundings
         ends = [printed.value + step * printed.half for step in (0, 2, -1, 1)]
-        below = [float(norm.cdf((nearest - end) / blur)) for end in ends]
+        below = [float(scipy_stats.norm.cdf((nearest - end) / blur)) for end in ends]
         ratio *= (below[0] - below[1] + 1e-6) / (below[2] - below[3] + 1e-6)
         rows += 1
         if nearest > ends[3]:
@@ -74,14 +73,12 @@ def cut_variances(table: Printed) -> Iterator[AuditFinding]:
         return
     row, value, printed = should_have[0]
     names = ", ".join(table.label(place) for place, _, _ in should_have)
-    yield AuditFinding(
-        "variance_cut",
-        table.place(row, next(iter(table.having("variance").values()))),
-        printed.text,
-        f"{value:.{printed.decimals}f}",
+    column = next(iter(table.having("variance").values()))
+    sentence = (
         f"Variances look cut after {printed.decimals} decimals, not rounded: none of {rows} goes up, although those of "
-        f"{names} should.",
+        f"{names} should."
     )
+    yield table.slip("variance_cut", row, column, printed.text, f"{value:.{printed.decimals}f}", sentence)
 
 
 def scores(table: Printed) -> Iterator[AuditFinding]:
@@ -105,30 +102,20 @@ def scores(table: Printed) -> Iterator[AuditFinding]:
         if not score.meets(printed.cut_or_rounded):
             expected = f"{1 - sum(figure.value for figure in parts):.{printed.decimals}f}"
             sum_text = " + ".join(figure.text for figure in parts)
-            yield AuditFinding(
-                "score_off",
-                table.place(rows[0], column),
-                printed.text,
-                expected,
-                f"Score {printed.text} is not 1 − ({sum_text}) = {expected}.",
-            )
+            sentence = f"Score {printed.text} is not 1 − ({sum_text}) = {expected}."
+            yield table.slip("score_off", rows[0], column, printed.text, expected, sentence)
 
 
 def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:
     """Squares (C − μ)² against the accuracies C of a second table: one μ must fit all cells of a model."""
-    if reference is None or not table.having("variance"):
+    if reference is None or not table.having("variance") or not table.labels:
         return
     implied: dict[str, list[tuple[int, Interval]]] = {}
     for row in table.rows:
-        best = max(
-            (
-                _best_mu(table, row, reference, other)
-                for other in reference.rows
-                if _same_model(table, row, reference, other)
-            ),
-            key=lambda option: len(option[2]),
-            default=None,
-        )
+        model = table.columns[table.labels[0]][row].strip().lower()
+        same = [other for other in reference.rows if model in reference.keys(other)]
+        options = [_best_mu(table, row, reference, other) for other in same]
+        best = max(options, key=lambda option: len(option[2]), default=None)
         if best is None or len(best[2]) < ENOUGH_CELLS or 2 * len(best[2]) <= len(table.others):
             continue
         other, mu, fitting = best
@@ -141,18 +128,11 @@ def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[Au
             # Most cells fit a μ beside the true one now and then: only a clear distance proves two.
             if max(mu.low - several[0][1].high, several[0][1].low - mu.high) > CLEARLY_APART:
                 first = several[0][1].middle
-                yield AuditFinding(
-                    "two_mu",
-                    table.place(row, table.others[0]),
-                    f"{mu.middle:.4f}",
-                    f"{first:.4f}",
+                sentence = (
                     f"{model}: the squares of {table.label(several[0][0])} are around μ = {first:.4f}, those of "
-                    f"{table.label(row)} around μ = {mu.middle:.4f}; the accuracy on originals is one number.",
+                    f"{table.label(row)} around μ = {mu.middle:.4f}; the accuracy on originals is one number."
                 )
-
-
-def _same_model(table: Printed, row: int, reference: Printed, other: int) -> bool:
-    return table.columns[table.labels[0]][row].strip().lower() in reference.keys(other) if table.labels else False
+                yield table.slip("two_mu", row, table.others[0], f"{mu.middle:.4f}", f"{first:.4f}", sentence)
 
 
 def _best_mu(table: Printed, row: int, reference: Printed, other: int) -> tuple[int, Interval, set[str]]:
@@ -161,29 +141,17 @@ def _best_mu(table: Printed, row: int, reference: Printed, other: int) -> tuple[
     for column in table.others:
         square, accuracy = table.figure(row, column), reference.figure(other, column)
         if square and accuracy:
-            c, d = _fraction(accuracy, reference, column), _deviation(square, table)
+            c, d = accuracy.rounded * (0.01 if reference.percent(column) else 1.0), _deviation(square, table)
             allowed[column] = [Interval(c.low + d.low, c.high + d.high), Interval(c.low - d.high, c.high - d.low)]
-    points = {
-        edge
-        for options in allowed.values()
-        for interval in options
-        for edge in (interval.low, interval.high)
-        if 0 < edge <= 1
-    }
+    points = {edge for options in allowed.values() for interval in options for edge in (interval.low, interval.high)}
     best, fitting = Interval(-inf, inf), set[str]()
-    for point in sorted(points):
+    for point in sorted(edge for edge in points if 0 < edge <= 1):
         here = Interval(point, point)
         fits = {column: interval for column, options in allowed.items() for interval in options if interval.meets(here)}
         if len(fits) > len(fitting):
             fitting = set(fits)
-            best = Interval(
-                max(interval.low for interval in fits.values()), min(interval.high for interval in fits.values())
-            )
+            best = Interval(max(held.low for held in fits.values()), min(held.high for held in fits.values()))
     return other, best, fitting
-
-
-def _fraction(accuracy: PrintedNumber, table: Printed, column: str) -> Interval:
-    return accuracy.rounded * (0.01 if table.percent(column) else 1.0)
 
 
 def _deviation(square: PrintedNumber, table: Printed) -> Interval:
@@ -203,23 +171,15 @@ def _stray_cell(
     c = accuracy.value / (100 if accuracy.value > 1 else 1)
     expected = f"{(c - mu.middle) ** 2 * (100 if percent else 1):.{square.decimals}f}"
     half = accuracy.half / (100 if accuracy.value > 1 else 1)
+    kind = "square_off"
+    sentence = f"{square.text} is not the square of {accuracy.text} less the row's μ = {mu.middle:.4f}: {expected}."
     if _deviation(square, table).meets(Interval(c - half, c + half)):
-        yield AuditFinding(
-            "square_of_accuracy",
-            table.place(row, column),
-            square.text,
-            expected,
+        kind = "square_of_accuracy"
+        sentence = (
             f"{square.text} is the square of the accuracy {accuracy.text} itself: μ was left at 0; around "
-            f"μ = {mu.middle:.4f} it is {expected}.",
+            f"μ = {mu.middle:.4f} it is {expected}."
         )
-    else:
-        yield AuditFinding(
-            "square_off",
-            table.place(row, column),
-            square.text,
-            expected,
-            f"{square.text} is not the square of {accuracy.text} less the row's μ = {mu.middle:.4f}: {expected}.",
-        )
+    yield table.slip(kind, row, column, square.text, expected, sentence)
 
 
 def suspected_squares(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:
@@ -243,12 +203,9 @@ def suspected_squares(table: Printed, reference: Printed | None) -> Iterator[Aud
                 continue
             if square.value > 20 * max(around) and square.value > 2 * max(other_part):
                 accuracy = sqrt(square.value / unit)
-                yield AuditFinding(
-                    "suspected_square",
-                    table.place(row, column),
-                    square.text,
-                    "",
+                sentence = (
                     f"{square.text} looks like the square of an accuracy of {accuracy:.2%} (μ left at 0): as a squared "
                     f"deviation it would mean a loss of {100 * accuracy:.0f} points where every other "
-                    f"{kind[row]} row is within {100 * sqrt(max(around) / unit):.0f}.",
+                    f"{kind[row]} row is within {100 * sqrt(max(around) / unit):.0f}."
                 )
+                yield table.slip("suspected_square", row, column, square.text, "", sentence)

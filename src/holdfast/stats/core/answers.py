@@ -5,22 +5,76 @@ They come from counts (reports, notebooks) or straight from a small table (a boa
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from holdfast.core.conditions import condition_names
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Codes, Floats, codes
-from holdfast.stats.core.columns import codes_of, equals
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
 
-if TYPE_CHECKING:
-    import pandas as pd
+_KEPT = 200_000  # Tables with fewer rows keep their codes: 30 MB
+
+_last: dict[str, tuple[weakref.ref[pa.Table], dict[str, tuple[Codes, list[str]]]]] = {}
+
+
+def coded(column: pa.ChunkedArray) -> tuple[Codes, list[str]]:
+    """Return codes into the sorted distinct values, −1 for nulls, and those values."""
+    is_coded = pa.types.is_dictionary(column.type)
+    if column.num_chunks == 1:
+        array = column.chunk(0)
+    else:
+        array = (column.unify_dictionaries() if is_coded else column).combine_chunks()
+    array = array if is_coded else array.dictionary_encode()
+    # In Python, because there are a dozen words most often and calls into Arrow's kernels cost more.
+    words = array.dictionary.to_pylist()
+    names = sorted({*words} - {None})  # a foreign dictionary may hold a word twice
+    place_of = {name: number for number, name in enumerate(names)} | {None: -1}
+    place = np.array([*(place_of[word] for word in words), -1], np.intp)
+    indices = array.indices.fill_null(len(words)) if array.indices.null_count else array.indices
+    numbers = place[indices.to_numpy(zero_copy_only=False)]
+    used = np.bincount(numbers + 1, minlength=len(names) + 1)[1:] > 0
+    if used.all():
+        return numbers, names
+    smaller = np.append(np.cumsum(used) - 1, -1)  # a dictionary may hold words that no row has
+    return smaller[numbers], [name for name, in_rows in zip(names, used, strict=True) if in_rows]
+
+
+def codes_of(table: pa.Table, column: str) -> tuple[Codes, list[str]]:
+    """Return ``coded`` of a column, read-only. The codes of the last table are kept, because many ask for them."""
+    last = _last.get("table")  # read once: another thread may store its own meanwhile
+    if last is None or last[0]() is not table:
+        last = (weakref.ref(table), {})
+        if len(table) < _KEPT:
+            _last["table"] = last
+        else:
+            _last.clear()
+    kept = last[1]
+    if column not in kept:
+        numbers, names = coded(table[column])
+        numbers.flags.writeable = False
+        kept[column] = numbers, names
+    return kept[column]
+
+
+def equals(table: pa.Table, column: str, value: str) -> NDArray[np.bool_]:
+    """Return which rows hold a text."""
+    numbers, names = codes_of(table, column)
+    return np.asarray(numbers == (names.index(value) if value in names else -2))
+
+
+def keep(table: pa.Table, column: str, value: str) -> pa.Table:
+    """Return the rows that hold a text, without an Arrow expression, whose threads cost more than a thousand rows."""
+    wanted = equals(table, column, value)
+    return table if wanted.all() else table.filter(pa.array(wanted))
+
 
 COLUMNS = [
     "task", "kind", "sample_id", "source_id", "fold", "condition", "variant", "parameters", "trained_on", "label",
@@ -113,8 +167,6 @@ def from_counts(counts: Counts, model: str, *, outcome: Outcome = "full") -> Ans
 
 def numbered_column(frame: pd.DataFrame, name: str) -> tuple[Codes, list[str]]:
     """Return codes into the sorted distinct words of a column, −1 where there is none (or no such column)."""
-    import pandas as pd
-
     if name not in frame:
         return np.full(len(frame), -1, np.intp), []
     column = frame[name]
@@ -144,10 +196,7 @@ def _given(confusion: pd.DataFrame, model: str, trained: list[str], conditions: 
 
 
 def from_table(table: pa.Table, *, order: Sequence[str] = ()) -> Answers:
-    """Return the answers of a table with ``COLUMNS``, of one model: the rows classified with status ok.
-
-    ``order``: conditions that come first when images are looked for that repeat others.
-    """
+    """Return the answers of a table with ``COLUMNS``, of one model: the rows classified with status ok."""
     classified = equals(table, "task", "classify")
     if not classified.all():
         table = table.select(COLUMNS).filter(pa.array(classified))
@@ -169,7 +218,9 @@ def from_table(table: pa.Table, *, order: Sequence[str] = ()) -> Answers:
     answered = among[said]
     cell = (trained_on * np.intp(shape[1]) + condition) * np.intp(shape[2]) + answered
     given = np.bincount(cell[answered >= 0], minlength=shape[0] * shape[1] * shape[2])
-    right, restricted = (_floats(table[name]) for name in ("correct", "correct_restricted"))
+    right, restricted = (
+        table[name].fill_null(False).to_numpy().astype(np.float64) for name in ("correct", "correct_restricted")
+    )
     return Answers(
         conditions=conditions, condition=condition, trained=trained, trained_on=trained_on, labels=labels, label=label,
         sources=sources, source=source, donor=codes_of(table, "donor_id")[0], donor_labels=lenders, donor_label=lent,
@@ -195,13 +246,6 @@ def _answer_before(trained_on: Codes, source: Codes, fold: Codes, said: Codes, o
     np.minimum.at(first, photo[answered], said[answered])
     first[first == np.iinfo(np.intp).max] = -2
     return np.asarray(first[photo])
-
-
-def _floats(truths: pa.ChunkedArray) -> Floats:
-    """Return 1 and 0; a null is not right."""
-    if truths.null_count:
-        truths = truths.fill_null(False)
-    return np.asarray(truths.to_numpy().astype(np.float64))
 
 
 def _named(table: pa.Table) -> tuple[Codes, list[str]]:

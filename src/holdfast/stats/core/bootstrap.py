@@ -11,10 +11,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from holdfast.core.lazy import pd, scipy_sparse, scipy_special
 from holdfast.core.types import RESAMPLES as RESAMPLES
 
 Floats = NDArray[np.float64]
@@ -30,8 +32,6 @@ def codes(labels: ArrayLike) -> tuple[Codes, int]:
     """Return labels as 0 … count − 1 in sorted order, and the count."""
     values = np.asarray(labels).reshape(-1)
     if values.dtype.kind not in "iu":
-        import pandas as pd
-
         numbers, unique = pd.factorize(values, sort=True, use_na_sentinel=False)
         return numbers, len(unique)
     if not len(values):
@@ -51,10 +51,7 @@ def sums(number: Codes, values: Floats, count: int) -> Floats:
 
 
 def stratum_weights(stratum: Codes) -> tuple[Floats, float]:
-    """Return each photo's weight in a mean of class means, (photos,), and Satterthwaite's degrees of freedom.
-
-    ``stratum``: (photos,) codes of classes, all 0 where every photo weighs the same.
-    """
+    """Return each photo's weight in a mean of class means, (photos,), and Satterthwaite's degrees of freedom."""
     every = np.bincount(stratum)
     sizes = every[every > 0]  # a stranger's table may have a label that no photo keeps
     freedom = float((1 / sizes).sum() ** 2 / (1 / (sizes**2 * np.maximum(sizes - 1, 0.5))).sum())
@@ -63,18 +60,13 @@ def stratum_weights(stratum: Codes) -> tuple[Floats, float]:
 
 def t_quantile(freedom: float, share: float = 0.975) -> float:
     """Return a quantile of Student's t; infinite degrees of freedom are the normal distribution."""
-    from scipy.special import ndtri, stdtrit
-
-    return float(ndtri(share)) if np.isinf(freedom) else float(stdtrit(freedom, share))
+    return float(scipy_special.ndtri(share)) if np.isinf(freedom) else float(scipy_special.stdtrit(freedom, share))
 
 
 def resampled_sums(values: ArrayLike, clusters: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
-    """Return the sum of each column in resamples of whole clusters, (resamples, columns).
+    """Return the sum of each column in resamples of whole clusters, (rows, columns) → (resamples, columns).
 
-    A statistic that is a function of sums (a mean, a ratio, a difference of means) is computed from the columns of
-    each row of the result. Rows of one cluster stay together: repeated measures of one photo are not new photos.
-
-    ``values``: (rows, columns). ``clusters``: (rows,) the cluster of each row, for example the source photo.
+    Means, ratios and differences of means are computed from these sums. Rows of one cluster stay together.
     """
     table = np.asarray(values, np.float64)
     number, count = codes(clusters)
@@ -107,14 +99,11 @@ def deviations(
 ) -> Floats:
     """Return how far a sum of residuals (mean 0) strays in resamples of whole clusters, (resamples,).
 
-    Two-way: the kind of cluster with the larger variance is resampled, and the result scaled to the two-way
-    variance. Few clusters: stretched by √(G / (G − 1)) (two-way by the jackknife) and by the quantile of t with G − 1
-    degrees of freedom over the normal one (``cluster_freedom`` of the second kind, if that is less), because a
-    percentile interval from few clusters is too short.
-
-    ``values``: (rows,) residuals. ``clusters``: (rows,) the cluster of each row. ``second``: (rows,) a second cluster.
-    ``extra``: residuals of imagined clusters, each on its own, that do not count as observed ones. ``freedom``: at most
-    so many degrees of freedom (classes of few photos have fewer than there are photos).
+    Two-way: the kind of cluster with the larger variance is resampled, and the result scaled to the two-way variance.
+    Few clusters: stretched by √(G / (G − 1)) (two-way by the jackknife) and by the quantile of t with G − 1 degrees of
+    freedom over the normal one, because a percentile interval from few clusters is too short. ``extra``: residuals of
+    imagined clusters, each on its own, that do not count as observed ones. ``freedom``: at most so many degrees of
+    freedom.
     """
     imagined = np.asarray(extra, np.float64)
     column, (number, count) = np.asarray(values, np.float64), codes(clusters)
@@ -139,19 +128,17 @@ def donor_noise(values: Floats, photo: Codes, donor: Codes, column: Codes, colum
 
     The two-way covariance (Cameron, Gelbach and Miller 2011) is that of photos + that of donors − that of photo ×
     donor. The rows, (at most columns, columns), hold the last two without negative eigenvalues, jackknifed and
-    stretched for few donors as ``deviations`` is.
-
-    ``values``: (cells,) what each cell adds to a sum's deviation from the truth. ``photo``: (cells,) codes. ``donor``:
-    (cells,) codes, none below 0. ``column``: (cells,) which sum.
+    stretched for few donors as ``deviations`` is. ``values``: (cells,) what each cell adds to a sum's deviation from
+    the truth.
     """
-    from scipy.sparse import csr_array
-
     lender, count = codes(donor)
     cell, cells = codes(photo * np.intp(count) + lender)
-    by_cell = csr_array((values, (cell, column)), shape=(cells, columns))
+    by_cell = scipy_sparse.csr_array((values, (cell, column)), shape=(cells, columns))
     rows = sums(lender * np.intp(columns) + column, np.ones(len(values)), count * columns).reshape(count, columns)
     share = rows / np.maximum(rows.sum(axis=0), 1)
-    by_donor = csr_array((values / others_share(share)[lender, column], (lender, column)), shape=(count, columns))
+    by_donor = scipy_sparse.csr_array(
+        (values / others_share(share)[lender, column], (lender, column)), shape=(count, columns)
+    )
     variances, axes = np.linalg.eigh((by_donor.T @ by_donor).toarray() - (by_cell.T @ by_cell).toarray())
     stretch = np.array([t_quantile(_freedom(own)) / Z for own in share.T])
     kept = variances > 0
@@ -180,10 +167,7 @@ def _freedom(share: Floats) -> float:
 
 
 def two_way_sums(parts: Floats, donors: Floats | None, *, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
-    """Return sums over resampled photos, (resamples, columns), plus normal noise for donors.
-
-    ``parts``: (photos, columns). ``donors``: rows of ``donor_noise``; None where there are no donors.
-    """
+    """Return sums over resampled photos, (resamples, columns), plus normal noise for donors."""
     moved = resampled_sums(parts, np.arange(len(parts)), resamples=resamples, seed=seed)
     if donors is None:
         return moved
@@ -191,10 +175,7 @@ def two_way_sums(parts: Floats, donors: Floats | None, *, resamples: int = RESAM
 
 
 def drawn_weights(count: int, resamples: int, seed: int = 0) -> NDArray[np.float32]:
-    """Return how often each of ``count`` clusters is drawn in each resample, (count, resamples).
-
-    For statistics that are no function of sums; those of very many clusters are drawn in bags, as everywhere.
-    """
+    """Return how often each of ``count`` clusters is drawn in each resample, (count, resamples)."""
     number, drawn = _bags(np.arange(count), count, seed)
     return np.ascontiguousarray(_weights(drawn, resamples, seed).T.astype(np.float32)[number])
 
@@ -259,3 +240,43 @@ def _blocks(resamples: int, count: int) -> Iterator[slice]:
     step = max(1, _ELEMENTS // max(count, 1))
     for start in range(0, resamples, step):
         yield slice(start, min(start + step, resamples))
+
+
+def paired_change(
+    before: ArrayLike, after: ArrayLike, clusters: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, Any]:
+    """Return the mean of after − before over images with its interval, the two means, and how many rose and fell.
+
+    A bootstrap over clusters with one imagined cluster that gains and one that loses everything (Bonett and Price's
+    adjustment, as in ``stats.effects.drops``), so that it keeps a width where few or none changed.
+    """
+    first, second = (np.asarray(values, np.float64).reshape(-1) for values in (before, after))
+    if not len(first):
+        empty = dict.fromkeys(("before", "after", "estimate", "low", "high"), float("nan"))
+        return {"n": 0, "prompts": 0, **empty, "gained": 0, "lost": 0}
+    change = second - first
+    value, count = float(change.mean()), codes(clusters)[1]
+    shrunk = value * count / (count + 2)
+    strayed = deviations(
+        (change - value) / len(change), clusters, extra=[(1 - shrunk) / count, (-1 - shrunk) / count],
+        resamples=resamples, seed=seed,
+    )  # fmt: skip
+    low, high = (float(values) for values in interval(shrunk + strayed * count / (count + 2)))
+    return {
+        "n": len(change),
+        "prompts": count,
+        "before": float(first.mean()),
+        "after": float(second.mean()),
+        "estimate": value,
+        "low": max(min(low, value), -1.0),
+        "high": min(max(high, value), 1.0),
+        "gained": int((change > 0).sum()),
+        "lost": int((change < 0).sum()),
+    }
+
+
+def mcnemar(fell: ArrayLike, rose: ArrayLike) -> NDArray[np.float64]:
+    """Return p of the exact McNemar test: was a photo that changed as likely to fall as to rise?"""
+    down, up = np.asarray(fell), np.asarray(rose)
+    tail = scipy_special.bdtr(np.minimum(down, up).astype(np.float64), down + up, 0.5)
+    return np.asarray(np.where(down + up > 0, np.minimum(1.0, 2 * tail), 1.0))

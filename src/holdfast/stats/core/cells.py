@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd, scipy_special
 from holdfast.stats.core.answers import Answers, CountedEstimate, from_counts, numbered_column
 from holdfast.stats.core.bootstrap import Codes, Floats, Z, codes, others_share, sums
 from holdfast.stats.core.reduce import Counts, Outcome
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Average = Literal["macro", "micro"]  # Every class weighs the same, or every photo does
 
@@ -47,22 +45,17 @@ def wilson_at(hits: Floats, total: Floats, z: Floats | float) -> tuple[Floats, F
 
 def exact(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
     """Return Clopper and Pearson's interval of a share, element by element: it covers at least as often as it says."""
-    from scipy.special import betaincinv
-
     hits, total, tail = np.asarray(right, np.float64), np.asarray(n, np.float64), (1 - level) / 2
-    low = betaincinv(np.maximum(hits, 0.5), total - hits + 1, tail)
-    high = betaincinv(hits + 1, np.maximum(total - hits, 0.5), 1 - tail)
+    low = scipy_special.betaincinv(np.maximum(hits, 0.5), total - hits + 1, tail)
+    high = scipy_special.betaincinv(hits + 1, np.maximum(total - hits, 0.5), 1 - tail)
     return np.where(hits > 0, low, 0.0), np.where(hits < total, high, 1.0)
 
 
 def stratified(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     """Return the interval of a mean of class accuracies (macro accuracy), one count per class.
 
-    Wilson's interval for the mean of the class accuracies on an effective number of photos m: with z²/K pseudo photos
-    added to each of the K classes, half of them right, m = p̃(1 − p̃) / V and V = Σ p̃_k (1 − p̃_k) / (ñ_k − 1) / K²
-    (ñ_k / 2 in place of ñ_k − 1 where that is larger). The quantile is that of t with Satterthwaite's degrees of
-    freedom, because a few small classes may make up most of V. With all classes at 0 % or 100 % the interval keeps a
-    width, where a bootstrap would have none.
+    Wilson's interval on an effective number of photos, with a quantile of t, because a few small classes may make up
+    most of the variance (docs/statistics/accuracy.md). It keeps a width with all classes at 0 % or 100 %.
     """
     low, high = stratified_rows(np.asarray(right, np.float64)[None, :], np.asarray(n, np.float64)[None, :], level)
     return float(low[0]), float(high[0])
@@ -70,8 +63,6 @@ def stratified(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[flo
 
 def stratified_rows(right: Floats, n: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
     """Return ``stratified`` of many means at once, (means, classes); classes with ``n`` 0 are left out."""
-    from scipy.special import stdtrit
-
     has_rows = n > 0
     classes = has_rows.sum(axis=1)
     pseudo = (_quantile(level) ** 2 / classes)[:, None]
@@ -82,7 +73,7 @@ def stratified_rows(right: Floats, n: Floats, level: float = 0.95) -> tuple[Floa
     mean = share.sum(axis=1) / classes
     effective = mean * (1 - mean) / (variances.sum(axis=1) / classes**2)
     plain = np.divide(right, n, out=np.zeros_like(n), where=has_rows).sum(axis=1) / classes
-    return wilson_at(plain * effective, effective, stdtrit(freedom, (1 + level) / 2))
+    return wilson_at(plain * effective, effective, scipy_special.stdtrit(freedom, (1 + level) / 2))
 
 
 def newcombe(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> tuple[Floats, Floats, Floats]:
@@ -123,14 +114,10 @@ def class_accuracies(answers: Answers) -> ClassAccuracies:
 
 
 def accuracy(counts: Counts, *, outcome: Outcome = "full") -> pd.DataFrame:
-    """Return the accuracy per model × trained_on × condition × class.
+    """Return ``n``, ``right`` and the accuracy with its interval per model × trained_on × condition × class.
 
-    Columns: ``n`` rows, ``right`` of them, ``accuracy`` = right / n, and Wilson's 95 % interval ``low``, ``high``.
-    Where a photo has several rows (several pastes of it, say), the interval is that of the smaller, effective number
-    n / (design effect).
+    Intervals are Wilson's; where a photo has several rows, that of the smaller, effective number n / (design effect).
     """
-    import pandas as pd
-
     rows: list[tuple[object, ...]] = []
     for model in counts.models:
         answers = from_counts(counts, model, outcome=outcome)
@@ -219,17 +206,12 @@ def summary(
 ) -> pd.DataFrame:
     """Return the accuracy per model × trained_on × condition.
 
-    Columns: ``n`` rows; ``accuracy`` with ``low`` and ``high`` (95 %): macro is the mean of the class accuracies with
-    the ``stratified`` interval, micro the share of right answers with Wilson's; rows that depend on each other
-    (several of one photo, one background under several photos, one prompt pair) count as n / (design effect).
-    ``worst_class`` with its accuracy and a simultaneous interval (exact at level 1 − 0.05/K, because the worst of K
-    was picked by looking). ``worst_group`` and ``worst_group_donor``: class and background class with the lowest
-    accuracy among those with ≥ 5 photos; empty where no background was borrowed.
-
-    ``clusters``: source_id → cluster, for photos that are not independent (the prompt pair of a generated image).
+    Columns: ``n`` rows; ``accuracy`` with ``low`` and ``high`` (95 %), stratified (macro) or Wilson's (micro), on n /
+    (design effect) where rows depend on each other; ``worst_class`` with its accuracy and a simultaneous interval,
+    because the worst was picked by looking; ``worst_group`` and ``worst_group_donor``: class and background class with
+    the lowest accuracy among those with ≥ 5 photos. ``clusters``: source_id → cluster, for photos that are not
+    independent.
     """
-    import pandas as pd
-
     rows = []
     for model in counts.models:
         answers = from_counts(counts, model, outcome=outcome)
@@ -261,14 +243,9 @@ def design_effects(
 
     The cluster variance (two-way over photo and donor, as in ``bootstrap.two_way``) over the binomial one. Where the
     binomial variance is 0 (all right or all wrong), the number of rows per photo, which is the most it could be.
-
-    ``right``: (cells,) right answers. ``n``: (cells,) rows. ``group``: (cells,) codes. ``source``: (cells,) photos.
     ``stratum``: classes around whose accuracies answers vary, and how many there are; None: around the group's.
-    ``donor``: (cells,) donors, −1 where there is none; None: donors do not count. ``cluster``: (cells,) clusters of
-    photos in place of photos.
+    ``cluster``: (cells,) clusters of photos in place of photos.
     """
-    from scipy.special import stdtrit
-
     number, count = stratum or (np.zeros(len(n), np.intp), 1)
     cell = group * np.intp(count) + number
     rows, hits = (sums(cell, values, groups * count) for values in (n, right))
@@ -292,7 +269,7 @@ def design_effects(
         variance = np.where(has_donors, both, variance)
         # Σ over cells of share · n / total is Σ over lenders of share²
         freedom = np.maximum(1 / np.maximum(np.bincount(group, part * n / total[group], groups), 1e-9) - 1, 1.0)
-        few_donors = np.square(stdtrit(np.minimum(freedom, np.maximum(photos - 1, 1)), 0.975) / Z)
+        few_donors = np.square(scipy_special.stdtrit(np.minimum(freedom, np.maximum(photos - 1, 1)), 0.975) / Z)
         few = np.where(has_donors, few_donors, few)
     ratio = np.divide(variance * few, expected, out=np.ones(groups), where=expected > 0)
     per_photo = np.divide(total, photos, out=np.ones(groups), where=photos > 0)
@@ -347,11 +324,9 @@ def ordered(counts: Counts, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _quantile(level: float) -> float:
-    from scipy.special import ndtri
-
     if not 0 < level < 1:
         raise UserError(f"a confidence level lies between 0 and 1, {level} does not")
-    return float(ndtri((1 + level) / 2))
+    return float(scipy_special.ndtri((1 + level) / 2))
 
 
 def _worst_class(answers: Answers, groups: _Groups, at: int) -> dict[str, object]:

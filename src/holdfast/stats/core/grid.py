@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.conditions import without_object
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd, scipy_sparse, scipy_stats
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import Codes, Floats, codes, donor_noise, interval
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _EQUAL = 1e-12  # differences of averages below this are rounding
 
@@ -83,8 +79,6 @@ def chosen(counts: Counts, conditions: Sequence[str] | None) -> list[str]:
 
 def grid(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str] | None = None) -> AnswerGrid:
     """Lay the counts out; see :func:`own_cells` for which of them."""
-    import pandas as pd
-
     cells = own_cells(counts, conditions)
     present = set(cells["condition"].astype(str))
     names = [name for name in chosen(counts, conditions) if name in present]
@@ -110,15 +104,11 @@ def grid(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str]
 
 
 def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats]:
-    """Return averages over photos, and what each photo adds to their error.
+    """Return averages over photos (columns,), NaN where no photo counts, and what each photo adds to their error.
 
-    The average of a column is Σ_k (1/K) mean_k over the K classes with an answer (macro; micro takes all photos as one
-    class). The contribution of photo s of class k is √(n_k/(n_k − 1)) (y_s − mean_k) / (K n_k): sums of contributions
-    over resampled photos have the sampling variance of the average, with the classes' sizes held. A class with one
-    photo is centred at the overall average, for lack of anything better.
-
-    ``rate``: (photos, columns), NaN where a photo does not count. ``classes``: (photos,). Returned: The averages
-    (columns,), NaN where no photo counts, and the contributions (photos, columns).
+    The contribution of photo s of class k is √(n_k/(n_k − 1)) (y_s − mean_k) / (K n_k): sums of contributions over
+    resampled photos have the sampling variance of the average, with the classes' sizes held. A class with one photo is
+    centred at the overall average. ``rate``: (photos, columns), NaN where a photo does not count.
     """
     estimate, centre, scale = _centred(rate, classes, average)
     return estimate, np.where(np.isnan(rate), 0.0, (np.nan_to_num(rate) - centre) * scale)
@@ -126,11 +116,11 @@ def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple
 
 def _centred(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats, Floats]:
     """Return averages, and what each photo's rate is centred at and multiplied by, (photos, columns)."""
-    from scipy.sparse import csr_array
-
     group = classes if average == "macro" else np.zeros(len(classes), np.intp)
     strata, count = codes(group)
-    belongs = csr_array((np.ones(len(strata)), (strata, np.arange(len(strata)))), shape=(count, len(strata)))
+    belongs = scipy_sparse.csr_array(
+        (np.ones(len(strata)), (strata, np.arange(len(strata)))), shape=(count, len(strata))
+    )
     known = ~np.isnan(rate)
     filled = np.where(known, rate, 0.0)
     n = np.asarray(belongs @ known.astype(np.float64))
@@ -166,23 +156,17 @@ def donor_rows(
 def judged(
     estimate: Floats, deviations: Floats, photos: NDArray[np.intp] | int, *, level: float = 0.95
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the percentile interval and a two-sided p-value against 0, from resampled deviations.
+    """Return low and high of the percentile interval and a two-sided p-value against 0, from resampled deviations.
 
-    p inverts the interval: twice the share of resamples on the other side of 0. Beyond the reach of the resamples it
-    is the tail of a normal with their standard deviation; it is never below 2^(1 − photos), the least a sign test of
-    that many photos can say. Where all photos agree exactly there is nothing to resample; the interval is then the
-    exact one for the share of photos that could differ, 1 − ((1 − level)/2)^(1/photos), around the estimate.
-
-    ``estimate``: (columns,). ``deviations``: (resamples, columns), estimate in the resample − estimate. Returned: low,
-    high, p, each (columns,).
+    p inverts the interval; beyond the reach of the resamples it is the tail of a normal with their standard deviation,
+    and never below 2^(1 − photos), the least that a sign test can say. Where all photos agree exactly, the interval is
+    the exact one for the share of photos that could differ. ``deviations``: (resamples, columns).
     """
-    from scipy.stats import norm, t
-
     resamples = len(deviations)
     count = np.maximum(np.broadcast_to(photos, estimate.shape), 2).astype(np.float64)
     tail_share = (1 - level) / 2
     # A percentile interval from few photos is too short by about this much.
-    deviations = deviations * (t.isf(tail_share, count - 1) / norm.isf(tail_share))
+    deviations = deviations * (scipy_stats.t.isf(tail_share, count - 1) / scipy_stats.norm.isf(tail_share))
     spread = deviations.std(axis=0)
     low, high = interval(estimate + deviations, level=level)
     other_side = np.minimum(
@@ -190,7 +174,7 @@ def judged(
     )
     p = np.minimum(1.0, 2 * (other_side + 1) / (resamples + 1))
     constant = spread <= _EQUAL
-    tail = 2 * norm.sf(np.abs(estimate) / np.where(constant, np.inf, spread))
+    tail = 2 * scipy_stats.norm.sf(np.abs(estimate) / np.where(constant, np.inf, spread))
     p = np.where((other_side == 0) & ~constant, np.minimum(p, tail), p)
     p = np.where(constant, np.where(np.abs(estimate) <= _EQUAL, 1.0, 0.0), p)
     room = 1 - tail_share ** (1 / count)

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from holdfast.core.conditions import PLAIN_VARIANTS
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 
 if TYPE_CHECKING:
     import duckdb
-    import pandas as pd
 
 BINS = 1000
 """Equal steps of confidence, 0..1. Answers within one step stand in random order: an AUROC is met to 1e-3, an area
@@ -230,14 +230,11 @@ def _frame(
     spans: list[tuple[str | None, str | None]],
     **options: object,
 ) -> pd.DataFrame:
-    """Return the query's answers for each span of models, below each other; words as categories.
-
-    Columns are put together one by one, each as narrow as it can be, so that little more than the frame is held.
-    """
-    import pandas as pd
-
+    """Return the query's answers for each span of models, below each other; words as categories."""
     kinds = {name: pd.CategoricalDtype(pd.Index(texts, dtype="str")) for name, texts in words.items()}
-    narrow = {name: np.dtype(_narrowest(len(texts))) for name, texts in words.items()}
+    narrow: dict[str, np.dtype[Any]] = {}
+    for name, texts in words.items():  # as pandas numbers so many categories
+        narrow[name] = np.dtype(np.int8 if len(texts) < 127 else np.int16 if len(texts) < 32767 else np.int32)
     parts: dict[str, list[NDArray[Any]]] = {}
     for first, last in spans:
         reader = database.sql(query, params={"first": first, "last": last, **options}).to_arrow_reader(BATCH)
@@ -253,11 +250,6 @@ def _frame(
         whole = np.concatenate(parts.pop(name))
         columns[name] = pd.Categorical.from_codes(whole, dtype=kinds[name]) if name in kinds else whole
     return pd.DataFrame(columns, copy=False)
-
-
-def _narrowest(words: int) -> type[np.signedinteger[Any]]:
-    """Return the integer type with which pandas numbers so many categories."""
-    return np.int8 if words < 127 else np.int16 if words < 32767 else np.int32
 
 
 def _same_images(database: duckdb.DuckDBPyConnection, conditions: list[str]) -> dict[str, str]:

@@ -5,17 +5,15 @@ A share is only read beside the share of the area: a map that is the same everyw
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.conditions import condition_names
+from holdfast.core.lazy import pd, scipy_sparse, scipy_stats
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, deviations, interval
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = [
     "row_id", "sample_id", "source_id", "condition", "variant", "parameters", "model", "trained_on", "label", "correct",
@@ -49,14 +47,10 @@ def looks(rows: pa.Table, attributions: pa.Table) -> pd.DataFrame:
 def shares(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return the share of attribution on the object: a row per method × target × model × trained_on × condition.
 
-    Columns: ``n`` maps and ``photos``; ``share`` on the foreground with ``low`` and ``high`` (95 %); ``area`` of the
-    foreground; ``ratio`` = Σ share / Σ area with its interval; ``hits``: how often the maximum is on the foreground,
-    with its interval; ``change``: share less that of the same photos' originals, with its interval; ``empty``: maps of
-    zeros, which have no share. Intervals are cluster bootstraps over photos with few-cluster correction; none for a
-    single photo.
+    Columns: ``n`` maps and ``photos``; ``share`` on the foreground, ``area`` of it, ``ratio`` = Σ share / Σ area,
+    ``hits`` (how often the maximum is on the foreground) and ``change`` against the same photos' originals, with 95 %
+    intervals over photos; ``empty``: maps of zeros.
     """
-    import pandas as pd
-
     rows = []
     for key, group in frame.groupby([*_OF, "condition"], sort=False):
         row: dict[str, Any] = dict(zip([*_OF, "condition"], key, strict=True))
@@ -116,15 +110,10 @@ def _named(name: str, prefix: str, values: tuple[float, float, float]) -> dict[s
 def correlations(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return Spearman's correlation of the share on the foreground with the accuracy lost, per method × target.
 
-    The drop of a photo is right on the original − right under the condition; both are of the photos explained.
-    ``over`` says what a dot is: ``conditions`` (model × condition: the share there against the drop there),
-    ``classes`` (model × class: the share on originals against the mean drop), ``models`` (likewise) or ``images``
-    (model × photo × condition: the share on the original against the loss). ``rho`` with ``low`` and ``high`` (95 %,
-    percentile bootstrap over photos), ``n`` dots and ``photos``; fewer than 4 dots, or dots that do not differ, have
-    none.
+    ``over`` says what a dot is: ``conditions`` (the share there against the drop there), ``classes`` and ``models``
+    (the share on originals against the mean drop) or ``images`` (the share on the original against the loss). ``rho``
+    has a 95 % percentile interval over photos; fewer than 4 dots, or dots that do not differ, have none.
     """
-    import pandas as pd
-
     rows = []
     usable = frame[(frame["status"] == "ok") & frame["correct"].notna()]
     for (method, target), group in usable.groupby(["method", "target"], sort=False):
@@ -189,9 +178,7 @@ def _spearman(paired: pd.DataFrame, keys: list[str], column: str, *, resamples: 
 
 def _sums(photo: np.ndarray, cell: np.ndarray, values: Floats, shape: tuple[int, int]) -> Any:
     """Return sums of values by photo and cell, sparse: most photos are in few cells."""
-    from scipy.sparse import csr_array
-
-    return csr_array((values, (photo, cell)), shape=shape)
+    return scipy_sparse.csr_array((values, (photo, cell)), shape=shape)
 
 
 def _rhos(sums: list[Any], weights: Floats) -> Floats:
@@ -200,15 +187,13 @@ def _rhos(sums: list[Any], weights: Floats) -> Floats:
     Cells that were not drawn are left out, others count once: they are ranked behind all that are there, and then
     weigh nothing.
     """
-    from scipy.stats import rankdata
-
     total, first, second = (weights @ sums_of for sums_of in sums)
     has_photos = total > 0
     known = has_photos.sum(axis=1, keepdims=True)
     ranks = []
     with np.errstate(invalid="ignore", divide="ignore"):
         for value in (first, second):
-            rank = rankdata(np.where(has_photos, (value / total).round(12), np.inf), axis=1)
+            rank = scipy_stats.rankdata(np.where(has_photos, (value / total).round(12), np.inf), axis=1)
             mean = np.where(has_photos, rank, 0).sum(axis=1, keepdims=True) / known
             ranks.append(np.where(has_photos, rank - mean, 0))
         first_ranks, two = ranks
@@ -220,13 +205,10 @@ def _rhos(sums: list[Any], weights: Floats) -> Floats:
 def sanity(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return how alike maps are to those of the same network with shuffled weights, per method × target × model.
 
-    ``rank_correlation`` (Spearman's over pixels) with its 95 % interval over photos and ``structural_similarity``, both
-    means over maps; ``share_randomised`` beside ``share``; ``changed``: whether the mean correlation is below 0.5;
-    ``zero``: how many of the shuffled network's maps are zero everywhere, which correlate with nothing and so say less.
-    Empty where nothing was randomised.
+    ``rank_correlation`` with its 95 % interval over photos, ``structural_similarity``, ``share_randomised`` beside
+    ``share``; ``changed``: whether the mean correlation is below 0.5; ``zero``: maps of the shuffled network that are
+    zero everywhere, which correlate with nothing.
     """
-    import pandas as pd
-
     fine = frame[(frame["status"] == "ok") & frame["rank_correlation"].notna()]
     rows = []
     for key, group in fine.groupby(_OF, sort=False):
@@ -249,8 +231,6 @@ def cascades(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
     Per method × target × model: ``rank_correlation`` with its 95 % interval over photos, ``structural_similarity``,
     ``zero`` (maps of zeros) and ``n`` maps. The last stage has all weights shuffled. Empty where none was asked for.
     """
-    import pandas as pd
-
     columns = [*_OF, "stage", "n", "rank_correlation", "low", "high", "structural_similarity", "zero"]
     rows = []
     if "cascade" in frame:

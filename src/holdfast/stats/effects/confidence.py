@@ -6,17 +6,14 @@ Confidence belongs to the answer over all outputs, so right means right over all
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from holdfast.core.lazy import pd, scipy_optimize, scipy_special, scipy_stats
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.core.cells import KEYS, ordered, wilson
 from holdfast.stats.core.reduce import BINS, Counts
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ECE_BINS = 15
 
@@ -24,26 +21,22 @@ ECE_BINS = 15
 def calibration(counts: Counts) -> pd.DataFrame:
     """Return calibration and selective risk per model × trained_on × condition.
 
-    Columns: ``n``; ``accuracy``; ``confidence``: the mean; ``ece`` = Σ_b (n_b / n) |accuracy_b − confidence_b| over 15
-    equal-width bins b, each made of whole steps; ``brier`` = mean of (confidence − right)²; ``aurc``: the mean, over
-    k = 1 … n, of the share of wrong answers among the k most confident (answers in one step stand in random order);
-    ``confidence_right`` and ``confidence_wrong``: mean confidence of right and of wrong answers, exact to a step
-    (0.001), NaN where there are none.
+    Columns: ``n``; ``accuracy``; ``confidence``: the mean; ``ece`` over 15 equal-width bins; ``brier``; ``aurc``: area
+    under risk–coverage; ``confidence_right`` and ``confidence_wrong``: mean confidence of right and of wrong answers.
     """
-    import pandas as pd
-
     rows = []
     for key, group in counts.confidence.groupby(KEYS, observed=True):
         group = group.sort_values("bin")
         n, right = group["n"].to_numpy(float), group["right"].to_numpy(float)
         confidence = group["confidence"].to_numpy(float)
+        coarse = _coarse(group["bin"]).to_numpy()
         rows.append(
             dict(zip(KEYS, key, strict=True))
             | {
                 "n": int(n.sum()),
                 "accuracy": right.sum() / n.sum(),
                 "confidence": confidence.sum() / n.sum(),
-                "ece": expected_calibration_error(group["bin"].to_numpy(int), n, right, confidence),
+                "ece": float(np.abs(np.bincount(coarse, right - confidence, ECE_BINS)).sum() / n.sum()),
                 "brier": float(group["brier"].sum() / n.sum()),
                 "aurc": area_under_risk_coverage(n[::-1], (n - right)[::-1]),
                 "confidence_right": _mean(confidence / n, right),
@@ -54,11 +47,9 @@ def calibration(counts: Counts) -> pd.DataFrame:
     return ordered(counts, pd.DataFrame(rows, columns=[*KEYS, *measures]))
 
 
-def expected_calibration_error(step: np.ndarray, n: Floats, right: Floats, confidence: Floats) -> float:
-    """Return Σ |right_b − summed confidence_b| / n over 15 bins; a step belongs to its middle's bin."""
-    coarse = ((step + 0.5) * ECE_BINS / BINS).astype(int)
-    gaps = np.bincount(coarse, right - confidence, ECE_BINS)
-    return float(np.abs(gaps).sum() / n.sum())
+def _coarse(step: pd.Series) -> pd.Series:
+    """Return which of the 15 bins of the calibration error each step belongs to: its middle's."""
+    return ((step + 0.5) * ECE_BINS / BINS).astype(int)
 
 
 def reliability(counts: Counts) -> pd.DataFrame:
@@ -67,9 +58,7 @@ def reliability(counts: Counts) -> pd.DataFrame:
     A row per model × trained_on × condition × ``bin``. Columns: ``n`` answers; their mean ``confidence``; ``accuracy``
     with Wilson's 95 % interval ``low``, ``high``.
     """
-    import pandas as pd
-
-    frame = counts.confidence.assign(bin=((counts.confidence["bin"] + 0.5) * ECE_BINS / BINS).astype(int))
+    frame = counts.confidence.assign(bin=_coarse(counts.confidence["bin"]))
     sums = frame.groupby([*KEYS, "bin"], observed=True)[["n", "right", "confidence"]].sum().reset_index()
     low, high = wilson(sums["right"].to_numpy(), sums["n"].to_numpy())
     sums = sums.assign(
@@ -85,23 +74,17 @@ def area_under_risk_coverage(n: Floats, wrong: Floats) -> float:
     Within a group of m answers, w of them wrong, after N answers with E wrong, the expected risk at the j-th is
     (E + j w / m) / (N + j); its sum over j is w + (E − N w / m)(H(N + m) − H(N)) with harmonic numbers H.
     """
-    from scipy.special import digamma
-
     before = np.cumsum(n) - n
     errors = np.cumsum(wrong) - wrong
-    harmonic = digamma(before + n + 1) - digamma(before + 1)
+    harmonic = scipy_special.digamma(before + n + 1) - scipy_special.digamma(before + 1)
     return float((wrong + (errors - before * wrong / n) * harmonic).sum() / n.sum())
 
 
-def background_auroc(counts: Counts, *, level: float = 0.95) -> pd.DataFrame:
+def background_auroc(counts: Counts) -> pd.DataFrame:
     """Return whether confidence tells a photo from its empty background: AUROC against ``only_background``.
 
-    A row per model × trained_on that has both. Columns: ``n`` and ``n_background`` images; ``auroc``: the chance that
-    an original's confidence is higher than a background's, ties (within 0.001) half; ``low`` and ``high``. 0.5: the
-    model is as sure of a picture without the object; 1: it always notices.
+    0.5: the model is as sure of a picture without the object; 1: it always notices. A row per model × trained_on.
     """
-    import pandas as pd
-
     columns = ["model", "trained_on", "n", "n_background", "auroc", "low", "high"]
     rows = []
     for key, group in counts.confidence.groupby(["model", "trained_on"], observed=True):
@@ -113,7 +96,7 @@ def background_auroc(counts: Counts, *, level: float = 0.95) -> pd.DataFrame:
         if ours.sum() and theirs.sum():
             below = np.cumsum(theirs) - theirs
             value = float((ours * (below + theirs / 2)).sum() / (ours.sum() * theirs.sum()))
-            low, high = auroc_interval(value, int(ours.sum()), int(theirs.sum()), level=level)
+            low, high = auroc_interval(value, int(ours.sum()), int(theirs.sum()))
             rows.append((*key, int(ours.sum()), int(theirs.sum()), value, low, high))
     return ordered(counts, pd.DataFrame(rows, columns=columns))
 
@@ -125,10 +108,7 @@ def auroc_interval(auroc: float, n: int, others: int, *, level: float = 0.95) ->
     V(θ) = θ(1 − θ)(1 + N*(1 − θ)/(2 − θ) + N* θ/(1 + θ)) / (n · others). Unlike DeLong's it has a width at 0 and 1. It
     takes the two sets as independent, which for an image and its own background makes it a little wide.
     """
-    from scipy.optimize import brentq
-    from scipy.stats import norm
-
-    z, middle = float(norm.ppf((1 + level) / 2)), (n + others) / 2 - 1
+    z, middle = float(scipy_stats.norm.ppf((1 + level) / 2)), (n + others) / 2 - 1
 
     def lower(estimate: float) -> float:
         if estimate <= 0:
@@ -138,7 +118,7 @@ def auroc_interval(auroc: float, n: int, others: int, *, level: float = 0.95) ->
             spread = 1 + middle * (1 - theta) / (2 - theta) + middle * theta / (1 + theta)
             return estimate - theta - z * math.sqrt(theta * (1 - theta) * spread / (n * others))
 
-        return float(brentq(excess, 0.0, min(estimate, 1 - 1e-9)))  # at 1 itself the excess is 0 again
+        return float(scipy_optimize.brentq(excess, 0.0, min(estimate, 1 - 1e-9)))  # at 1 itself the excess is 0 again
 
     return lower(auroc), 1 - lower(1 - auroc)  # V(θ) = V(1 − θ)
 

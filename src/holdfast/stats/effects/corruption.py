@@ -9,31 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, two_way_sums
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import averages, donor_rows, grid, judged
 from holdfast.stats.core.reduce import Counts, Outcome
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-ALEXNET = dict(
-    zip(
-        CORRUPTIONS,
-        (
-            *(0.886428, 0.894468, 0.922640, 0.819880, 0.826268, 0.785948, 0.798360, 0.866816),
-            *(0.826572, 0.819324, 0.564592, 0.853204, 0.646056, 0.717840, 0.606500),
-        ),
-        strict=True,
-    )
-)  # The published AlexNet's mean error over five severities of ImageNet-C: a reference for its 1000 classes only
+_ALEXNET_ERRORS = (
+    *(0.886428, 0.894468, 0.922640, 0.819880, 0.826268, 0.785948, 0.798360, 0.866816),
+    *(0.826572, 0.819324, 0.564592, 0.853204, 0.646056, 0.717840, 0.606500),
+)
+ALEXNET = dict(zip(CORRUPTIONS, _ALEXNET_ERRORS, strict=True))
+"""The published AlexNet's mean error over five severities of ImageNet-C: a reference for its 1000 classes only."""
 
 MODELS = [
     "model", "error", "low", "high", "mce", "mce_low", "mce_high", "relative_mce", "relative_low", "relative_high",
@@ -50,12 +43,11 @@ _SMALLEST = 1e-9  # an error below it divides nothing
 class CorruptionError:
     """What came out, or the ``reason`` why nothing did.
 
-    ``models``: a row per model, in the order of names: ``error`` (mean over corruptions of the mean over severities,
-    0..1, with ``low`` and ``high``), ``mce`` and ``relative_mce`` against the reference with intervals (1 is as bad as
-    it; NaN without a reference or, the latter, without clean photos), ``clean_error``, how many ``corruptions`` and
-    ``conditions`` these are means over, ``n`` photos. ``by_corruption``: a row per model and corruption: ``counted`` in
-    the means, the ``severities`` that were there, ``error`` and its ``ratio`` to the reference's with intervals, ``n``
-    photos.
+    ``models``: a row per model: ``error`` (mean over corruptions of the mean over severities), ``mce`` and
+    ``relative_mce`` against the reference (1 is as bad as it), each with an interval, ``clean_error``, how many
+    ``corruptions`` and ``conditions`` these are means over, ``n`` photos. ``by_corruption``: a row per model and
+    corruption: ``counted`` in the means, ``severities``, ``error`` and its ``ratio`` to the reference's with intervals,
+    ``n`` photos.
     """
 
     models: pd.DataFrame
@@ -88,7 +80,14 @@ def mean_corruption_error(
     which it makes no error, or that it has no number for, is left out of the ratio's mean. ``corruptions``: which to
     average over; by default those of the published fifteen that are there.
     """
-    by_corruption = _conditions(counts)
+    grouped: dict[str, list[str]] = {name: [] for name in CORRUPTIONS + SPARE_CORRUPTIONS}
+    for name in counts.conditions:
+        corruption = corruption_of(name)
+        # One that repeats another's images of the same corruption (its default is severity 3) counts once. One that
+        # repeats the originals counts: a corruption so weak that it changes nothing is still that severity.
+        if corruption and corruption_of(counts.same_images.get(name, "")) != corruption:
+            grouped[corruption].append(name)
+    by_corruption = {name: conditions for name, conditions in grouped.items() if conditions}
     wanted = [name for name in by_corruption if name in (CORRUPTIONS if corruptions is None else corruptions)]
     for name in corruptions or ():
         if name not in by_corruption:
@@ -103,20 +102,6 @@ def mean_corruption_error(
     if not wanted:
         return _nothing("There is no photo that every model answered under a corruption.", resamples)
     return _measured(laid, wanted, by_corruption, reference, clean)
-
-
-def _conditions(counts: Counts) -> dict[str, list[str]]:
-    """Return corruption → its conditions, in the published order.
-
-    One that repeats another's images of the same corruption (its default is severity 3) counts once. One that repeats
-    the originals counts: a corruption so weak that it changes nothing is still that severity.
-    """
-    grouped: dict[str, list[str]] = {name: [] for name in CORRUPTIONS + SPARE_CORRUPTIONS}
-    for name in counts.conditions:
-        corruption = corruption_of(name)
-        if corruption and corruption_of(counts.same_images.get(name, "")) != corruption:
-            grouped[corruption].append(name)
-    return {name: conditions for name, conditions in grouped.items() if conditions}
 
 
 @dataclass(frozen=True)
@@ -170,12 +155,12 @@ def _measured(
     reference: str | Mapping[str, float] | None,
     clean: str,
 ) -> CorruptionError:
-    import pandas as pd
-
     shown = [name for name in laid.names if name != clean]
     errors, before = laid.of(shown), laid.of([clean]) if clean in laid.names else None
     ours = laid.models.index(reference) if isinstance(reference, str) else None
-    divisor = _divisor(errors, shown, reference, ours)
+    given = reference if isinstance(reference, Mapping) else {}
+    named = np.tile([float(given.get(name, np.nan)) for name in shown], (len(errors), 1))
+    divisor = named if ours is None else np.asarray(errors[:, ours])  # the reference's errors, (1 + resamples, names)
     counted = [name in wanted for name in shown]
     mean = errors[:, :, counted].mean(axis=2)
     photos = max(count for name, count in zip(laid.names, laid.photos, strict=True) if name in wanted)
@@ -206,16 +191,6 @@ def _measured(
     return CorruptionError(models[MODELS], detail, mean[1:], _sentence(models, reference))
 
 
-def _divisor(
-    errors: Floats, names: Sequence[str], reference: str | Mapping[str, float] | None, ours: int | None
-) -> Floats:
-    """Return the reference's errors, (1 + resamples, names), NaN where it has none."""
-    if ours is not None:
-        return np.asarray(errors[:, ours])
-    given = reference if isinstance(reference, Mapping) else {}
-    return np.tile([float(given.get(name, np.nan)) for name in names], (len(errors), 1))
-
-
 def _ratio(errors: Floats, divisor: Floats) -> Floats:
     """Return errors over the reference's; NaN for all resamples where there is nothing to divide by."""
     usable = (divisor > _SMALLEST) & (divisor[:1] > _SMALLEST)
@@ -236,19 +211,19 @@ def _by_corruption(
     errors: Floats,
     ratios: Floats,
 ) -> pd.DataFrame:
-    import pandas as pd
-
     photos = np.array([laid.photos[laid.names.index(name)] for name in shown])
     low, high, _ = judged(
         errors[0].reshape(-1), (errors[1:] - errors[0]).reshape(len(errors) - 1, -1), np.tile(photos, len(laid.models))
     )
     ratio_low, ratio_high = interval(ratios[1:])
+    levels = [[name.partition("@")[2].removeprefix("severity_") for name in by_corruption[own]] for own in shown]
+    severities = [", ".join(level or "default" for level in own) for own in levels]
     frame = pd.DataFrame(
         {
             "model": np.repeat(laid.models, len(shown)),
             "corruption": list(shown) * len(laid.models),
             "counted": list(counted) * len(laid.models),
-            "severities": [_severities(by_corruption[name]) for name in shown] * len(laid.models),
+            "severities": severities * len(laid.models),
             "error": errors[0].reshape(-1),
             "low": np.clip(low, 0, 1),
             "high": np.clip(high, 0, 1),
@@ -261,11 +236,6 @@ def _by_corruption(
     return frame[BY_CORRUPTION]
 
 
-def _severities(conditions: Sequence[str]) -> str:
-    """Return ``1, 2, 3``; the default severity keeps its name."""
-    return ", ".join(name.partition("@")[2].removeprefix("severity_") or "default" for name in conditions)
-
-
 def _sentence(models: pd.DataFrame, reference: str | Mapping[str, float] | None) -> str:
     best = models.sort_values("error", kind="stable").iloc[0]
     text = f"{best['model']} makes the fewest errors under corruptions, {100 * best['error']:.1f} %"
@@ -276,7 +246,5 @@ def _sentence(models: pd.DataFrame, reference: str | Mapping[str, float] | None)
 
 
 def _nothing(reason: str, resamples: int) -> CorruptionError:
-    import pandas as pd
-
     empty = np.zeros((resamples, 0))
     return CorruptionError(pd.DataFrame(columns=MODELS), pd.DataFrame(columns=BY_CORRUPTION), empty, reason, reason)

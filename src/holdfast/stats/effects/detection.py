@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES, codes, interval, resampled_sums
 from holdfast.stats.core.cells import KEYS, summary, wilson
 from holdfast.stats.core.reduce import BINS, Counts
 from holdfast.stats.effects.confidence import ECE_BINS
 from holdfast.stats.effects.drops import paired_effect
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 GENERATED, PASTED = "generated_background", "random_background"
 KINDS = (ORIGINAL, GENERATED, PASTED)
@@ -36,8 +34,6 @@ def confusion(counts: Counts, condition: str = ORIGINAL) -> pd.DataFrame:
     ``n`` of the ``total`` pictures of that kind, their ``share`` with Wilson's 95 % interval ``low``, ``high``. Each
     photo has one picture of a kind, so that the pictures of a kind are independent.
     """
-    import pandas as pd
-
     frame = counts.confusion[counts.confusion["condition"] == condition]
     rows = []
     for (model, trained_on), group in frame.groupby(["model", "trained_on"], observed=True):
@@ -54,10 +50,7 @@ def confusion(counts: Counts, condition: str = ORIGINAL) -> pd.DataFrame:
 
 
 def accuracies(counts: Counts) -> pd.DataFrame:
-    """Return the accuracy per model on the three kinds, and whether its whole interval is ``above_chance``.
-
-    ``low`` and ``high`` know that the pictures of a photo depend on each other.
-    """
+    """Return the accuracy per model on the three kinds, and whether its whole interval is ``above_chance``."""
     frame = summary(counts, average="micro")
     frame = frame[frame["condition"] == ORIGINAL][[*KEYS, "n", "accuracy", "low", "high"]].reset_index(drop=True)
     frame["above_chance"] = frame["low"] > CHANCE
@@ -75,8 +68,6 @@ def calibration_errors(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int 
     a sum of absolute values only grows when it is resampled); ``ece_calibrated``: what a network whose confidences are
     exactly right would show on average on these pictures, because no finite number of them gives 0.
     """
-    import pandas as pd
-
     frame = rows.select(CONFIDENCE).to_pandas()
     frame = frame[(frame["status"] == "ok") & (frame["condition"] == ORIGINAL) & frame["confidence"].notna()]
     rows_out = []
@@ -106,8 +97,6 @@ def compressed(counts: Counts) -> pd.DataFrame:
     ``n`` photos; accuracy ``original`` and as JPEG (``accuracy``); ``drop`` with ``low`` and ``high``, paired by photo:
     about these trained networks, so that folds are no source of chance.
     """
-    import pandas as pd
-
     rows = []
     for (model, trained_on), cells in counts.cells.groupby(["model", "trained_on"], observed=True):
         before, after = (cells[cells["condition"] == name] for name in (ORIGINAL, JPEG))
@@ -124,8 +113,6 @@ def pasting(counts: Counts) -> pd.DataFrame:
     A row per model: ``other``, ``same``, ``none`` with ``_low`` and ``_high`` each. Where ``same`` is near ``other``,
     the model sees that something was pasted; where it is near ``none``, that the background does not fit.
     """
-    import pandas as pd
-
     rows = []
     for (model, trained_on), group in counts.confusion.groupby(["model", "trained_on"], observed=True):
         row: dict[str, object] = {"model": model, "trained_on": trained_on}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts, numbered_column
 from holdfast.stats.core.bootstrap import (
@@ -19,16 +19,13 @@ from holdfast.stats.core.bootstrap import (
     codes,
     deviations,
     interval,
+    mcnemar,
     stratum_weights,
     sums,
     t_quantile,
 )
 from holdfast.stats.core.cells import Average, cluster_codes, ordered
-from holdfast.stats.core.paired import mcnemar
 from holdfast.stats.core.reduce import Counts, Outcome
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEFAULT_TEST_SHARE = 0.2
 """Share of the photos tested in each training run, where the folds do not show it (80/20 split)."""
@@ -83,8 +80,6 @@ def drops(
     ``test_share``: share of the photos tested by each training run, for models trained on several folds or seeds; read
     off the folds where they do not overlap.
     """
-    import pandas as pd
-
     kind = "photos" if clusters is None else "clusters"
     rows = []
     for model in counts.models:
@@ -150,12 +145,7 @@ def paired_effect(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Effect:
-    """Return the difference of two shares on the photos that both frames of cells have, of one model.
-
-    ``first``: cells of one condition, as in ``Counts``.
-    """
-    import pandas as pd
-
+    """Return the difference of two shares on the photos that both frames of cells have, of one model."""
     names = ["source_id", "fold", "label", "donor_id", "n", column]
     both = pd.concat([frame[names].astype(dict.fromkeys(names[:4], object)) for frame in (first, second)])
     source, label, donor = (numbered_column(both, name)[0] for name in ("source_id", "label", "donor_id"))
@@ -175,13 +165,10 @@ def effect_of(
 ) -> Effect:
     """Return the difference of the two sides on the photos that have both.
 
-    A photo's share is its hits over ``n``, added up over its cells. The estimate is the mean of the photos'
-    differences (micro) or the mean over classes of their means (macro). The interval is a cluster bootstrap over
-    photos, two-way with the donors where there are any, with one imagined photo that fell and one that rose (weight
-    1/m each, m the effective number of photos): Bonett and Price's adjustment, which keeps the interval honest when
-    few or no photos changed, where a plain bootstrap says ± 0.
-
-    ``cluster``: (sources,) the cluster of each photo, where photos are not independent.
+    The mean of the photos' differences (micro) or the mean over classes of their means (macro). The interval is a
+    cluster bootstrap over photos, two-way with the donors where there are any, with one imagined photo that fell and
+    one that rose: Bonett and Price's adjustment, which keeps it honest when few or no photos changed. ``cluster``:
+    (sources,) the cluster of each photo, where photos are not independent.
     """
     paired = _paired(cells, average)
     if paired is None:
@@ -278,7 +265,9 @@ def _paired(cells: Pairs, average: Average) -> _Paired | None:
     scale = weight * np.sqrt(sizes / np.maximum(sizes - 1, 1))[stratum]
     sign = np.where(cells.side == 0, 1.0, -1.0)
     residual = scale[photo] * sign * (share - part * means[cells.side, stratum[photo]])
-    wide = _wide_class(sums(stratum, sums(photo, residual, count) ** 2, len(sizes)), np.unique(cells.label))
+    variances, labels = sums(stratum, sums(photo, residual, count) ** 2, len(sizes)), np.unique(cells.label)
+    most = len(variances) == len(labels) >= 3 and 2 * variances.max() > variances.sum()
+    wide = int(labels[variances.argmax()]) if most else -1
     before, after = (float((values * weight).sum()) for values in shares)
     lent = cells.donor >= 0
     kept, residual = _join_lent(residual, part, photo, lent)
@@ -287,13 +276,6 @@ def _paired(cells: Pairs, average: Average) -> _Paired | None:
         before, after, before - after, weight, freedom, shares[0] - shares[1], owner, residual[kept],
         cells.source[kept], donor, wide,
     )  # fmt: skip
-
-
-def _wide_class(variances: Floats, labels: Codes) -> int:
-    """Return the class with more than half of the variance, of three classes or more; −1 where there is none."""
-    if len(variances) < 3 or len(variances) != len(labels) or 2 * variances.max() <= variances.sum():
-        return -1
-    return int(labels[variances.argmax()])
 
 
 def _join_lent(

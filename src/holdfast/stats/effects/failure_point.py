@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import from_counts
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums, sums, t_quantile
 from holdfast.stats.core.reduce import Counts, Outcome
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LEAST_SEVERITIES = 3
 _SEVERITY = re.compile(r"(?P<scenario>.+)@severity_(?P<severity>\d+)")
@@ -37,14 +34,12 @@ ORDERS = ["scenario", "first", "second", "n", "difference", "low", "high", "turn
 class FailurePoints:
     """What came out.
 
-    ``curves``: a row per model, scenario and severity: the share of photos that ``survived`` it and all weaker ones,
-    with ``low`` and ``high`` (95 %, over photos). ``points``: a row per model and scenario: ``median`` severity of the
-    first failure (one more than the strongest where more than half survive it), ``mean`` number of severities survived,
-    each with an interval; photos that come ``back`` (right again after a failure: answers are not monotone), that
-    ``never`` fail, and that were asked at every severity (``whole``), of which alone it is known whether they come
-    back. ``orders``: a row per pair of models and scenario, on photos that both recognise: ``difference`` of
-    the mean number of severities survived (first − second); ``turns`` where the order of the two changes with severity,
-    that is where each is better at some severity with intervals (over all severities and pairs together) without 0.
+    ``curves``: a row per model, scenario and severity: the share of photos that ``survived`` it and all weaker ones.
+    ``points``: a row per model and scenario: ``median`` severity of the first failure (one more than the strongest
+    where more than half survive it), ``mean`` number of severities survived; photos that come ``back`` (right again
+    after a failure), that ``never`` fail, and that were asked at every severity (``whole``), of which alone it is known
+    whether they come back. ``orders``: a row per pair of models and scenario: ``difference`` of the mean number of
+    severities survived; ``turns`` where each is better at some severity.
     """
 
     curves: pd.DataFrame
@@ -57,8 +52,6 @@ def failure_points(
     counts: Counts, *, outcome: Outcome = "full", resamples: int = RESAMPLES, seed: int = 0
 ) -> FailurePoints:
     """Return where models first fail under scenarios with three severities or more."""
-    import pandas as pd
-
     scenarios = _severities(counts.conditions)
     survival = {
         (model, name): answers
@@ -107,8 +100,6 @@ def failure_differences(
     seed: int = 0,
 ) -> pd.DataFrame:
     """Return the rows of ``FailurePoints.orders`` for a new model (``first``) against an old one, of two runs."""
-    import pandas as pd
-
     known = [_severities(counts.conditions) for counts in (new, old)]
     shared = [name for name in known[0] if set(known[0][name]) == set(known[1].get(name, ()))]
     models = [name or counts.models[0] for name, counts in ((new_model, new), (old_model, old))]

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, t_quantile
-from holdfast.stats.core.cells import Average
+from holdfast.stats.core.bootstrap import Floats, t_quantile
+from holdfast.stats.core.cells import Average, newcombe, summary
 from holdfast.stats.core.grid import holm, judged
 from holdfast.stats.core.reduce import Counts, Outcome
-from holdfast.stats.models.between import common
-
-if TYPE_CHECKING:
-    import pandas as pd
+from holdfast.stats.models.between import AverageOptions, common
 
 EVERY = "all families"  # The row that averages over the families, each counting the same
 
@@ -44,11 +42,10 @@ CONTRASTS = ["family", "first", "second", "difference", "low", "high", "p", "p_h
 class FamilyDrops:
     """Drops by family of scenarios, or the ``reason`` why there are none.
 
-    ``models``: a row per model × family (and ``EVERY``): accuracy on originals − mean accuracy under the family's
-    conditions, with interval, p and Holm's p over models × families. ``groups``: a row per group of models × family:
-    the mean over the group's models. ``low``, ``high``: other photos, these models; ``models_low``, ``models_high``:
-    other models, too (t over the models' drops). ``contrasts``: a row per family × pair of groups: ``difference`` =
-    first − second, positive where the first loses more; the same two intervals (the second is Welch's).
+    ``models``: a row per model × family (and ``EVERY``). ``groups``: a row per group of models × family; ``low``,
+    ``high``: other photos, these models; ``models_low``, ``models_high``: other models, too (t over the models' drops).
+    ``contrasts``: a row per family × pair of groups: ``difference`` = first − second, with the same two intervals (the
+    second is Welch's).
     """
 
     models: pd.DataFrame
@@ -71,10 +68,7 @@ def architecture(name: str) -> str:
 
 
 def group_models(models: Sequence[str], given: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
-    """Return model → group: by the patterns of each group where some are given, else CNNs and transformers by name.
-
-    ``given``: group → names or patterns with ``*``.
-    """
+    """Return model → group: by the patterns of each group where some are given, else CNNs and transformers by name."""
     if not given:
         return {name: architecture(name) for name in models}
     group_of = dict.fromkeys(models, "")
@@ -95,26 +89,19 @@ def family_drops(
     families: Mapping[str, str],
     *,
     groups: Mapping[str, Sequence[str]] | None = None,
-    outcome: Outcome = "full",
-    average: Average = "macro",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    **options: Unpack[AverageOptions],
 ) -> FamilyDrops:
     """Return what each family of scenarios costs, on the photos that every model answered.
 
     ``families``: condition → family; conditions that are not in it are left out. ``groups``: group → names of models or
     patterns; by default CNNs and transformers, known from names.
     """
-    import pandas as pd
-
     empty = (pd.DataFrame(columns=DROPS), pd.DataFrame(columns=GROUPED), pd.DataFrame(columns=CONTRASTS))
     named = [name for name in counts.conditions if name in families and name not in counts.same_images]
     if ORIGINAL not in counts.conditions or not named:
         reason = "Originals and at least one scenario of a family are needed for the drop per family."
         return FamilyDrops(*empty, [], reason)
-    shared = common(
-        counts, outcome=outcome, average=average, conditions=[ORIGINAL, *named], resamples=resamples, seed=seed
-    )
+    shared = common(counts, **options | AverageOptions(conditions=[ORIGINAL, *named]))
     names = [name for name in shared.conditions if name != ORIGINAL]
     if ORIGINAL not in shared.conditions or not names:
         return FamilyDrops(*empty, [], "There is no photo that every model answered under original and a scenario.")
@@ -141,8 +128,6 @@ def family_drops(
 def _model_rows(
     drops: Floats, models: list[str], kinds: list[str], sizes: list[int], group_of: Mapping[str, str], photos: int
 ) -> pd.DataFrame:
-    import pandas as pd
-
     flat = drops.reshape(len(drops), -1)
     low, high, p = judged(flat[0], flat[1:] - flat[0], photos)
     frame = pd.DataFrame(
@@ -163,31 +148,21 @@ def _model_rows(
 
 
 def _group_rows(drops: Floats, kinds: list[str], by_group: Mapping[str, list[int]], photos: int) -> pd.DataFrame:
-    import pandas as pd
-
     rows = []
     for group, members in by_group.items():
         mean = drops[:, members].mean(axis=1)
         low, high, _ = judged(mean[0], mean[1:] - mean[0], photos)
-        half = _spread(drops[0, members])
+        count, spread = len(members), np.full(len(kinds), np.nan)
+        if count > 1:  # t · s / √k over models
+            spread = t_quantile(count - 1) * drops[0, members].std(axis=0, ddof=1) / np.sqrt(count)
         for at, kind in enumerate(kinds):
             value = mean[0, at]
-            ends = (value - half[at], value + half[at])
-            rows.append((group, kind, value, low[at], high[at], *ends, len(members), photos))
+            ends = (value - spread[at], value + spread[at])
+            rows.append((group, kind, value, low[at], high[at], *ends, count, photos))
     return pd.DataFrame(rows, columns=GROUPED)
 
 
-def _spread(values: Floats) -> Floats:
-    """Return t · s / √k over models (k, families); NaN for a single model."""
-    count = len(values)
-    if count < 2:
-        return np.full(values.shape[1], np.nan)
-    return np.asarray(t_quantile(count - 1) * values.std(axis=0, ddof=1) / np.sqrt(count))
-
-
 def _contrast_rows(drops: Floats, kinds: list[str], by_group: Mapping[str, list[int]], photos: int) -> pd.DataFrame:
-    import pandas as pd
-
     rows = []
     for first, second in combinations(by_group, 2):
         ours, theirs = by_group[first], by_group[second]
@@ -210,3 +185,54 @@ def _welch(ours: Floats, theirs: Floats) -> Floats:
     spent = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (ours, theirs), strict=True))
     freedom = np.divide(total**2, spent, out=np.ones_like(total), where=np.asarray(spent) > 0)
     return np.array([t_quantile(float(f)) * np.sqrt(v) for f, v in zip(freedom, total, strict=True)])
+
+
+COLUMNS = ["model", "value", "n", "error", "error_low", "error_high", "rest", "gap", "low", "high", "classes"]
+UNKNOWN = "(not given)"
+
+
+def attribute_errors(
+    counts: Counts, values: Mapping[str, str], *, outcome: Outcome = "full", average: Average = "macro"
+) -> pd.DataFrame:
+    """Return the error rate of each model on the photos with each value of an attribute, beside the other photos.
+
+    Originals count, or all conditions where there are none. A row per model × value: ``n`` photos, ``error`` = 1 −
+    accuracy with ``error_low`` and ``error_high``; ``rest``: the error on all other photos of the same classes; ``gap``
+    = error − rest with Newcombe's interval ``low``, ``high`` (other photos on both sides); ``classes`` that the group
+    has.
+
+    ``values``: source_id → value; photos without one are a group of their own.
+    """
+    cells = counts.cells
+    if ORIGINAL in counts.conditions:
+        cells = cells[cells["condition"] == ORIGINAL]
+    value = cells["source_id"].astype(str).map(values).fillna(UNKNOWN)
+    cells = cells.assign(condition=ORIGINAL, label=cells["label"].astype(str), value=value)
+    rows = []
+    for name in sorted(cells["value"].unique()):
+        own = cells[cells["value"] == name]
+        others = cells[(cells["value"] != name) & cells["label"].isin(own["label"].unique())]
+        sides = [_accuracies(counts, side, outcome, average) for side in (own, others)]
+        for model, (accuracy, low, high, n) in sides[0].items():
+            rest = sides[1].get(model, (float("nan"),) * 4)
+            gap, gap_low, gap_high = newcombe(rest[:3], (accuracy, low, high))
+            ends = (1 - accuracy, 1 - high, 1 - low, 1 - rest[0], float(gap), float(gap_low), float(gap_high))
+            rows.append((model, name, int(n), *ends, own["label"].nunique()))
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    return frame.sort_values(["model", "error"], ascending=[True, False], kind="stable", ignore_index=True)
+
+
+def _accuracies(
+    counts: Counts, cells: pd.DataFrame, outcome: Outcome, average: Average
+) -> dict[str, tuple[float, float, float, float]]:
+    """Return model → accuracy, both ends of its interval, and photos."""
+    if cells.empty:
+        return {}
+    labels = sorted(cells["label"].unique())
+    part = replace(counts, cells=cells, conditions=[ORIGINAL], classes=labels, same_images={}, attacks=())
+    table = summary(part, outcome=outcome, average=average)
+    return {
+        row["model"]: (row["accuracy"], row["low"], row["high"], row["n"])
+        for row in table.to_dict("records")
+        if row["trained_on"] in ("", ORIGINAL)
+    }

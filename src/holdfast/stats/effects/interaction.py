@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd, scipy_stats
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, donor_noise, two_way_sums
 from holdfast.stats.core.grid import AnswerGrid, Lent, grid, holm, judged
 from holdfast.stats.core.reduce import Counts, Outcome
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Method = Literal["gee", "bootstrap"]
 
@@ -34,12 +32,9 @@ DROPS = ["model", "condition", "accuracy", "drop", "low", "high", "n"]
 class Interaction:
     """Whether drops differ between models. Where that cannot be asked, ``reason`` says why and tables are empty.
 
-    ``statistic``: F of the joint test that no model × scenario term differs from zero (largest |t| for the bootstrap).
-    ``pairs``: a row per two models × condition: ``drop_first``, ``drop_second``, their ``difference`` (first − second;
-    positive: the first loses more) with ``low`` and ``high`` (95 %, each by itself), ``p``, ``p_holm`` (one family),
-    ``odds_ratio`` (of the first's odds ratio to the second's; below 1: the first loses more; NaN where a cell is at 0
-    or 100 %). ``drops``: a row per model × condition: ``accuracy``, ``drop`` against the reference condition, ``low``,
-    ``high``.
+    ``statistic``: F of the joint test (largest |t| for the bootstrap). ``pairs``: a row per two models × condition with
+    the ``difference`` of their drops (positive: the first loses more), ``p``, ``p_holm`` and ``odds_ratio`` (below 1:
+    the first loses more; NaN where a cell is at 0 or 100 %). ``drops``: a row per model × condition.
     """
 
     statistic: float
@@ -56,10 +51,7 @@ class Interaction:
 
 @dataclass(frozen=True)
 class _Means:
-    """Accuracy per model × condition, and what adds to its error: photos, then donors beyond what photos do.
-
-    ``contributions``: (photos + rows of ``donor_noise``, models, conditions).
-    """
+    """Accuracy per model × condition, and what adds to its error: photos, then donors beyond what photos do."""
 
     accuracy: Floats
     contributions: Floats
@@ -76,19 +68,11 @@ def interaction(
 ) -> Interaction:
     """Return the model × scenario interaction of a logit GEE on per-sample rows, clustered on the photo.
 
-    logit P(right) = model + scenario + model × scenario. This model has a parameter per cell, so with the independence
-    working correlation its estimates are the logits of the cells' accuracies, and the sandwich covariance follows
-    from the photos' residuals in closed form: with e_sc the residual sum of photo s in cell c of N_c rows,
-    contribution z_sc = e_sc / (N_c (1 − n_sc/N_c)) (Mancl–DeRouen), cov(accuracy) = Σ_s z_s z_s', and the delta method
-    for logits. That is what statsmodels' GEE iterates to, without its loop over photos. Joint test: Wald's W over the
-    q contrasts as Hotelling's F = W S (S − q)/(q (S − 1)²) on q and S − q degrees of freedom, S photos. Differences of
-    drops are in accuracy, with t of S − 1 degrees of freedom.
-
-    Where a cell is at 0 or 100 % (its logit is infinite), or there are fewer than 5 photos a contrast, photos are
-    resampled instead: percentile intervals of the differences, and the joint test compares the largest |t| among them
-    (of log odds, or of accuracies where a logit is infinite) with its distribution over resamples.
-
-    ``conditions``: which to take beside it; by default all distinct ones that leave the object in.
+    The model has a parameter per cell, so its estimates are the logits of the cells' accuracies, and the sandwich
+    covariance follows from the photos' residuals in closed form (docs/statistics/interaction.md): what statsmodels' GEE
+    iterates to. Where a cell is at 0 or 100 %, or there are fewer than 5 photos a contrast, photos are resampled
+    instead, and the joint test compares the largest |t| of the differences with its distribution. ``conditions``: which
+    to take beside the reference; by default all distinct ones that leave the object in.
     """
     if reference_condition not in counts.conditions:
         raise UserError(f"No condition {reference_condition!r} to measure drops from in this table.")
@@ -169,21 +153,19 @@ def _means(laid: AnswerGrid) -> _Means:
 
 
 def _by_gee(laid: AnswerGrid, means: _Means, contrasts: int) -> Interaction:
-    from scipy import stats
-
     photos = len(laid.sources)
     statistic, rank = _wald(means)
     # Hotelling's F expects residuals over S − 1; Mancl and DeRouen's are larger than that by S/(S − 1).
     f = statistic * photos / (photos - 1) * (photos - rank) / (rank * (photos - 1)) if rank else 0.0
-    p = float(stats.f.sf(f, rank, photos - rank)) if rank else 1.0
+    p = float(scipy_stats.f.sf(f, rank, photos - rank)) if rank else 1.0
     pairs, drops = _pairs(laid, means), _drops(laid, means)
     for table, column in ((pairs, "difference"), (drops, "drop")):
         error, estimate = table["error"].to_numpy(), table[column].to_numpy()
         # Where no photo differs: the exact bound for the share of photos that could.
-        half = np.where(error > 0, stats.t.ppf(0.975, photos - 1) * error, 1 - 0.025 ** (1 / photos))
+        half = np.where(error > 0, scipy_stats.t.ppf(0.975, photos - 1) * error, 1 - 0.025 ** (1 / photos))
         table["low"], table["high"] = estimate - half, estimate + half
         t = np.abs(estimate) / np.where(error > 0, error, np.inf)
-        table["p"] = np.maximum(2 * stats.t.sf(t, photos - 1), 2.0 ** (1 - photos))
+        table["p"] = np.maximum(2 * scipy_stats.t.sf(t, photos - 1), 2.0 ** (1 - photos))
     explanation = (
         f"Logit GEE on {int(laid.n.sum())} rows clustered on {photos} photos{_and_donors(laid)} (independence working "
         f"correlation, Mancl–DeRouen covariance); joint test of {contrasts} contrasts by Hotelling's F."
@@ -248,9 +230,8 @@ def _by_bootstrap(
 def _largest(cells: Floats, contributions: Floats, moved: Floats, photos: int) -> tuple[float, float]:
     """Return the largest |t| among all differences of drops, and its p-value in the resamples.
 
-    ``cells``: (models, conditions), accuracies or logits, the reference condition first. ``contributions``: (photos and
-    donors' rows, models, conditions) to their error. ``moved``: (resamples, models, conditions), their deviations in
-    resamples.
+    ``cells``: (models, conditions), the reference condition first; ``contributions`` to their error and deviations
+    ``moved`` in resamples have a further first axis.
     """
     parts, deviations = (values[..., :1] - values[..., 1:] for values in (contributions, moved))
     drop = cells[:, :1] - cells[:, 1:]
@@ -271,8 +252,6 @@ def _largest(cells: Floats, contributions: Floats, moved: Floats, photos: int) -
 
 def _pairs(laid: AnswerGrid, means: _Means) -> pd.DataFrame:
     """Return differences of drops for every two models × condition with their standard ``error``."""
-    import pandas as pd
-
     drop = means.accuracy[:, :1] - means.accuracy[:, 1:]
     parts = np.moveaxis(means.contributions[:, :, :1] - means.contributions[:, :, 1:], 2, 0)
     covariance = np.moveaxis(np.matmul(np.swapaxes(parts, 1, 2), parts), 0, 2)  # (models, models, conditions)
@@ -302,8 +281,6 @@ def _pairs(laid: AnswerGrid, means: _Means) -> pd.DataFrame:
 
 def _drops(laid: AnswerGrid, means: _Means) -> pd.DataFrame:
     """Return accuracy and drop of every model × condition, with its standard ``error``."""
-    import pandas as pd
-
     parts = means.contributions[:, :, :1] - means.contributions[:, :, 1:]
     width = len(laid.conditions) - 1
     return pd.DataFrame(
@@ -338,8 +315,6 @@ def _words(p: float) -> str:
 
 
 def _nothing(reason: str, laid: AnswerGrid) -> Interaction:
-    import pandas as pd
-
     nan = float("nan")
     empty = pd.DataFrame(columns=PAIRS), pd.DataFrame(columns=DROPS)
     return Interaction(nan, (nan, nan), nan, "gee", "", reason, *empty, len(laid.sources), reason)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd, scipy_stats
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats
+from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import chosen
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.score_spread import Components, Design, Spread, design_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WHOLE = ""  # The condition of a whole part's row in ``score_parts``
 
@@ -103,22 +101,14 @@ def scores(
 ) -> pd.DataFrame:
     """Return the score of every model, a row each.
 
-    Rows trained on '' (as delivered) or 'original' make the cross part, rows trained on the scenario they are tested
-    on the inner part; with folds, an accuracy is the mean of the folds'. Conditions whose images repeat another's
-    count once.
-
-    Columns: ``score`` as defined; ``debiased``: without the sampling noise that squaring adds (it may exceed 1 when
-    nothing is lost); ``low``, ``high``: 95 % interval of the true score, clustered on source; ``variance_cross``,
-    ``variance_inner``; ``accuracy_original`` (μ); ``n_conditions``, ``n`` (photos); ``stability_low``,
+    Rows trained on '' (as delivered) or 'original' make the cross part, rows trained on the scenario they are tested on
+    the inner part; with folds, an accuracy is the mean of the folds'. Columns: ``score``; ``debiased``: without the
+    sampling noise that squaring adds; ``low``, ``high``: 95 % interval of the true score; ``stability_low``,
     ``stability_high``: range of ``score`` when one class is left out, ``stability_class``: the class that moves it
-    most; ``normality_w``, ``normality_p``: Shapiro–Wilk of the scenario accuracies; ``parts``: 'cross' or
-    'cross+inner' ('scenario+class'); ``warning``: '' or why the score does not mean robustness here. A model without
-    the original or without a scenario has only its warning; where no model has a score that is a UserError.
-
-    ``conditions``: that enter the score; None: all but the original and attacks.
+    most; ``normality_w``, ``normality_p``: Shapiro–Wilk of the scenario accuracies; ``warning``: '' or why the score
+    does not mean robustness here. A model without the original or without a scenario has only its warning; where no
+    model has a score that is a UserError. ``conditions``: None: all but the original and attacks.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     without = []
     for model in counts.models:
@@ -166,6 +156,8 @@ def _design(
 
 def _row(spread: Spread, resamples: int, seed: int) -> dict[str, Any]:
     design, estimate = spread.design, spread.estimate(resamples, seed)
+    scenarios = design.accuracy[design.cross]
+    normal: Any = scipy_stats.shapiro(scenarios) if len(scenarios) > 2 and np.ptp(scenarios) >= 1e-12 else None
     return {
         "score": 1 - estimate.value,
         "debiased": 1 - spread.debiased(resamples, seed),
@@ -176,7 +168,8 @@ def _row(spread: Spread, resamples: int, seed: int) -> dict[str, Any]:
         "accuracy_original": float(design.accuracy[0]),
         "n_conditions": len(design.cross),
         "n": design.photos,
-        **_normality(design.accuracy[design.cross]),
+        "normality_w": normal.statistic if normal else np.nan,
+        "normality_p": normal.pvalue if normal else np.nan,
         "parts": spread.parts,
     }
 
@@ -193,15 +186,6 @@ def _stability(spread: Spread, without: list[float]) -> dict[str, Any]:
         "stability_high": float(np.nanmax(left_out)),
         "stability_class": classes[moved],
     }
-
-
-def _normality(accuracies: Floats) -> dict[str, float]:
-    from scipy.stats import shapiro
-
-    if len(accuracies) < 3 or np.ptp(accuracies) < 1e-12:
-        return {"normality_w": np.nan, "normality_p": np.nan}
-    test: Any = shapiro(accuracies)
-    return {"normality_w": float(test.statistic), "normality_p": float(test.pvalue)}
 
 
 def _warning(counts: Counts, model: str, design: Design) -> str:
@@ -248,13 +232,9 @@ def score_parts(
 ) -> pd.DataFrame:
     """Return what each condition adds to the score: a row per model × part × condition, and one (WHOLE) per part.
 
-    ``part``: ``cross`` (trained on originals) or ``inner`` (trained within); ``accuracy`` C(i) or C′(i), ``deviation``
-    from μ, ``squared``: (C(i) − μ)², and for a whole part the variance, their mean. ``low`` and ``high``: the 95 %
-    interval of ``squared``: of a whole part made like the score's, of one condition the square of its deviation's
-    interval over resampled photos. Models without a score are left out. Options as of ``scores``.
+    ``squared``: (C(i) − μ)² with ``low`` and ``high``, and for a whole part the variance, with an interval made like
+    the score's. Models without a score are left out. Options as of ``scores``.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for model in counts.models:
         design = _design(counts, model, conditions, outcome, average)
@@ -267,17 +247,12 @@ def score_parts(
             noise = spread.resampled(resamples, seed) / spread.scale
             for number, place in enumerate(places):
                 deviation = float(design.accuracy[place] - design.accuracy[0])
-                row = {"accuracy": float(design.accuracy[place]), "deviation": deviation}
-                row |= _squared(deviation, noise[:, number])
+                squared, ends = deviation**2, deviation + np.quantile(noise[:, number], [0.025, 0.975])
+                low = 0.0 if ends[0] <= 0 <= ends[1] else float((ends**2).min())  # 0 is the least a square may be
+                row = {"accuracy": float(design.accuracy[place]), "deviation": deviation, "squared": squared}
+                row |= {"low": min(low, squared), "high": max(float((ends**2).max()), squared)}
                 rows.append({"model": model, "part": part, "condition": design.columns[place][1], **row})
             whole = spread.estimate(resamples, seed)
             bounds = {"squared": whole.value, "low": whole.low, "high": whole.high}
             rows.append({"model": model, "part": part, "condition": WHOLE, **bounds})
     return pd.DataFrame(rows, columns=PART_COLUMNS)
-
-
-def _squared(deviation: float, noise: Floats) -> dict[str, float]:
-    """Return a squared deviation; where its interval holds 0, that is the least it may be."""
-    ends = deviation + np.quantile(noise, [0.025, 0.975])
-    low = 0.0 if ends[0] <= 0 <= ends[1] else float((ends**2).min())
-    return {"squared": deviation**2, "low": min(low, deviation**2), "high": max(float((ends**2).max()), deviation**2)}

@@ -8,17 +8,14 @@ of each photo's own IoU, which is another number, is not what stands here.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.conditions import condition_names
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, codes, interval
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SEGMENT = "segment"  # The task of such rows in the one table
 
@@ -64,16 +61,10 @@ def segmented(rows: pa.Table) -> pd.DataFrame:
 def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return the measures per model × trained_on × condition, with 95 % intervals from resampled photos.
 
-    Columns: ``n`` pictures; ``miou``: mean over background and all classes that are in the truth or the answers of the
-    intersection over the union; ``pixel_accuracy``: the share of pixels with the right class; ``boundary_f``: mean
-    over the same classes of 2PR/(P + R), P the share of predicted and R of true boundary pixels that the other meets;
-    each with ``_low`` and ``_high``. ``drop``: mIoU of the same photos' originals (of a model that was trained on
-    originals, or not here) minus this, with its interval, paired by photo; NaN for originals and without them.
-
-    ``frame``: from ``measured``.
+    Columns: ``n`` pictures; ``miou``, ``pixel_accuracy`` and ``boundary_f`` (docs/statistics/segmentation.md);
+    ``drop``: mIoU of the same photos' originals (of a model that was trained on originals, or not here) minus this,
+    paired by photo; NaN for originals and without them.
     """
-    import pandas as pd
-
     rows = []
     for key, group in frame.groupby(KEYS, sort=False):
         row = dict(zip(KEYS, key, strict=True)) | {"n": group["row_id"].nunique()}
@@ -97,8 +88,6 @@ def by_class(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
     Columns: ``n`` pictures that show it, ``iou``, ``pixel_accuracy`` (the share of its true pixels that are found) and
     ``boundary_f``, each with its 95 % interval from resampled photos; ``boundary_precision``, ``boundary_recall``.
     """
-    import pandas as pd
-
     rows = []
     for key, group in frame.groupby(KEYS, sort=False):
         classes = sorted(group["class"].unique())
@@ -147,8 +136,6 @@ def experiments(frame: pd.DataFrame) -> pd.DataFrame:
     Where there are such rows, those that were trained within their scenario are ``NAME, trained within``, and the
     originals stand for both. Models trained on one scenario and tested on another name it.
     """
-    import pandas as pd
-
     plain = frame["trained_on"].isin(["", ORIGINAL])
     within = ~plain & (frame["trained_on"] == frame["condition"])
     other = ~plain & ~within
@@ -242,8 +229,6 @@ def _drop(
     frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], resamples: int, seed: int
 ) -> dict[str, float]:
     """Return how much lower the mIoU is than that of the same photos' originals, resampled together."""
-    import pandas as pd
-
     nothing = {"drop": np.nan, "drop_low": np.nan, "drop_high": np.nan}
     model, trained_on = key
     if group["condition"].iloc[0] == ORIGINAL:

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts
 from holdfast.stats.core.bootstrap import Floats, sums
+from holdfast.stats.core.grid import holm
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.drops import NO_EFFECT, Effect
 from holdfast.stats.effects.verdict import (
@@ -31,9 +33,7 @@ from holdfast.stats.effects.verdict import (
     VerdictEvidence,
     verdict_row,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
+from holdfast.stats.models.gate import COLUMNS, Gate, paired_conditions
 
 ALPHA = 0.025  # Chance of each one-sided error over all looks together: the two sides of a 95 % interval
 
@@ -209,8 +209,6 @@ def sequential_looks(counts: Counts, model: str, rounds: RoundPlan, *, outcome: 
 
 def sequential_verdicts(counts: Counts, rounds: Mapping[str, RoundPlan], *, outcome: Outcome = "full") -> pd.DataFrame:
     """Return the rows of ``what_it_holds`` for models that were asked in rounds, by intervals that hold at any stop."""
-    import pandas as pd
-
     return pd.DataFrame(
         verdict_row(model, "", sequential_looks(counts, model, rounds[model], outcome=outcome)[-1])
         for model in counts.models
@@ -247,3 +245,82 @@ def _shares(answers: Answers, side: NDArray[np.bool_], hits: Floats) -> Floats:
     rows = sums(answers.source[side], answers.n[side], count)
     right = sums(answers.source[side], hits[side], count)
     return np.asarray(np.divide(right, rows, out=np.full(count, np.nan), where=rows > 0))
+
+
+def sequential_gate(
+    old: Counts,
+    new: Counts,
+    *,
+    margin: float = 0.02,
+    old_model: str | None = None,
+    new_model: str | None = None,
+    outcome: Outcome = "full",
+    conditions: Sequence[str] | None = None,
+    level: float = 0.95,
+    in_rounds: bool = False,
+) -> Gate:
+    """Test paired non-inferiority of new against old on the photos so far; more may be added and looked at again.
+
+    A condition passes once the capital of a gambler who bets that new − old lies above −margin has reached 20 (at
+    95 %), and fails once that of the opposite gambler has (Holm over the conditions). Photos must come in random order,
+    or in batches that hold every class equally often. Conditions that borrow backgrounds are left out, because their
+    photos share donors, and new photos change who lends; not so where both runs asked in the same rounds, in which no
+    background is lent twice: ``in_rounds`` says that both are of ``check --stop when-decided``, with the same rounds as
+    far as both went. Other arguments are those of ``stats.models.gate.gate``.
+    """
+    rows, borrowing = [], []
+    paired = paired_conditions(old, new, margin, old_model, new_model, outcome, conditions)
+    for name, pairs in paired.items():
+        if pairs is not None and pairs.differences.donors and not in_rounds:
+            borrowing.append(name)
+            continue
+        row: dict[str, object] = dict.fromkeys(COLUMNS, float("nan")) | {"condition": name, "n": 0, "donors": 0}
+        if pairs is not None:
+            differences = pairs.differences
+            p_pass, p_fail, low, high = _tested(differences.photos, margin, 1 - level)
+            row |= {
+                "old": pairs.old, "new": pairs.new, "difference": differences.mean, "low": low, "high": high,
+                "n": len(differences.photos), "unanswered": pairs.unanswered,
+                "better": int((differences.photos > 0).sum()), "worse": int((differences.photos < 0).sum()),
+                "p_pass": p_pass, "p_fail": p_fail,
+            }  # fmt: skip
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    table["p_fail"] = holm(table["p_fail"].fillna(1).to_numpy(np.float64))
+    passed, failed = table["p_pass"].fillna(1) <= 1 - level, table["p_fail"] <= 1 - level
+    table["verdict"] = np.select([passed, failed], ["passed", "failed"], "undecided")
+    table["sentence"] = [
+        f"{row['condition']}: {100 * row['difference']:+.1f} points on {row['n']} photos so far "
+        f"({100 * row['low']:+.1f} to {100 * row['high']:+.1f}): {row['verdict']}."
+        if row["n"]
+        else f"{row['condition']}: no photo was answered by both, so nothing can be said."
+        for row in table.to_dict("records")
+    ]
+    return _overall(table, borrowing, margin, level)
+
+
+def _overall(table: pd.DataFrame, borrowing: Sequence[str], margin: float, level: float) -> Gate:
+    allowed = f"{100 * margin:g} points"
+    failed, left = (list(table.loc[table["verdict"] == name, "condition"]) for name in ("failed", "undecided"))
+    verdict: Literal["passed", "failed", "undecided"] = "failed" if failed else "undecided" if left else "passed"
+    if failed:
+        text = f"Failed: more than {allowed} lost under {', '.join(failed)}."
+    elif left or not len(table):
+        verdict = "undecided"
+        text = f"Undecided under {', '.join(left) or 'no condition both runs have'}: add photos and look again."
+    else:
+        text = f"Passed: no more than {allowed} lost under any condition."
+    errs = f"It errs in at most {100 * (1 - level):.2g} % of cases, however often one looks."
+    if borrowing:
+        errs += (
+            f" Left out, because their photos share backgrounds: {', '.join(borrowing)}. Compare them without "
+            "--sequential, or ask both models in rounds (holdfast check --stop when-decided): there none is lent twice."
+        )
+    return Gate(verdict, table, margin, float("nan"), f"{text} {errs}")
+
+
+def _tested(photos: Floats, margin: float, alpha: float) -> tuple[float, float, float, float]:
+    """Return p-values for passing and failing that hold whenever one stops, and one-sided bounds of the difference."""
+    above, below = (log_capital(photos, -margin, least=-1, most=1, above=side) for side in (True, False))
+    interval = running_interval(photos, alpha=alpha, before=None)
+    return min(1.0, float(np.exp(-above))), min(1.0, float(np.exp(-below))), interval.low, interval.high

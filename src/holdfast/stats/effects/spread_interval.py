@@ -25,16 +25,12 @@ def spread_interval(
 ) -> tuple[float, float]:
     """Return an interval for ``value(true deviations)`` by inverting a bootstrap test.
 
-    The percentile interval of a sum of squares is useless (squaring noise moves every resample up; it covers 0 % when
-    nothing is lost). So: which true spreads s² make the observed one unsurprising? Under a hypothetical spread the
-    deviations are s·u plus noise ε, u the observed direction, and the statistic is |s·u + ε|² = s² + 2s·u'ε + |ε|².
-    u itself is noisy when little is lost; the variance κ = u'Σu along it is therefore debiased and, the weaker the
-    signal, drawn towards its largest possible value.
-
-    ``deviations``: (m,) observed. ``epsilon``: (resamples, m) resampled noise around them. ``covariance``: (m, m) of
-    the noise. ``value``: of deviations (…, m); what the interval is for. ``reached``: the observed value, moved up by
-    half a photo (answers come in steps); that is what the upper end asks about. ``quadratic``: ``value`` is the plain
-    sum of squares, which then need not be computed for every hypothesis.
+    The percentile interval of a sum of squares is useless: squaring noise moves every resample up. So: which true
+    spreads s² make the observed one unsurprising? Under a hypothetical spread the deviations are s·u plus noise ε, u
+    the observed direction, and the statistic is |s·u + ε|². u itself is noisy when little is lost; the variance κ =
+    u'Σu along it is therefore debiased and, the weaker the signal, drawn towards its largest possible value.
+    ``reached``: the observed value, moved up by half a photo (answers come in steps). ``quadratic``: ``value`` is the
+    plain sum of squares, which then need not be computed for every hypothesis.
     """
     observed = float(value(deviations))
     reached = observed if reached is None else reached

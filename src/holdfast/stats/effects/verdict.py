@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd, scipy_special
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, sums
 from holdfast.stats.core.cells import Average, design_effects, wilson
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.drops import Effect, effect_of, pair
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Verdict = Literal["foreground", "background", "both", "undecided"]
 
@@ -105,27 +103,14 @@ def what_it_holds(
     """Return one row per model × trained_on: numbers, ``verdict``, its words and ``warnings`` (a list).
 
     ``leans`` and ``sees``: whether it leans on the background and sees the object (yes, no, open); ``headline`` says
-    what is known, ``rests_on`` the numbers, ``small_print`` what is open and why, ``sentence`` all three.
-
-    Columns, each followed by ``…_low`` and ``…_high`` (95 %):
+    what is known, ``rests_on`` the numbers, ``small_print`` what is open and why. Each with ``…_low`` and ``…_high``:
     ``background_effect`` = accuracy(same_class_background) − accuracy(random_background), same photos;
-    ``object_effect`` = how often the answer is the background's class when the object agrees (same_class_background)
-    − when it does not (random_background);
-    ``paste_effect`` = accuracy(original) − accuracy(same_class_background);
-    ``capture`` = rate of answers with the donor's class under random_background − the rate on the same photos'
-    originals;
-    ``original_excess``, ``same_class_excess``, ``foreground_evidence`` (random_background),
-    ``only_background_excess`` and ``silhouette_excess``: accuracy − label-permuted rate.
-    Plain columns: ``n`` photos with both pastes; ``original``, ``same_class_background``, ``random_background``,
-    ``only_background``, ``silhouette``: accuracies; ``captured``: the rate of donor-class answers; ``permuted``: the
-    permuted rate of only_background and ``only_background_p`` its test; ``paste_artefact``: pasting alone costs more
-    than the margin. Effects follow ``outcome`` and ``average``; capture, object effect and excesses are about the
-    dataset's classes, whatever the outcome, and excesses count every photo the same.
-
-    ``margin``: a difference up to this is nothing to speak of, 0..1.
+    ``object_effect`` = how often the answer is the background's class when the object agrees − when it does not;
+    ``paste_effect`` = accuracy(original) − accuracy(same_class_background); ``capture`` = rate of answers with the
+    donor's class − that of the originals; ``…_excess`` and ``foreground_evidence``: accuracy − label-permuted rate.
+    Effects follow ``outcome`` and ``average``; the others are about the dataset's classes, and excesses count every
+    photo the same. ``margin``: a difference up to this is nothing to speak of.
     """
-    import pandas as pd
-
     if not 0 <= margin < 1:
         raise UserError(f"the margin is a difference of accuracies, 0..1, which {margin} is not")
     rows = []
@@ -156,7 +141,13 @@ def decide(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictSteps:
     2. Does it see the object? The same of the object effect. Backgrounds from elsewhere have no class that an answer
        could be: then *yes* is accuracy on them above the permuted rate by more than the margin.
     """
-    blind = _unrecognised(evidence, margin)
+    blind: Reason = ""  # why an effect of nothing would say nothing
+    if evidence.missing:
+        blind = "missing"
+    elif not evidence.original.low > margin:
+        blind = "perhaps guessing" if evidence.original.high > margin else "guessing"
+    elif not evidence.pasted.low > margin:
+        blind = "perhaps pasting" if evidence.pasted.high > margin else "pasting"
     leans, why_leans = _step(evidence.background, blind, margin)
     if evidence.object.n:
         sees, why_sees = _step(evidence.object, blind, margin)
@@ -165,17 +156,6 @@ def decide(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictSteps:
         if sees == "no":
             sees, why_sees = "open", "classless"
     return VerdictSteps(leans, sees, why_leans, why_sees)
-
-
-def _unrecognised(evidence: VerdictEvidence, margin: float) -> Reason:
-    """Return why an effect of nothing would say nothing; empty where the model recognises what it is shown."""
-    if evidence.missing:
-        return "missing"
-    if not evidence.original.low > margin:
-        return "perhaps guessing" if evidence.original.high > margin else "guessing"
-    if not evidence.pasted.low > margin:
-        return "perhaps pasting" if evidence.pasted.high > margin else "pasting"
-    return ""
 
 
 def _step(effect: Effect | Excess, blind: Reason, margin: float) -> tuple[Step, Reason]:
@@ -189,14 +169,11 @@ def _step(effect: Effect | Excess, blind: Reason, margin: float) -> tuple[Step, 
 
 
 def permuted_excess(known: Floats, given: Floats, right: float, effect: float = 1.0) -> Excess:
-    """Return the accuracy among the dataset's classes against the label-permuted rate.
+    """Return the accuracy among the dataset's classes against the label-permuted rate Σ_k R_k C_k / n².
 
-    permuted = Σ_k R_k C_k / n², R_k photos of class k, C_k answers k. Under permutation the number of matches has the
+    R_k photos of class k (``known``), C_k answers k (``given``). Under permutation the number of matches has the
     variance ((Σ RC)² + n² Σ RC − n Σ RC(R + C)) / (n²(n − 1)). Interval: Wilson's for the accuracy, on the effective
-    number of photos, moved by the permuted rate.
-
-    ``known``: (classes,) photos of each class. ``given``: (classes,) answers with each class. ``effect``: how many
-    times larger the variance is than that of independent rows.
+    number of photos (n / ``effect``), moved by the permuted rate.
     """
     n = float(known.sum())
     if n == 0:
@@ -206,7 +183,9 @@ def permuted_excess(known: Floats, given: Floats, right: float, effect: float = 
     permuted = matches / n**2
     low, high = (float(bound) - permuted for bound in wilson(right / effect, n / effect))
     variance = (matches**2 + n**2 * matches - n * float((products * (known + given)).sum())) / (n**2 * max(n - 1, 1))
-    p = _two_sided(right - n * permuted, variance * effect)
+    p = 1.0  # every permutation scores the same: a constant answer
+    if variance * effect > 1e-12:
+        p = float(2 * scipy_special.ndtr(-abs(right - n * permuted) / np.sqrt(variance * effect)))
     return Excess(int(n), right / n, permuted, right / n - permuted, low, high, p)
 
 
@@ -287,11 +266,3 @@ def _numbers(evidence: VerdictEvidence, margin: float) -> dict[str, object]:
         "only_background_p": evidence.only_background.p,
         "paste_artefact": bool(evidence.paste.low > margin),
     }
-
-
-def _two_sided(deviation: float, variance: float) -> float:
-    from scipy.special import ndtr
-
-    if variance <= 1e-12:
-        return 1.0  # every permutation scores the same: a constant answer
-    return float(2 * ndtr(-abs(deviation) / np.sqrt(variance)))

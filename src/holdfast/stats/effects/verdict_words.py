@@ -42,7 +42,8 @@ class VerdictWords:
     @property
     def sentence(self) -> str:
         """Return headline, numbers and small print in one line."""
-        numbers = f"{self.headline}: {_lower(self.rests_on)}" if self.rests_on else f"{self.headline}."
+        lower = self.rests_on[:1].lower() + self.rests_on[1:]
+        numbers = f"{self.headline}: {lower}" if self.rests_on else f"{self.headline}."
         return f"{numbers} {self.small_print}".strip()
 
     def columns(self) -> dict[str, Any]:
@@ -68,8 +69,6 @@ def more_photos(row: Mapping[str, Any], *, margin: float = MARGIN) -> tuple[int,
     """Return between how many and how many photos more would answer what is open; None where that cannot be said.
 
     The range is that of the estimate's own middle half (``stats.models.power.photo_range``), 8 times of 10 each.
-
-    ``row``: a row of ``what_it_holds``.
     """
     ranges = []
     for name in _open_numbers(row):
@@ -106,10 +105,7 @@ def photo_advice(row: Mapping[str, Any], *, margin: float = MARGIN) -> str:
 
 
 def score_weakness(leans: str) -> str:
-    """Return what a robustness score hides, for the cell that it stands in.
-
-    ``leans``: whether the model leans on the background: yes, no, open; empty where that was not measured.
-    """
+    """Return what a robustness score hides, for the cell that it stands in."""
     if leans == "yes":
         return "hides that it leans on the background"
     return "a constant answer scores 1, too" if leans == "no" else "cannot show whether it leans on the background"
@@ -251,7 +247,3 @@ def span(effect: Effect | Excess) -> str:
 
 def _signed(value: float) -> str:
     return f"{100 * value:.1f}".replace("-0.0", "0.0").replace("-", "−")
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]

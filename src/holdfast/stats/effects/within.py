@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import Average, summary
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
 from holdfast.stats.effects.drops import corrected_resampled_interval, paired_effect
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = [
     "model", "condition", "n", "originals", "originals_low", "originals_high", "within", "within_low", "within_high",
@@ -30,17 +26,11 @@ def within(
 ) -> pd.DataFrame:
     """Return accuracies of models trained on originals and of models trained on each condition, under it.
 
-    A row per model × condition, of those that have at least one of the two. Columns: ``n`` photos tested within;
-    ``originals`` and ``within``: accuracies with their 95 % intervals as in ``cells.summary``; ``gain`` = within −
-    originals on the photos that both answered, with ``low`` and ``high``: over folds Nadeau and Bengio's interval of
-    the folds' gains, because trainings differ as well as photos, but never narrower than the paired interval over
-    photos, which a single split has alone and which knows nothing of other trainings; ``method`` says which.
-
-    ``trained_as``: ``trained_on`` of the models held against those trained on originals, with {} for the condition:
-    ``all but {}`` for models that saw every condition but this one.
+    ``gain`` = within − originals on the photos that both answered. Its interval is Nadeau and Bengio's over the folds'
+    gains, because trainings differ as well as photos, but never narrower than the paired interval over photos, which a
+    single split has alone; ``method`` says which. ``trained_as``: ``trained_on`` of the models held against those
+    trained on originals, with {} for the condition: ``all but {}`` for models that saw every condition but this one.
     """
-    import pandas as pd
-
     column = right_column(outcome)
     cells = counts.cells.assign(
         **{name: counts.cells[name].astype(str) for name in ("model", "trained_on", "condition", "label")}
@@ -57,17 +47,11 @@ def within(
             if crossed.empty and inside.empty:
                 continue
             row: dict[str, object] = {"model": model, "condition": condition, "n": int(inside["n"].sum())}
-            for part, trained_on, cells_of_part in (
-                ("originals", base, crossed),
-                ("within", base if condition == ORIGINAL else trained_as.format(condition), inside),
-            ):
-                if len(cells_of_part):
-                    accuracy = known[model, trained_on, condition]
-                    row |= {
-                        part: accuracy["accuracy"],
-                        f"{part}_low": accuracy["low"],
-                        f"{part}_high": accuracy["high"],
-                    }
+            other = base if condition == ORIGINAL else trained_as.format(condition)
+            for part, trained_on, tested in (("originals", base, crossed), ("within", other, inside)):
+                if len(tested):
+                    share = known[model, trained_on, condition]
+                    row |= {part: share["accuracy"], f"{part}_low": share["low"], f"{part}_high": share["high"]}
             if condition != ORIGINAL and len(crossed) and len(inside):
                 row |= _gain(inside, crossed, column, average, resamples, seed)
             rows.append(row)
@@ -83,12 +67,8 @@ def _gain(
     folds = sorted(set(inside["fold"]) & set(crossed["fold"]))
     if len(folds) < 2:
         return {"gain": effect.value, "low": effect.low, "high": effect.high, "method": "one split, photos paired"}
-    gains = [
-        paired_effect(
-            inside[inside["fold"] == fold], crossed[crossed["fold"] == fold], column, average=average, resamples=2
-        ).value
-        for fold in folds
-    ]
+    sides = [(inside[inside["fold"] == fold], crossed[crossed["fold"] == fold]) for fold in folds]
+    gains = [paired_effect(*pair, column, average=average, resamples=2).value for pair in sides]
     low, high = corrected_resampled_interval(gains, test_share=1 / len(folds))
     # Few folds may agree by chance, and their interval may leave what a difference of shares can be.
     low, high = max(-1.0, min(low, effect.low)), min(1.0, max(high, effect.high))

@@ -15,17 +15,15 @@ explain an answer, the one with the largest excess does; the others are in ``als
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.lazy import pd
 from holdfast.stats.core.bootstrap import codes
 from holdfast.stats.hard.mining import difference, share
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FACTORS = ("background", "texture", "material")
 LOOK_ALIKE, UNEXPLAINED = "look-alike", "unexplained"
@@ -59,10 +57,7 @@ class Association:
 
 
 def association(answered: Rows, inside: Rows, outside: Rows, prompts: NDArray[Any], *, level: float) -> Association:
-    """Return an answer's rate inside a group of images against its rate outside.
-
-    ``inside``: which images have what may explain it.
-    """
+    """Return an answer's rate inside a group of images against its rate outside."""
     first, second = (share(answered[part], prompts[part], level=level) for part in (inside, outside))
     excess, low, high = difference(*((rate["estimate"], rate["low"], rate["high"]) for rate in (first, second)))
     hits, others = (int(answered[part].sum()) for part in (inside, outside))
@@ -86,8 +81,6 @@ def explain(
     explain; None for all. Returned: COLUMNS: ``mode`` is a factor, LOOK_ALIKE or UNEXPLAINED, ``value`` that of the
     factor; ``rate`` and ``base`` with the excess and its interval are of the mode, and missing where there is none.
     """
-    import pandas as pd
-
     chosen = np.ones(len(images), bool) if wanted is None else wanted.to_numpy(bool)
     world = _World(images, factors)
     rows = []
@@ -134,56 +127,34 @@ class _World:
         own = self.category == self.category[place]
         strangers = ~own & (self.category != answers[place])
         elsewhere = self.prompts != self.prompts[place]
-        reasons: list[tuple[str, str, Association]] = []
+        tried: list[tuple[str, str, Rows, Rows, float]] = []
         for name, values in self.factors.items():
             if values[place]:
                 with_it = values == values[place]
                 elsewhere &= ~with_it
                 value, level = self.names[name][values[place]], 1 - LEVEL / (len(self.names[name]) - 1)
-                self._try(
-                    reasons, name, value, answered, strangers & with_it, strangers & ~with_it & (values > 0), level
-                )
-        self._try(reasons, LOOK_ALIKE, "", answered, own & elsewhere, strangers & elsewhere, self.class_level)
+                tried.append((name, value, strangers & with_it, strangers & ~with_it & (values > 0), level))
+        tried.append((LOOK_ALIKE, "", own & elsewhere, strangers & elsewhere, self.class_level))
+        reasons = []
+        for mode, value, inside, outside, level in tried:
+            hits, others = int((answered & inside).sum()), int((answered & outside).sum())
+            size, rest = int(inside.sum()), int(outside.sum())
+            # What never happened elsewhere explains nothing; and most pairs need no interval to be told apart.
+            if hits and rest and hits * rest >= LEAST_LIFT * others * size:
+                evidence = association(answered, inside, outside, self.prompts, level=level)
+                reasons += [(mode, value, evidence)] if evidence.explains else []
         return sorted(reasons, key=lambda reason: -reason[2].excess)
-
-    def _try(
-        self,
-        reasons: list[tuple[str, str, Association]],
-        mode: str,
-        value: str,
-        answered: Rows,
-        inside: Rows,
-        outside: Rows,
-        level: float,
-    ) -> None:
-        hits, others = int((answered & inside).sum()), int((answered & outside).sum())
-        size, rest = int(inside.sum()), int(outside.sum())
-        # What never happened elsewhere explains nothing; and most pairs need no interval to be told apart.
-        if hits and rest and hits * rest >= LEAST_LIFT * others * size:
-            evidence = association(answered, inside, outside, self.prompts, level=level)
-            if evidence.explains:
-                reasons.append((mode, value, evidence))
 
 
 def _row(
     sample_id: str, model: str, category: str, answer: str, reasons: Sequence[tuple[str, str, Association]]
 ) -> dict[str, Any]:
-    row: dict[str, Any] = {"sample_id": sample_id, "model": model, "category": category, "said": answer}
+    row = (sample_id, model, category, answer)
     if not reasons:
-        return row | {"mode": UNEXPLAINED, "value": "", "also": ""}
+        return dict(zip(COLUMNS, (*row, UNEXPLAINED, ""), strict=False)) | {"also": ""}
     mode, value, evidence = reasons[0]
-    return row | {
-        "mode": mode,
-        "value": value,
-        "rate": evidence.rate,
-        "base": evidence.base,
-        "odds_ratio": evidence.odds_ratio,
-        "excess": evidence.excess,
-        "excess_low": evidence.low,
-        "excess_high": evidence.high,
-        "n": evidence.n,
-        "also": ", ".join(name for name, _, _ in reasons[1:]),
-    }
+    also = ", ".join(name for name, _, _ in reasons[1:])
+    return dict(zip(COLUMNS, (*row, mode, value, *astuple(evidence), also), strict=True))
 
 
 def modes_of(factors: pd.DataFrame) -> list[str]:
@@ -200,8 +171,6 @@ def table(
     none. Returned: ``by``, ``mode``, ``answers`` (with that mode), ``n`` (all wrong ones), ``prompts``, ``estimate``,
     ``low``, ``high``.
     """
-    import pandas as pd
-
     rows = []
     for key, part in explained.groupby(list(by), sort=False):
         clusters = prompts.loc[part["sample_id"]].to_numpy(object)
@@ -226,11 +195,7 @@ def by_chance(
     """Return the share of wrong answers each factor would get if it had nothing to do with them.
 
     The prompts of a category exchange their values, so that answers, look-alikes and counts stay as they are.
-
-    Returned: ``model``, ``mode`` (factors alone), ``by_chance``: the mean over shuffles.
     """
-    import pandas as pd
-
     rng = np.random.default_rng(seed)
     inside = np.ones(len(images), bool) if wanted is None else wanted.to_numpy(bool)
     tried = np.zeros(len(images), bool)
@@ -240,33 +205,21 @@ def by_chance(
     for _ in range(shuffles):
         dealt = own.copy()
         for _, part in own.groupby("category"):
-            dealt.loc[part.index, list(factors.columns)] = part[list(factors.columns)].to_numpy()[
-                rng.permutation(len(part))
-            ]
+            values = part[list(factors.columns)].to_numpy()
+            dealt.loc[part.index, list(factors.columns)] = values[rng.permutation(len(part))]
         shuffled = dealt.loc[images["prompt_id"], list(factors.columns)].set_axis(images.index)
         counted.append(explain(images, said, shuffled, models, wanted=pd.Series(tried, images.index)))
-    rows = [
-        {
-            "model": model,
-            "mode": mode,
-            "by_chance": float(np.mean([_share_of(table, model, mode) for table in counted])),
-        }
-        for model in models
-        for mode in modes_of(factors)[:-2]
-    ]
+    rows = []
+    for model in models:
+        modes = [part.loc[part["model"] == model, "mode"] for part in counted]
+        for mode in modes_of(factors)[:-2]:
+            shares = [float((part == mode).mean()) if len(part) else float("nan") for part in modes]
+            rows.append((model, mode, float(np.mean(shares))))
     return pd.DataFrame(rows, columns=["model", "mode", "by_chance"])
 
 
-def _share_of(explained: pd.DataFrame, model: str, mode: str) -> float:
-    own = explained[explained["model"] == model]
-    return float((own["mode"] == mode).mean()) if len(own) else float("nan")
-
-
 def tied(explained: pd.DataFrame, factors: pd.DataFrame, homes: Mapping[tuple[str, str], str]) -> list[str]:
-    """Return for every wrong answer the factor by which training tied the answered class to the image, or ''.
-
-    ``explained``: what ``explain`` returned. ``homes``: (factor, class) → the value that the class had in training.
-    """
+    """Return for every wrong answer the factor by which training tied the answered class to the image, or ''."""
     values = factors.loc[explained["sample_id"]]
     return [
         next((name for name in factors.columns if own[name] and homes.get((str(name), answer)) == own[name]), "")
@@ -308,8 +261,6 @@ class Modes:
 
 def measure(answers: ExplainedAnswers, *, shuffles: int = 5, seed: int = 0) -> Modes:
     """Explain the wrong answers of every model and count the modes."""
-    import pandas as pd
-
     images, factors, models = answers.images, answers.factors, answers.models
     explained = explain(images, answers.said, factors, models, wanted=answers.wanted)
     kinds = images["kind"] if "kind" in images else pd.Series("", images.index)
@@ -340,8 +291,6 @@ def measure(answers: ExplainedAnswers, *, shuffles: int = 5, seed: int = 0) -> M
 
 def asked_factors(kinds: Sequence[str], values: Sequence[str], index: pd.Index) -> pd.DataFrame:
     """Return the factors of generated images: of each only the kind that was asked for is known."""
-    import pandas as pd
-
     return pd.DataFrame(
         {
             factor: [value if kind == factor else "" for kind, value in zip(kinds, values, strict=True)]

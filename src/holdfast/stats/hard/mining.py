@@ -7,18 +7,16 @@ valid) and ``failed`` (a column per model, true where it is wrong).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import seed_from
+from holdfast.core.lazy import pd
 from holdfast.stats.core.bootstrap import codes, sums
 from holdfast.stats.core.cells import newcombe, wilson
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Interval = tuple[float, float, float]  # Estimate, low, high
 
@@ -64,12 +62,7 @@ def difference(first: Interval, second: Interval) -> Interval:
 def accuracies(
     images: pd.DataFrame, failed: pd.DataFrame, sets: Mapping[str, pd.Series], models: Sequence[str]
 ) -> pd.DataFrame:
-    """Return the accuracy of each model on each set of images.
-
-    Columns: ``model``, ``set``, ``n``, ``prompts``, ``estimate``, ``low``, ``high``.
-    """
-    import pandas as pd
-
+    """Return the accuracy of each model on each set of images."""
     rows = [
         {"model": model, "set": name} | share(~failed.loc[inside, model], images.loc[inside, "prompt_id"])
         for model in models
@@ -83,8 +76,6 @@ def drops(accuracy: pd.DataFrame, *, of: str = "hard", against: Sequence[str] = 
 
     Positive where the model is less accurate on ``of``. Takes the table of ``accuracies``.
     """
-    import pandas as pd
-
     cells = {
         (row["model"], row["set"]): (row["estimate"], row["low"], row["high"]) for row in accuracy.to_dict("records")
     }
@@ -104,8 +95,6 @@ def rates(images: pd.DataFrame, hard: pd.Series, by: str) -> pd.DataFrame:
     interval; ``excess``: that less the rate of all other images, with an interval at level 1 − 0.05/V, because V
     values are looked at; ``stands_out``: over, under, or '' where that interval holds 0.
     """
-    import pandas as pd
-
     values = sorted(set(images[by]))
     strict = 1 - 0.05 / max(len(values), 1)
     rows = []
@@ -128,8 +117,6 @@ def rates(images: pd.DataFrame, hard: pd.Series, by: str) -> pd.DataFrame:
 
 def validity(images: pd.DataFrame, groups: Mapping[str, pd.Series]) -> pd.DataFrame:
     """Return the share of images that the oracle accepts in each group: ``set``, and the columns of ``share``."""
-    import pandas as pd
-
     return pd.DataFrame(
         [
             {"set": name} | share(images.loc[inside, "valid"], images.loc[inside, "prompt_id"])
@@ -187,15 +174,9 @@ def matched_control(
 
     A control has the same category, kind of nuisance and half. First those with the same nuisance that exactly one
     surrogate fails, then any nuisance of the kind, then those that more than one but too few surrogates fail. No image
-    is a control twice; where several fit, ``draw_order`` decides.
-
-    ``images``: a row per image: category, kind, nuisance, half. ``failures``: how many surrogates get each image wrong.
-    ``candidates``: which images may be one; hard ones and those that no surrogate fails are left out of them here.
-    Returned: A row per matched hard image: ``hard``, ``control`` (ids), ``same_nuisance``, ``why`` (EXACTLY_ONE or
-    FEWER).
+    is a control twice; where several fit, ``draw_order`` decides. Columns: ``hard``, ``control`` (ids),
+    ``same_nuisance``, ``why`` (EXACTLY_ONE or FEWER).
     """
-    import pandas as pd
-
     turn = pd.Series(draw_order(list(images.index), seed=seed), images.index)
     wanting = list(turn[hard].sort_values().index)
     free = candidates & ~hard & (failures >= 1)

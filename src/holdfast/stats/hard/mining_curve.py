@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from holdfast.core.lazy import pd
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
 from holdfast.stats.hard.mining import share, shared
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_SUBSETS = 1_000  # Subsets of one size; of more, so many are drawn at random
 FEWEST_POINTS = 3  # A curve of three parameters through fewer is no finding
@@ -91,16 +89,10 @@ def subset_accuracies(
 ) -> tuple[pd.DataFrame, pd.DataFrame, Floats]:
     """Return a target's accuracy on the sets mined with 1 … K surrogates, every subset of them.
 
-    In which order surrogates are added does not matter for the set that k of them leave, and among all K! orders every
-    subset of size k comes first equally often: so the mean over subsets is the mean over orders.
-
-    Returned: ``subsets``: ``target``, ``k``, ``surrogates`` (joined by +), ``n``, ``accuracy`` (NaN where no image is
-    left). ``summary`` per k: ``subsets`` with images, ``images`` (mean number), ``estimate`` (mean accuracy) with
-    ``low`` and ``high`` from resampled prompts, ``spread`` (standard deviation over subsets), ``lowest``, ``highest``.
-    Resampled means, (resamples, K).
+    Among all K! orders every subset of size k comes first equally often: so the mean over subsets is the mean over
+    orders. Returned: subsets, a summary per k, and resampled means. The summary has the mean accuracy with its interval
+    from resampled prompts, and its ``spread`` over subsets.
     """
-    import pandas as pd
-
     wrong = failed[list(surrogates)].to_numpy(bool)
     right = ~failed[target].to_numpy(bool)
     rows, summary, draws = [], [], []
@@ -167,8 +159,6 @@ def stand_in_curve(images: pd.DataFrame, failed: pd.DataFrame, surrogates: Seque
     Each surrogate in turn stands in for a target, so that k can be chosen without asking the targets anything.
     Columns: ``k``, ``estimate``, ``images`` (mean number).
     """
-    import pandas as pd
-
     parts = []
     for own in surrogates:
         others = [name for name in surrogates if name != own]
@@ -194,8 +184,6 @@ def choose_m(
     images: pd.DataFrame, failed: pd.DataFrame, surrogates: Sequence[str], *, least: int
 ) -> tuple[int, pd.DataFrame]:
     """Return the largest m, from 2 on, with enough valid images that m surrogates fail; and counts per m."""
-    import pandas as pd
-
     rows = []
     for m in range(1, len(surrogates) + 1):
         hard = shared(failed, surrogates, m)
@@ -217,8 +205,6 @@ def leave_one_out(
     Columns: ``left_out``, ``n``, ``jaccard`` with the set of all, ``model`` (the one left out, or a target), ``role``,
     ``prompts``, ``estimate`` (its accuracy on that set), ``low``, ``high``. Where m was all, it is all of the others.
     """
-    import pandas as pd
-
     whole = shared(failed, surrogates, at_least)
     rows = []
     for out in ("", *surrogates):

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations, permutations
 from math import factorial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from holdfast.core.lazy import pd
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, interval, resampled_sums
 from holdfast.stats.hard.mining import share
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PERMUTATIONS = 5_000  # Of models, to judge a difference; all of them where there are no more
 
@@ -24,13 +22,10 @@ def overlap(
 ) -> pd.DataFrame:
     """Return for every two models how far they fail on the same images.
 
-    Columns: ``first``, ``second``; ``both``, ``either`` images; ``jaccard`` = both / either with interval;
-    ``by_chance``: what it would be if they failed independently, pq / (p + q − pq); ``second_given_first`` and
-    ``first_given_second``: failure of the one where the other fails; ``kappa``: Cohen's κ of right and wrong, with
-    interval. Intervals from resampled prompts; NaN where a value is not defined (a model that never fails).
+    ``both``, ``either`` images; ``jaccard`` = both / either; ``by_chance``: what it would be if they failed
+    independently; ``second_given_first``, ``first_given_second``; ``kappa``: Cohen's κ of right and wrong. Intervals
+    from resampled prompts; NaN where a value is not defined (a model that never fails).
     """
-    import pandas as pd
-
     rows = []
     for first, second in combinations(models, 2):
         table = _cells(failed[first].to_numpy(bool), failed[second].to_numpy(bool))
@@ -85,15 +80,11 @@ def by_kin(
 ) -> pd.DataFrame:
     """Return whether a surrogate and a target agree more (κ of failures) where they have something in common.
 
-    A row per fact: ``fact``; ``pairs_same``, ``same`` (mean κ of surrogate–target pairs that share it),
-    ``pairs_different``, ``different``; ``estimate`` = same − different with ``low`` and ``high`` from resampled prompts
-    (so for these models); ``p``: share of permutations of the fact over the models with a difference at least as
-    large either way, which is the question for other models; ``reason``: '' or why there is no difference.
-
-    ``facts``: index model, a column per fact (family, data, objective); empty text for unknown.
+    A row per fact: mean κ of the pairs that share it (``same``) and of the others (``different``); ``estimate`` = same
+    − different with an interval from resampled prompts (so for these models); ``p``: share of permutations of the fact
+    over the models with a difference at least as large either way, which is the question for other models. ``facts``:
+    index model, a column per fact; empty text for unknown.
     """
-    import pandas as pd
-
     pairs = [(surrogate, target) for surrogate in surrogates for target in targets]
     tables = np.concatenate(
         [_cells(failed[surrogate].to_numpy(bool), failed[target].to_numpy(bool)) for surrogate, target in pairs], axis=1

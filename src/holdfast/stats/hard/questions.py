@@ -7,26 +7,24 @@ left out, and counted in ``errors``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.stats.core.cells import design_effect, newcombe, stratified, wilson
 from holdfast.stats.effects.sequential import ALPHA, RoundPlan, RunningInterval, running_interval
 from holdfast.stats.effects.verdict import MARGIN
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 QUESTION = "question"
 COLUMNS = [
     "task", "condition", "model", "protocol", "parameters", "label", "sample_id", "source_id", "status", "error",
     "raw_text", "row_id",
 ]  # fmt: skip
-# What ``answered`` reads of the one table
+"""What ``answered`` reads of the one table."""
 
 FIRST, SECOND = "first", "second"
 SHARES = ("strict", "lenient", "refusal", "unmatched")
@@ -39,8 +37,6 @@ def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
     or in the second half of the options; ``says_first``: whether the answer names the first option, missing where it
     names none.
     """
-    import pandas as pd
-
     frame = rows.select(COLUMNS).filter(pc.field("task") == QUESTION).to_pandas()
     details = answers.to_pandas().drop_duplicates("row_id")  # several runs may hold the same row
     for part in (frame, details):
@@ -72,29 +68,16 @@ def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
 def questions(
     frame: pd.DataFrame, *, by: Sequence[str] = (), level: float = 0.95, rounds: Mapping[str, RoundPlan] | None = None
 ) -> pd.DataFrame:
-    """Return the results, a row per model × kind of question × further columns (``by``).
+    """Return the results, a row per model × kind of question × further columns (``by``); every figure has an interval.
 
-    Every figure x below has an interval, ``x_low`` to ``x_high``.
-
-    - ``n`` answers from ``photos`` photos; ``errors``: questions without any answer; ``choices``: options a question.
-    - ``strict``, ``lenient``: accuracy. Of two-way questions the mean of the accuracies with the truth in the first and
-      in the second place, so that an uneven draw of orders cannot matter: who always says the first has exactly 1/2.
-    - ``strict_corrected``, ``lenient_corrected``: (a − c) / (1 − c) with chance c = 1 / choices: 0 for a guess, 1 for
-      always right, below 0 for worse than a guess.
-    - ``first_place``, ``second_place``: lenient accuracy where the truth stood in the first or second half of the
-      options; ``position_bias`` = their difference: 1 for who always says the first of two, −1 for the second, 0
-      where the place does not matter.
-    - ``says_first``: the share of answers that name the first option, of those that name one; without a bias 1 /
-      choices (for two-way questions, again the mean over both places).
-    - ``refusal``, ``unmatched``: shares of all answers.
-
-    Intervals are Wilson's on the effective number of answers (several about one photo or prompt are not
-    independent: n / design effect, clustered on ``source_id``); of differences Newcombe's hybrid of the two. Models
-    that were asked in ``rounds`` (model → the photos of each round) have intervals of the mean over photos that hold
-    whenever one stops (95 %, betting), and these figures are means over photos.
+    ``strict``, ``lenient``: accuracy, of two-way questions the mean of those with the truth in the first and in the
+    second place, so that who always says the first has exactly 1/2; ``…_corrected``: (a − c) / (1 − c) with chance c =
+    1 / choices. ``first_place``, ``second_place``: lenient accuracy by where the truth stood, ``position_bias`` their
+    difference. ``says_first``: the share of answers that name the first option. ``refusal``, ``unmatched``: shares of
+    all answers. Intervals are Wilson's on the effective number of answers, clustered on ``source_id``; of differences
+    Newcombe's. Models that were asked in ``rounds`` (model → the photos of each round) have intervals of the mean over
+    photos that hold whenever one stops (95 %, betting), and these figures are means over photos.
     """
-    import pandas as pd
-
     keys = ["model", "kind", *by]
     rows = []
     for values, group in frame.groupby(keys, sort=True):
@@ -169,21 +152,13 @@ def _share(
 
     Where one of the places does not occur, nobody knows its share: the interval then holds whatever it may be.
     """
-    import pandas as pd
-
     if rows.empty:
         return float("nan"), float("nan"), float("nan")
     if rounds is not None:
         return _running(values.astype(float).groupby(rows["source_id"].to_numpy()).mean(), rounds)
-    frame = pd.DataFrame(
-        {
-            "source_id": rows["source_id"].to_numpy(),
-            "label": rows["place"].to_numpy() if balanced else "",
-            "donor_id": None,
-            "n": 1,
-            "right": values.astype(bool).astype(int).to_numpy(),
-        }
-    )
+    right_or_not = values.astype(bool).astype(int)
+    label = rows["place"] if balanced else ""
+    frame = rows[["source_id"]].assign(label=label, donor_id=None, n=1, right=right_or_not).reset_index(drop=True)
     effect = design_effect(frame, "right", by_class=True, donors=False)
     sums = frame.groupby("label")[["n", "right"]].sum() / effect
     right, n = sums["right"].to_numpy(float), sums["n"].to_numpy(float)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums, two_way_sums
+from holdfast.core.lazy import pd
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, mcnemar, resampled_sums, two_way_sums
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import AnswerGrid, averages, donor_rows, grid, holm, judged
-from holdfast.stats.core.paired import mcnemar
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.models.ranks import clearly_better, ranks_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from holdfast.stats.models.ranks import kendall as kendall
 
 COLUMNS_AT_A_TIME = 400  # Columns resampled together: 10,000 resamples of them are 32 MB
 
@@ -51,19 +49,12 @@ def pairs(
 ) -> Between:
     """Return the difference of every two models, paired on the photo.
 
-    Difference of accuracies over the photos that both answered: the mean over conditions of the mean over classes
-    (macro) or photos (micro). The interval is that of a cluster bootstrap over photos, stretched to the two-way
-    variance where photos share donors; p inverts it, or, by condition, is McNemar's exact test: of the photos that only
-    one of the two got right, is it half and half? (Where a photo has several rows, of the photos on which one was right
-    more often; with donors the larger of both p.) Holm's correction runs over all rows of the table.
-
-    ``by_condition``: a row per condition instead of their mean. ``conditions``: which; by default all distinct ones
-    that leave the object in. Columns ``first``, ``second``, ``condition`` (empty for the mean), ``accuracy_first``,
-    ``accuracy_second``, ``difference`` (first − second), ``low``, ``high``, ``p``, ``p_holm``, ``n`` photos, and how
-    many photos the ``first_only`` and ``second_only`` got right (more often, over the conditions).
+    The mean over conditions of the mean over classes (macro) or photos (micro), with a cluster bootstrap over photos,
+    stretched to the two-way variance where photos share donors; p inverts it, or, by condition, is McNemar's exact test
+    (with donors the larger of both). Holm's correction runs over all rows of the table. ``first_only`` and
+    ``second_only``: photos that only one got right. ``by_condition``: a row per condition instead of their mean.
+    ``conditions``: which; by default all distinct ones that leave the object in.
     """
-    import pandas as pd
-
     laid = grid(counts, outcome=outcome, conditions=conditions)
     if len(laid.models) < 2:
         return Between(pd.DataFrame(columns=PAIRS), _ALONE, _ALONE)
@@ -77,8 +68,13 @@ def pairs(
         reason = "No two models answered the same photos under the same condition."
         return Between(pd.DataFrame(columns=PAIRS), reason, reason)
     table = pd.DataFrame(rows)
-    low, high, p = _judged_columns(table, contributions, resamples=resamples, seed=seed)
-    table["low"], table["high"] = low, high
+    blocks = []
+    for start in range(0, len(table), COLUMNS_AT_A_TIME):
+        part = np.stack(contributions[start : start + COLUMNS_AT_A_TIME], axis=1)
+        moved = resampled_sums(part, np.arange(len(part)), resamples=resamples, seed=seed)
+        some = table.iloc[start : start + COLUMNS_AT_A_TIME]
+        blocks.append(judged(some["difference"].to_numpy(np.float64), moved, some["n"].to_numpy(np.intp)))
+    table["low"], table["high"], p = (np.concatenate(column) for column in zip(*blocks, strict=True))
     exact = mcnemar(table["first_only"], table["second_only"])
     pasted = set() if laid.lent is None else {laid.conditions[at] for at in np.unique(laid.lent.condition)}
     shared = table["condition"].isin(pasted).to_numpy()
@@ -119,35 +115,16 @@ def _pair_rows(
             "second_only": int((gain < -1e-12).sum()),
         }
         part = parts[:, group].mean(axis=1)
-        rows.append((row, part * _donor_stretch(laid, np.where(both[:, None], rate, np.nan), average, first, second,
-                                                columns[group], part)))  # fmt: skip
+        noise = float((part**2).sum())
+        places, weight = np.full(rate.shape[1:], -1), np.zeros(rate.shape[1:])
+        places[[[first], [second]], columns[group]] = 0
+        weight[first], weight[second] = 1 / len(group), -1 / len(group)
+        answered = np.where(both[:, None], rate, np.nan)
+        donors = donor_rows(laid, answered, average, places, weight) if noise > 0 else None
+        # the root of the two-way variance over that of photos alone
+        stretch = 1.0 if donors is None else float(np.sqrt(1 + (donors**2).sum() / noise))
+        rows.append((row, part * stretch))
     return rows
-
-
-def _donor_stretch(
-    laid: AnswerGrid, rate: Floats, average: Average, first: int, second: int, columns: NDArray[np.intp], part: Floats
-) -> float:
-    """Return the root of the two-way variance of a difference over that of photos alone; 1 without donors."""
-    noise = float((part**2).sum())
-    places, weight = np.full(rate.shape[1:], -1), np.zeros(rate.shape[1:])
-    places[[[first], [second]], columns] = 0
-    weight[first], weight[second] = 1 / len(columns), -1 / len(columns)
-    donors = donor_rows(laid, rate, average, places, weight) if noise > 0 else None
-    return 1.0 if donors is None else float(np.sqrt(1 + (donors**2).sum() / noise))
-
-
-def _judged_columns(
-    table: pd.DataFrame, contributions: list[Floats], *, resamples: int, seed: int
-) -> tuple[Floats, Floats, Floats]:
-    """Return intervals and p-values of the differences, some columns at a time."""
-    blocks = []
-    for start in range(0, len(table), COLUMNS_AT_A_TIME):
-        part = np.stack(contributions[start : start + COLUMNS_AT_A_TIME], axis=1)
-        moved = resampled_sums(part, np.arange(len(part)), resamples=resamples, seed=seed)
-        rows = table.iloc[start : start + COLUMNS_AT_A_TIME]
-        blocks.append(judged(rows["difference"].to_numpy(np.float64), moved, rows["n"].to_numpy(np.intp)))
-    low, high, p = (np.concatenate(column) for column in zip(*blocks, strict=True))
-    return low, high, p
 
 
 @dataclass(frozen=True)
@@ -160,6 +137,16 @@ class Common:
     resampled: Floats  # (resamples, models, conditions), accuracies in resamples of photos and donors
     n: NDArray[np.intp]  # (conditions,) photos
     photos: int  # in all conditions together
+
+
+class AverageOptions(TypedDict, total=False):
+    """What is averaged over which answers: the options of ``common``."""
+
+    outcome: Outcome
+    average: Average
+    conditions: Sequence[str] | None
+    resamples: int
+    seed: int
 
 
 def common(
@@ -199,31 +186,14 @@ def common(
     )
 
 
-def ranking(
-    counts: Counts,
-    *,
-    outcome: Outcome = "full",
-    average: Average = "macro",
-    conditions: Sequence[str] | None = None,
-    level: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Between:
+def ranking(counts: Counts, *, level: float = 0.95, **options: Unpack[AverageOptions]) -> Between:
     """Return the models by accuracy, averaged over conditions; those not told apart share their ranks.
 
-    Over all pairs at once, the difference of two models in units of its standard error is held against the ``level``
-    quantile of the largest such deviation in resamples of photos and donors (max-t), so that all claims hold together.
-    A model's rank runs from 1 + the number of models clearly better to the number of models − those clearly worse:
-    "1–3" may be first, second or third. ``low`` and ``high`` are simultaneous in the same way, over models.
-
-    Columns ``model``, ``accuracy``, ``low``, ``high``, ``rank`` ("1–3"), ``rank_low``, ``rank_high``, ``n`` photos that
-    every model answered.
+    Differences are held against the ``level`` quantile of the largest deviation over all pairs in resamples of photos
+    and donors (max-t), so that all claims hold together. A model's rank runs from 1 + the number of models clearly
+    better to the number of models − those clearly worse: "1–3". ``low`` and ``high`` are simultaneous over models.
     """
-    import pandas as pd
-
-    shared = common(
-        counts, outcome=outcome, average=average, conditions=conditions, resamples=resamples, seed=seed
-    )  # fmt: skip
+    shared = common(counts, **options)
     if not shared.conditions:
         reason = "There is no photo that every model answered under a common condition."
         return Between(pd.DataFrame(columns=RANKS), reason, reason)
@@ -261,82 +231,13 @@ def _simultaneous(moved: Floats, photos: int, level: float) -> Floats:
     return np.asarray(np.where(moving, np.quantile(largest, level) * spread, exact), np.float64)
 
 
-def kendall(
-    first: Mapping[str, float],
-    second: Mapping[str, float],
-    *,
-    first_samples: Floats | None = None,
-    second_samples: Floats | None = None,
-) -> dict[str, float | int | str]:
-    """Return Kendall's τ-b between two rankings of the same models, by score: 1 the same order, −1 the reverse.
-
-    ``second``: score by model; only models in both count. ``first_samples``: (resamples, models) the first scores in
-    resamples, models in the order of ``first``. ``second_samples``: the same for ``second``, drawn together with the
-    first. Returned: ``tau``, ``low`` and ``high`` (percentiles of the resamples, NaN without), ``p`` (exact where there
-    are no ties), ``n`` models, and the ``reason`` where there is no τ.
-    """
-    from scipy.stats import kendalltau
-
-    names = [name for name in first if name in second]
-    nan = float("nan")
-    result: dict[str, float | int | str] = {
-        "tau": nan,
-        "low": nan,
-        "high": nan,
-        "p": nan,
-        "n": len(names),
-        "reason": "",
-    }
-    if len(names) < 2:
-        return result | {"reason": "An order needs at least two models in both rankings."}
-    ours, theirs = (np.array([scores[name] for name in names]) for scores in (first, second))
-    if np.ptp(ours) == 0 or np.ptp(theirs) == 0:
-        return result | {"reason": "All models have the same score in one of the rankings: there is no order."}
-    tau, p = kendalltau(ours, theirs)
-    result |= {"tau": float(tau), "p": float(p)}
-    if first_samples is not None and second_samples is not None:
-        at, to = ([list(scores).index(name) for name in names] for scores in (first, second))
-        low, high = interval(_taus(first_samples[:, at], second_samples[:, to]))
-        result |= {"low": float(low), "high": float(high)}
-    return result
-
-
-def _taus(ours: Floats, theirs: Floats) -> Floats:
-    """Return τ-b of each row."""
-    together, ordered_ours, ordered_theirs = (np.zeros(len(ours)) for _ in range(3))
-    for a, b in combinations(range(ours.shape[1]), 2):
-        x, y = np.sign(ours[:, a] - ours[:, b]), np.sign(theirs[:, a] - theirs[:, b])
-        together += x * y
-        ordered_ours += x != 0
-        ordered_theirs += y != 0
-    out = np.full(len(ours), np.nan)
-    return np.asarray(
-        np.divide(
-            together, np.sqrt(ordered_ours * ordered_theirs), out=out, where=(ordered_ours > 0) & (ordered_theirs > 0)
-        ),
-        np.float64,
-    )
-
-
 def rank_agreement(
-    counts: Counts,
-    first: Sequence[str],
-    second: Sequence[str],
-    *,
-    outcome: Outcome = "full",
-    average: Average = "macro",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    counts: Counts, first: Sequence[str], second: Sequence[str], **options: Unpack[AverageOptions]
 ) -> dict[str, float | int | str]:
-    """Return Kendall's τ between the models' order under some conditions and under others.
-
-    Both orders come from the same resampled photos. See :func:`kendall` for what is returned.
-    """
+    """Return Kendall's τ between the models' order under some conditions and under others."""
     if not first or not second:
         raise UserError("Name at least one condition for each of the two rankings.")
-    shared = common(
-        counts, outcome=outcome, average=average, conditions=[*first, *second], resamples=resamples, seed=seed
-    )  # fmt: skip
+    shared = common(counts, **options | AverageOptions(conditions=[*first, *second]))
     scores, samples = [], []
     for wanted in (first, second):
         columns = [i for i, name in enumerate(shared.conditions) if name in set(wanted)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.registry import unknown
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats
@@ -20,9 +20,6 @@ from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.models.between import Common, common
 from holdfast.stats.models.power import range_of
 from holdfast.stats.models.ranks import clearly_better, simultaneous_widths
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 POWER_QUANTILE = 0.8416  # Of the normal: a difference that stays as observed is then found four times in five
 
@@ -54,15 +51,12 @@ class Weight:
 class ModelChoice:
     """What to take.
 
-    ``models``: a row per model, best first. ``accuracy`` with ``low`` and ``high``; ``best``: the share of resamples in
-    which it is the best of those that hold the limits; ``difference`` to the best with simultaneous bounds
-    ``difference_low`` and ``difference_high``; ``told_apart`` from it; ``parameters``, ``bytes``, ``milliseconds``
-    (``fast``, ``slow``) and the ``reason`` where these are missing; ``eligible`` and ``why_not``; ``front_time`` and
-    ``front_size``: whether no other model is at least as accurate for at most that cost, with ``front_time_share`` and
-    ``front_size_share`` of resamples. ``weights``: a row per weighted condition: ``asked`` (by which name), ``weight``
-    (shares that add up to 1), ``n``. ``more_photos``: between how many and how many photos in all would tell the first
-    two apart, over the middle half of what their difference may be; None where they are, or where these photos do not
-    say how many.
+    ``models``: a row per model, best first: ``accuracy``; ``best``: the share of resamples in which it is the best of
+    those that hold the limits; ``difference`` to the best with simultaneous bounds; ``told_apart`` from it; its costs;
+    ``eligible`` and ``why_not``; ``front_time`` and ``front_size``: whether no other model is at least as accurate for
+    at most that cost, with the share of resamples. ``weights``: a row per weighted condition: ``asked`` (by which
+    name), ``weight``, ``n``. ``more_photos``: between how many and how many photos would tell the first two apart; None
+    where they are, or where these photos do not say.
     """
 
     models: pd.DataFrame
@@ -136,10 +130,7 @@ def choose(
     """Return the models by weighted accuracy Σ w_c a_c / Σ w_c on the photos that all of them answered.
 
     All models share the resampled photos, so differences are paired. Bounds of differences and "told apart" hold for
-    all pairs of models together (max-t over the pairs). A model whose size or time is unknown does not hold a limit on
-    it: nobody knows.
-
-    ``weights``: of ``weigh``.
+    all pairs together (max-t). A model whose size or time is unknown does not hold a limit on it: nobody knows.
     """
     names = [name for weight in weights for name in weight.conditions]
     shared = common(counts, outcome=outcome, average=average, conditions=names, resamples=resamples, seed=seed)
@@ -197,8 +188,6 @@ def _weighted(shared: Common, vector: Floats) -> tuple[Floats, Floats]:
 
 
 def _table(shared: Common, vector: Floats, costs: Mapping[str, ModelCost], level: float) -> pd.DataFrame:
-    import pandas as pd
-
     accuracy, moved = _weighted(shared, vector)
     low, high, _ = judged(accuracy, moved, shared.photos, level=level)
     frame = pd.DataFrame({"model": shared.models, "accuracy": accuracy})
@@ -263,9 +252,7 @@ def _share_best(resampled: Floats, within: NDArray[np.bool_]) -> Floats:
 def front(accuracy: Floats, resampled: Floats, cost: Floats) -> tuple[NDArray[np.bool_], Floats]:
     """Return who is on the Pareto front: no other model is at least as accurate for at most that cost.
 
-    ``accuracy``: (models,). ``resampled``: (resamples, models). ``cost``: (models,), NaN where unknown: such a model is
-    on no front. Returned: Whether by the estimates (models,), and in which share of resamples (models,), NaN where the
-    cost is unknown.
+    By the estimates (models,), and in which share of resamples; NaN where the cost is unknown.
     """
     known = ~np.isnan(cost)
     share = np.full(len(accuracy), np.nan)
@@ -303,8 +290,6 @@ def _add_differences(
 
 
 def _by_condition(shared: Common) -> pd.DataFrame:
-    import pandas as pd
-
     rows = [
         {"model": model, "condition": condition, "accuracy": float(shared.accuracy[at, to]), "n": int(shared.n[to])}
         for at, model in enumerate(shared.models)
@@ -314,8 +299,6 @@ def _by_condition(shared: Common) -> pd.DataFrame:
 
 
 def _shown_weights(weights: Sequence[Weight], shared: Common) -> pd.DataFrame:
-    import pandas as pd
-
     by = {name: entry.name for entry in weights for name in entry.conditions}
     vector = _vector(weights, shared)
     rows = [
@@ -329,8 +312,6 @@ def _sensitivity(
     weights: Sequence[Weight], shared: Common, within: NDArray[np.bool_], base: int, level: float
 ) -> pd.DataFrame:
     """Return the best model when one weight is doubled or halved."""
-    import pandas as pd
-
     columns = ["name", "factor", "best", "accuracy", "share", "together", "changed"]
     rows = []
     for entry in weights if len(weights) > 1 and base >= 0 else ():

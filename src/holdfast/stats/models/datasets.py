@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd, scipy_special
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core import cells as cell_statistics
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, interval, resampled_sums, t_quantile
@@ -17,9 +17,6 @@ from holdfast.stats.core.grid import averages, grid
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.models.between import Between
 from holdfast.stats.models.relative import logits, through
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DROPS = [
     "model", "dataset", "part", "n_reference", "n", "reference", "reference_low", "reference_high", "accuracy",
@@ -102,15 +99,25 @@ def dataset_drops(
         raise UserError(
             f"The baseline names {', '.join(unknown)}; models on all datasets: {', '.join(sorted(common))}."
         )
-    kept = {name: _kept(name, cells, shared, common) for name, cells in own.items()}
-    cluster_of = None if clusters is None else _cluster_names(kept, clusters)
-    frames = {part: _counts(cells) for part, cells in _parts(kept).items()}
+    frames: dict[tuple[str, str], Counts] = {}
+    cluster_of: dict[str, str] = {}
+    for name, cells in own.items():
+        cells = cells[cells["label"].isin(shared) & cells["model"].isin(sorted(common))]
+        words = {key: cells[key].astype(str) for key in ("model", "label", "condition")}
+        cells = cells.assign(**words, trained_on="", source_id=name + "/" + cells["source_id"].astype(str))
+        inner = sorted(cells["condition"].unique())  # '' is the whole; parts are those of a set that has several
+        parts = {"": cells} | {part: cells[cells["condition"] == part] for part in inner if len(inner) > 1}
+        frames |= {(name, part): _counts(some.assign(condition=ORIGINAL)) for part, some in parts.items()}
+        given = (clusters or {}).get(name, {})  # a picture without an entry is its own cluster
+        for source in cells["source_id"].unique():
+            cluster_of[source] = f"{name}/{given.get(source.removeprefix(name + '/'), source)}"
+    by_cluster = None if clusters is None else cluster_of
     return DatasetDrops(
         names[0],
         names[1:],
-        _drops(frames, names, outcome, average, cluster_of),
-        _class_drops(frames, names, outcome),
-        _effective(frames, names, outcome, average, baseline, cluster_of, resamples, seed),
+        _drops(frames, names, outcome, average, by_cluster),
+        _class_drops({name: frames[name, ""] for name in names}, outcome),
+        _effective(frames, names, outcome, average, baseline, by_cluster, resamples, seed),
         shared,
         {name: sorted(values - set(shared)) for name, values in labels.items() if values - set(shared)},
         sorted(set.union(*models.values()) - common),
@@ -118,12 +125,7 @@ def dataset_drops(
 
 
 def question_drops(sets: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return what the strict accuracy of answers loses from the first dataset's questions to the others'.
-
-    ``sets``: frames of ``stats.hard.questions.questions`` by the dataset's name, the reference first.
-    """
-    import pandas as pd
-
+    """Return what the strict accuracy of answers loses from the first dataset's questions to the others'."""
     (_, before), *others = sets.items()
     frames = []
     for dataset, after in others:
@@ -151,31 +153,6 @@ def _own_pictures(name: str, counts: Counts) -> pd.DataFrame:
     return cells
 
 
-def _kept(name: str, cells: pd.DataFrame, labels: list[str], models: set[str]) -> pd.DataFrame:
-    cells = cells[cells["label"].isin(labels) & cells["model"].isin(sorted(models))]
-    words = {key: cells[key].astype(str) for key in ("model", "label", "condition")}
-    return cells.assign(**words, trained_on="", source_id=name + "/" + cells["source_id"].astype(str))
-
-
-def _cluster_names(kept: Mapping[str, pd.DataFrame], clusters: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return source → cluster over all datasets; a picture without an entry is its own cluster."""
-    return {
-        source: f"{name}/{clusters.get(name, {}).get(source.removeprefix(name + '/'), source)}"
-        for name, cells in kept.items()
-        for source in cells["source_id"].unique()
-    }
-
-
-def _parts(kept: Mapping[str, pd.DataFrame]) -> dict[tuple[str, str], pd.DataFrame]:
-    """Return the cells of every dataset ('' as part), and of its parts where it has several."""
-    parts = {}
-    for name, cells in kept.items():
-        parts[name, ""] = cells
-        inner = sorted(cells["condition"].unique())
-        parts |= {(name, part): cells[cells["condition"] == part] for part in inner if len(inner) > 1}
-    return {key: cells.assign(condition=ORIGINAL) for key, cells in parts.items()}
-
-
 def _counts(cells: pd.DataFrame) -> Counts:
     none = cells.iloc[:0]
     models, labels = (sorted(cells[key].unique()) for key in ("model", "label"))
@@ -186,8 +163,6 @@ def _drops(
     frames: Mapping[tuple[str, str], Counts], names: list[str], outcome: Outcome, average: Average,
     clusters: Mapping[str, str] | None,
 ) -> pd.DataFrame:  # fmt: skip
-    import pandas as pd
-
     rows = []
     for (dataset, part), after in frames.items():
         if dataset == names[0]:
@@ -227,13 +202,9 @@ def _class_spread(before: Counts, after: Counts, outcome: Outcome) -> dict[str, 
     return half
 
 
-def _class_drops(frames: Mapping[tuple[str, str], Counts], names: list[str], outcome: Outcome) -> pd.DataFrame:
-    import pandas as pd
-
-    tables = {name: cell_statistics.accuracy(frames[name, ""], outcome=outcome) for name in names}
-    rows = [
-        _against(tables[names[0]], tables[name], ["model", "label"]).assign(dataset=name, part="") for name in names[1:]
-    ]
+def _class_drops(sets: Mapping[str, Counts], outcome: Outcome) -> pd.DataFrame:
+    (_, before), *others = ((name, cell_statistics.accuracy(counts, outcome=outcome)) for name, counts in sets.items())
+    rows = [_against(before, after, ["model", "label"]).assign(dataset=name, part="") for name, after in others]
     columns = ["model", "dataset", "label", *DROPS[3:-2]]
     return pd.concat(rows, ignore_index=True)[columns].sort_values("drop", ascending=False, kind="stable")
 
@@ -243,9 +214,6 @@ def _effective(
     baseline: Sequence[str] | None, clusters: Mapping[str, str] | None, resamples: int, seed: int,
 ) -> Between:  # fmt: skip
     """Return logit(accuracy) − the line of the other models over logit(reference), on the scale of accuracies."""
-    import pandas as pd
-    from scipy.special import expit
-
     models = frames[names[0], ""].models
     line = [at for at, name in enumerate(models) if baseline is None or name in set(baseline)]
     if len(set(line)) < LEAST_MODELS - (len(line) < len(models)):
@@ -265,7 +233,7 @@ def _effective(
         for at in range(len(models)):
             others = [other for other in line if other != at]
             fitted, slope[:, at] = through(x, y, others)
-            predicted[:, at] = expit(fitted[:, at])
+            predicted[:, at] = scipy_special.expit(fitted[:, at])
         effective = shifted - predicted
         low, high = interval(effective[1:])
         columns = (models, dataset, clean[0], shifted[0], predicted[0], effective[0], low, high, slope[0])

@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import codes, sums, t_quantile
 from holdfast.stats.core.grid import chosen, holm, own_cells
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
 from holdfast.stats.models.noninferiority import LEAST_DONORS, Differences, bounds, p_values, statistic, two_way
 from holdfast.stats.models.power import range_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Verdict = Literal["passed", "failed", "undecided"]
 
@@ -35,12 +33,11 @@ COLUMNS = [
 class Gate:
     """The verdict.
 
-    ``conditions``: a row per condition: accuracies ``old`` and ``new`` on the ``n`` paired photos, their ``difference``
-    new − old, ``low`` and ``high`` (one-sided 95 % bounds each), the ``donors`` that photos share, photos that became
-    ``better`` and ``worse``, photos the new model alone left ``unanswered`` (counted as wrong), ``p_pass`` (against
-    "worse than the margin"), ``p_fail`` (against "within the margin", Holm over conditions), ``verdict``,
-    ``more_photos`` to ``most_photos`` (between which lies how many more would decide it, NaN where decided or where
-    these photos do not tell) and a ``sentence``.
+    ``conditions``: a row per condition: accuracies ``old`` and ``new`` on the ``n`` paired photos, their
+    ``difference``, ``low`` and ``high`` (one-sided 95 % bounds each), the ``donors`` that photos share, photos that
+    became ``better`` and ``worse``, photos the new model alone left ``unanswered`` (counted as wrong), ``p_pass``,
+    ``p_fail`` (Holm over conditions), ``verdict``, ``more_photos`` to ``most_photos`` that would decide it, and a
+    ``sentence``.
     """
 
     verdict: Verdict  # passed where every condition passed, failed where one failed, else undecided
@@ -79,22 +76,36 @@ def gate(
 ) -> Gate:
     """Test paired non-inferiority of new against old, per condition.
 
-    A condition passes where the one-sided lower bound of new − old lies above −margin, fails where the upper bound
-    lies below −margin, and is undecided between. All conditions have to pass, which is an intersection–union test:
-    each at 5 % keeps the chance of passing a model that is worse than the margin anywhere at 5 %, without correction.
-    One failure is enough to fail, which is a union: failing is Holm-corrected over the conditions.
-
-    p-values are exact (over all outcomes, see ``noninferiority.exact_p_values``); where a photo has several rows per
-    condition, those of a t-test of the photos' differences with half a photo better and half a photo worse added. Where
-    photos share donors, a two-way test over photos and donors has to agree; fewer than ``LEAST_DONORS`` donors leave a
-    condition undecided.
-
-    ``new``: counts of the new run, on the same photos; may be the same object with another model. ``old_model``: which
-    of the old run's models; may be left out where there is one. ``new_model``: which of the new run's models.
-    ``conditions``: which; by default all of the old run that leave the object in.
+    A condition passes where the one-sided lower bound of new − old lies above −margin, fails where the upper bound lies
+    below, and is undecided between. All have to pass (an intersection–union test, without correction); one failure is
+    enough to fail (a union, Holm-corrected). p-values are exact, or those of a t-test where a photo has several rows;
+    where photos share donors, a two-way test has to agree, and fewer than ``LEAST_DONORS`` leave a condition undecided
+    (docs/statistics/release-gate.md). ``old_model``, ``new_model``: may be left out where there is one. ``conditions``:
+    by default all of the old run that leave the object in.
     """
-    import pandas as pd
+    pairs = paired_conditions(old, new, margin, old_model, new_model, outcome, conditions)
+    rows = [_row(name, pair, margin, level, len(pairs)) for name, pair in pairs.items()]
+    table = pd.DataFrame(rows)
+    alone = table["p_fail"].to_numpy(np.float64)
+    table["p_fail"] = holm(alone)
+    table["kept_by_holm"] = (alone <= 1 - level) & (table["p_fail"] > 1 - level)
+    fails = np.where(table["p_fail"] <= 1 - level, "failed", "undecided")
+    table["verdict"] = np.where(table["p_pass"] <= 1 - level, "passed", fails).astype(object)
+    table.loc[table["verdict"] != "undecided", ["more_photos", "most_photos"]] = np.nan
+    table["sentence"] = [_sentence(row, margin) for row in table.to_dict("records")]
+    return _overall(table[COLUMNS], margin, level)
 
+
+def paired_conditions(
+    old: Counts,
+    new: Counts,
+    margin: float,
+    old_model: str | None,
+    new_model: str | None,
+    outcome: Outcome,
+    conditions: Sequence[str] | None,
+) -> dict[str, PairedPhotos | None]:
+    """Return condition → the photos that both models answered, None where there is none; arguments are checked."""
     if not 0 <= margin < 1:
         raise UserError(f"A margin is a share of accuracy from 0 to 1, not {margin}.")
     before = own_cells(old, conditions)
@@ -104,19 +115,12 @@ def gate(
     ours, theirs = _only(before, old, old_model, "old"), _only(after, new, new_model, "new")
     if len(after) and not set(before["source_id"]) & set(after["source_id"]):
         raise UserError("The two runs have no photo in common: compare runs on the same data.")
-    rows = []
+    pairs = {}
     for name in names:
         sides = _rows(before, ours, name, outcome), _rows(after, theirs, name, outcome)
-        pairs = _paired(sides[0], sides[1], _errors(new, theirs, name))
-        rows.append(_row(name, pairs, margin, level, len(names)))
-    table = pd.DataFrame(rows)
-    alone = table["p_fail"].to_numpy(np.float64)
-    table["p_fail"] = holm(alone)
-    table["kept_by_holm"] = (alone <= 1 - level) & (table["p_fail"] > 1 - level)
-    table["verdict"] = [_verdict(p, q, 1 - level) for p, q in zip(table["p_pass"], table["p_fail"], strict=True)]
-    table.loc[table["verdict"] != "undecided", ["more_photos", "most_photos"]] = np.nan
-    table["sentence"] = [_sentence(row, margin) for row in table.to_dict("records")]
-    return _overall(table[COLUMNS], margin, level)
+        trouble = new.trouble[(new.trouble["model"] == theirs) & (new.trouble["condition"] == name)]
+        pairs[name] = _paired(*sides, int(trouble.loc[trouble["status"] == "error", "n"].sum()))
+    return pairs
 
 
 def _only(cells: pd.DataFrame, counts: Counts, model: str | None, which: str) -> str:
@@ -133,7 +137,7 @@ def _only(cells: pd.DataFrame, counts: Counts, model: str | None, which: str) ->
 
 
 @dataclass(frozen=True)
-class _PairedPhotos:
+class PairedPhotos:
     """The photos of one condition: accuracies, differences, and how many only the new model failed on."""
 
     differences: Differences
@@ -151,15 +155,13 @@ def _rows(cells: pd.DataFrame, model: str, condition: str, outcome: Outcome) -> 
     ]
 
 
-def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int) -> _PairedPhotos | None:
+def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int) -> PairedPhotos | None:
     """Return the photos that both answered, and those that only the new model failed on; None where there is none.
 
     Rows that the old model has and the new one has not count as wrong, at most as many as the new model has errors:
     crashing is no way through the gate. (Others were not run. Where only some of the missing rows are errors, they
     are taken to be those that the old model got right.)
     """
-    import pandas as pd
-
     both = pd.concat([before, after], ignore_index=True)
     (photo, sources), (donor, donors) = numbered_column(both, "source_id"), numbered_column(both, "donor_id")
     is_new = np.arange(len(both)) >= len(before)
@@ -185,16 +187,10 @@ def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int) -> _PairedPh
     share = sums(cell, rows[kept[photo]], cells)
     share = share / sums(owner, share, count)[owner]
     differences = Differences((new - old)[kept], codes(owner)[0], lender, value, share)
-    return _PairedPhotos(differences, float(old[kept].mean()), float(new[kept].mean()), int((lost > 0).sum()))
+    return PairedPhotos(differences, float(old[kept].mean()), float(new[kept].mean()), int((lost > 0).sum()))
 
 
-def _errors(counts: Counts, model: str, condition: str) -> int:
-    trouble = counts.trouble
-    hit = (trouble["model"] == model) & (trouble["condition"] == condition) & (trouble["status"] == "error")
-    return int(trouble.loc[hit, "n"].sum())
-
-
-def _row(condition: str, pairs: _PairedPhotos | None, margin: float, level: float, family: int) -> dict[str, object]:
+def _row(condition: str, pairs: PairedPhotos | None, margin: float, level: float, family: int) -> dict[str, object]:
     nan = float("nan")
     if pairs is None:
         nothing = dict.fromkeys(("n", "better", "worse", "unanswered", "donors"), 0)
@@ -245,12 +241,6 @@ def more_photos(
     return (max(1.0, needed[0] - n), max(1.0, needed[1] - n)) if needed else (float("nan"), float("nan"))
 
 
-def _verdict(p_pass: float, p_fail: float, alpha: float) -> Verdict:
-    if p_pass <= alpha:
-        return "passed"
-    return "failed" if p_fail <= alpha else "undecided"
-
-
 def _sentence(row: Mapping[Any, Any], margin: float) -> str:
     name, n = row["condition"], row["n"]
     if not n:
@@ -269,11 +259,8 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
     elif row["verdict"] == "failed":
         end = f"worse than the {100 * margin:g} points allowed"
     else:
-        end = "undecided; " + (
-            f"these {n} photos do not tell how many more would decide"
-            if math.isnan(more)
-            else f"{more:.0f} to {row['most_photos']:.0f} more photos would decide"
-        )
+        known = f"{more:.0f} to {row['most_photos']:.0f} more photos would decide"
+        end = f"undecided; {f'these {n} photos do not tell how many more would decide' if math.isnan(more) else known}"
         if not row["better"] and not row["worse"]:
             end += f", since {n} photos without any change do not yet exclude a loss of {100 * margin:g} points"
         if row["kept_by_holm"]:
@@ -291,9 +278,8 @@ def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
     if "failed" in verdicts:
         names = ", ".join(table.loc[table["verdict"] == "failed", "condition"])
         silent = table["n"].sum() and (table["unanswered"] == table["n"]).all()
-        reason = (
-            " Every row of the new model is an error: mend it and evaluate it with --retry-errors." if silent else ""
-        )
+        mend = " Every row of the new model is an error: mend it and evaluate it with --retry-errors."
+        reason = mend if silent else ""
         text = f"Failed: more than {allowed} lost under {names}.{reason}{_only_one(table)}{known}"
         return Gate("failed", table, margin, more, text)
     if verdicts and not len(open_ones):

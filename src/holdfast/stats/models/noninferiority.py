@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.core.lazy import scipy_optimize, scipy_special
 from holdfast.stats.core.bootstrap import Codes, Floats, cluster_freedom, t_quantile
 from holdfast.stats.core.bootstrap import two_way as two_way_sums
 
@@ -74,8 +75,6 @@ def bounds(differences: Differences, null: float, *, level: float = 0.95) -> tup
     The statistic is held against t with photos − 1 degrees of freedom, scaled so that at ``null`` the bounds say what
     the exact p-values say. With donors, the wider of these and of the two-way bounds.
     """
-    from scipy.optimize import brentq
-
     photos = differences.photos
     freedom = float(max(len(photos) - 1, 1))
     limit, ends = t_quantile(freedom, level), (-1 + 1e-9, 1 - 1e-9)
@@ -87,7 +86,7 @@ def bounds(differences: Differences, null: float, *, level: float = 0.95) -> tup
 
         if gap(ends[0]) <= 0:
             return -1.0
-        return 1.0 if gap(ends[1]) >= 0 else float(brentq(gap, *ends, xtol=1e-10))
+        return 1.0 if gap(ends[1]) >= 0 else float(scipy_optimize.brentq(gap, *ends, xtol=1e-10))
 
     low, high = solve(limit * _calibration(z, above, freedom)), solve(-limit * _calibration(-z, below, freedom))
     if differences.donors:
@@ -105,9 +104,7 @@ def _calibration(z: float, p: float, freedom: float) -> float:
 
 def t_tail(z: float, freedom: float) -> float:
     """Return the upper tail of Student's t."""
-    from scipy.special import stdtr
-
-    return float(stdtr(freedom, -z))
+    return float(scipy_special.stdtr(freedom, -z))
 
 
 def exact_p_values(better: int, worse: int, n: int, null: float) -> tuple[float, float]:
@@ -115,12 +112,10 @@ def exact_p_values(better: int, worse: int, n: int, null: float) -> tuple[float,
 
     The share of changed photos is unknown: p is the largest over its 99.9 % interval, plus 0.001 (Berger and Boos).
     """
-    from scipy.special import betaincinv, gammaln
-
     observed = score(better, worse, n, null)
     changed = better + worse
-    low = float(betaincinv(changed, n - changed + 1, _DOUBT / 2)) if changed else 0.0
-    high = float(betaincinv(changed + 1, n - changed, 1 - _DOUBT / 2)) if changed < n else 1.0
+    low = float(scipy_special.betaincinv(changed, n - changed + 1, _DOUBT / 2)) if changed else 0.0
+    high = float(scipy_special.betaincinv(changed + 1, n - changed, 1 - _DOUBT / 2)) if changed < n else 1.0
     shares = (np.unique(np.clip(np.linspace(low, high, _POINTS), abs(null), 1.0)) + null) / 2  # of better photos
     gains, losses = _window(shares, n), _window(shares - null, n)
     b, c = (table.reshape(-1) for table in np.meshgrid(gains, losses, indexing="ij"))
@@ -128,7 +123,12 @@ def exact_p_values(better: int, worse: int, n: int, null: float) -> tuple[float,
     z = scores(b, c, n, null)
     step = 1e-9 * max(1.0, abs(observed)) if math.isfinite(observed) else 0.0
     over, under = z >= observed - step, z <= observed + step
-    ways = gammaln(n + 1) - gammaln(b + 1) - gammaln(c + 1) - gammaln(n - b - c + 1)
+    ways = (
+        scipy_special.gammaln(n + 1)
+        - scipy_special.gammaln(b + 1)
+        - scipy_special.gammaln(c + 1)
+        - scipy_special.gammaln(n - b - c + 1)
+    )
     above = below = 0.0
     for share in shares:
         cells = zip((b, c, n - b - c), (share, share - null, 1 - 2 * share + null), strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +11,10 @@ import pyarrow.compute as pc
 
 from holdfast.core.conditions import condition_names
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.stats.core.cells import summary
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.models.gate import Gate, gate
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ParityVerdict = Literal["equivalent", "different", "undecided"]
 KEY = ["sample_id", "condition", "variant", "parameters", "seed", "fold", "trained_on"]
@@ -135,8 +133,6 @@ def _conditions(agreement: pd.DataFrame, gates: list[Gate]) -> pd.DataFrame:
             if entry["verdict"] == "undecided":
                 entry["more_photos"] = np.nanmax([ahead["more_photos"], back["more_photos"], -1])
         rows.append(entry)
-    import pandas as pd
-
     order = ["condition", "n", "flipped", "flips", "flips_low", "flips_high", "old", "new", "difference", "low", "high",
              "lost", "gained", "p", "verdict", "more_photos"]  # fmt: skip
     table = pd.DataFrame(rows).reindex(columns=order)

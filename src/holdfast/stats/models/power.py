@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from holdfast.core.errors import UserError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from holdfast.stats.core.reduce import Counts
+from holdfast.core.lazy import pd, scipy_optimize, scipy_stats
+from holdfast.stats.core.reduce import Counts
 
 DONOR_SHARE = 0.1
 """Part of the variance of photos' differences that photos on one donor share; a guess, where nobody has measured it."""
@@ -27,12 +23,10 @@ def worth(
     1 / (1 + (photos/donors − 1) ρ), ρ the ``donor_share``, times ((z₁₋α/₂ + z_power) / (t₁₋α/₂ + z_power))² with
     donors − 1 degrees of freedom, because few donors tell their own spread badly.
     """
-    from scipy.stats import norm, t
-
     if donors < 2:
         return 0.0
-    limit, reserve = float(norm.ppf(1 - alpha / 2)), float(norm.ppf(power))
-    few = ((limit + reserve) / (float(t.ppf(1 - alpha / 2, donors - 1)) + reserve)) ** 2
+    limit, reserve = float(scipy_stats.norm.ppf(1 - alpha / 2)), float(scipy_stats.norm.ppf(power))
+    few = ((limit + reserve) / (float(scipy_stats.t.ppf(1 - alpha / 2, donors - 1)) + reserve)) ** 2
     return few / (1 + max(photos / donors - 1, 0.0) * donor_share)
 
 
@@ -105,8 +99,6 @@ def detectable(
     donor_share: float = DONOR_SHARE,
 ) -> float:
     """Return the smallest difference of accuracies that ``n`` photos find with this power; 1 where none is found."""
-    from scipy.optimize import brentq
-
     if n < 1:
         raise UserError("there must be a photo at least to detect anything with")
     if donors:
@@ -114,7 +106,9 @@ def detectable(
     if _photos(1.0, discordant_share, power, alpha) > n:
         return 1.0
     return float(
-        brentq(lambda difference: _photos(difference, discordant_share, power, alpha) - n, 1e-9, 1.0, xtol=1e-12)
+        scipy_optimize.brentq(
+            lambda difference: _photos(difference, discordant_share, power, alpha) - n, 1e-9, 1.0, xtol=1e-12
+        )
     )
 
 
@@ -127,14 +121,12 @@ def photos_to_settle(
     s = (high − low) / 2 z₁₋α/₂. Unlike ``photos_needed`` it takes over whatever made the interval wide: photos that
     share a background, classes of unlike sizes. Infinite where the estimate is the margin itself.
     """
-    from scipy.stats import norm
-
     distance = abs(value - margin)
     if distance < 1e-9:
         return math.inf
-    limit = float(norm.ppf(1 - alpha / 2))
+    limit = float(scipy_stats.norm.ppf(1 - alpha / 2))
     error = (high - low) / (2 * limit)
-    return float(math.ceil(n * (error * (limit + float(norm.ppf(power))) / distance) ** 2 - 1e-9))
+    return float(math.ceil(n * (error * (limit + float(scipy_stats.norm.ppf(power))) / distance) ** 2 - 1e-9))
 
 
 def photo_range(
@@ -146,18 +138,14 @@ def photo_range(
     both ends of the estimate's 50 % interval. None where these ends lie on both sides of the margin, or where the most
     is more than ten times the fewest: such a range advises nobody.
     """
-    from scipy.stats import norm
-
-    limit = float(norm.ppf(1 - alpha / 2))
+    limit = float(scipy_stats.norm.ppf(1 - alpha / 2))
     error = (high - low) / (2 * limit)
-    return range_of(n, abs(value - margin) / error, limit + float(norm.ppf(power))) if error > 0 else None
+    return range_of(n, abs(value - margin) / error, limit + float(scipy_stats.norm.ppf(power))) if error > 0 else None
 
 
 def range_of(n: int, statistic: float, wanted: float) -> tuple[int, int] | None:
     """Return n (wanted / z)² for z = statistic ± 0.67, the middle half of what it may be; None as ``photo_range``."""
-    from scipy.stats import norm
-
-    half = float(norm.ppf(0.75))
+    half = float(scipy_stats.norm.ppf(0.75))
     if statistic <= half:
         return None
     fewest, most = (math.ceil(n * (wanted / end) ** 2 - 1e-9) for end in (statistic + half, statistic - half))
@@ -193,8 +181,6 @@ def sample_sizes(
 
 
 def _photos(difference: float, discordant_share: float, power: float, alpha: float) -> float:
-    from scipy.stats import norm
-
     if not 0 < difference <= 1:
         raise UserError(f"a difference of accuracies lies between 0 and 1 and is not 0; {difference} does not")
     if not 0 <= discordant_share <= 1:
@@ -202,6 +188,6 @@ def _photos(difference: float, discordant_share: float, power: float, alpha: flo
     if not (0 < alpha < 1 and alpha / 2 < power < 1):
         raise UserError("alpha lies between 0 and 1, power between alpha / 2 and 1")
     share = max(discordant_share, difference)
-    under_null = float(norm.ppf(1 - alpha / 2)) * math.sqrt(share)
-    under_truth = float(norm.ppf(power)) * math.sqrt(max(share - difference**2, 0.0))
+    under_null = float(scipy_stats.norm.ppf(1 - alpha / 2)) * math.sqrt(share)
+    under_truth = float(scipy_stats.norm.ppf(power)) * math.sqrt(max(share - difference**2, 0.0))
     return (under_null + under_truth) ** 2 / difference**2

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.core.lazy import pd
 from holdfast.stats.models.choice import ModelChoice
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MEGA = 1e6
 

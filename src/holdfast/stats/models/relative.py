@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd, scipy_special
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval
-from holdfast.stats.core.cells import Average
+from holdfast.stats.core.bootstrap import Floats, interval
 from holdfast.stats.core.grid import judged
-from holdfast.stats.core.reduce import Counts, Outcome
-from holdfast.stats.models.between import Between, Common, common
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-class AverageOptions(TypedDict, total=False):
-    """What is averaged over which answers: ``outcome``, ``average``, ``conditions``, ``resamples``, ``seed``."""
-
-    outcome: Outcome
-    average: Average
-    conditions: Sequence[str] | None
-    resamples: int
-    seed: int
-
+from holdfast.stats.core.reduce import Counts
+from holdfast.stats.models.between import AverageOptions, Between, Common, common
 
 MEAN = "mean"  # The row that averages over conditions
 
@@ -41,16 +27,10 @@ def effective_robustness(
 ) -> Between:
     """Return accuracy under a shift minus what the clean accuracy predicts.
 
-    Per condition, logit(shifted) = a + b logit(clean) by least squares over the ``baseline`` models (by default all);
-    effective robustness is shifted − expit(a + b logit(clean)). Accuracies are taken as (n p + ½)/(n + 1), so that 0
-    and 1 have logits. The interval resamples photos and fits the line anew.
-
-    Columns ``model``, ``condition``, accuracies ``clean``, ``shifted``, ``predicted``, ``effective`` with ``low`` and
-    ``high``, the ``slope`` of the line and ``n`` photos.
+    Per condition, logit(shifted) = a + b logit(clean) by least squares over the ``baseline`` models (by default all).
+    Accuracies are taken as (n p + ½)/(n + 1), so that 0 and 1 have logits. The interval resamples photos and fits the
+    line anew.
     """
-    import pandas as pd
-    from scipy.special import expit
-
     shared = _shared(counts, clean, sample)
     at = _columns(shared, clean)
     line = [i for i, name in enumerate(shared.models) if baseline is None or name in set(baseline)]
@@ -68,7 +48,7 @@ def effective_robustness(
         everything = np.concatenate([shared.accuracy[None], shared.resampled])
         n = float(min(shared.n[0], shared.n[column]))
         fitted, slope = through(logits(everything[:, :, 0], n), logits(everything[:, :, column], n), line)
-        predicted = np.asarray(expit(fitted))
+        predicted = np.asarray(scipy_special.expit(fitted))
         effective = everything[:, :, column] - predicted
         low, high = interval(effective[1:])
         frames.append(
@@ -94,9 +74,7 @@ def effective_robustness(
 
 def logits(accuracy: Floats, n: float) -> Floats:
     """Return log odds of accuracies of n photos, taken as (n p + ½)/(n + 1), so that 0 and 1 have some."""
-    from scipy.special import logit
-
-    return np.asarray(logit((n * np.clip(accuracy, 0, 1) + 0.5) / (n + 1)))
+    return np.asarray(scipy_special.logit((n * np.clip(accuracy, 0, 1) + 0.5) / (n + 1)))
 
 
 def through(x: Floats, y: Floats, line: list[int]) -> tuple[Floats, Floats]:
@@ -116,12 +94,8 @@ def relative_robustness(
 ) -> Between:
     """Return how much more a model drops than a chosen one, per condition and on average.
 
-    drop = clean − shifted accuracy; ``difference`` = drop − the reference's drop, negative: more robust than the
-    reference. ``ratio`` = drop / the reference's drop (the relative corruption error), NaN where the reference does
-    not clearly drop (its interval reaches 0), because a ratio to nothing means nothing.
-
-    Columns ``model``, ``condition`` ("mean" for the average), ``drop``, ``reference_drop``, ``difference``, ``low``,
-    ``high``, ``p``, ``ratio``, ``n`` photos.
+    ``difference`` = drop − the reference's drop, negative: more robust than the reference. ``ratio`` of the two drops:
+    NaN where the reference does not clearly drop, because a ratio to nothing means nothing.
     """
 
     def rows_of(shared: Common, everything: Floats, ours: int) -> Rows:
@@ -148,11 +122,7 @@ def relative_error(
 ) -> Between:
     """Return errors of a model over those of a chosen one, per condition, and their mean (like mCE).
 
-    ratio = (1 − accuracy) / (1 − the reference's accuracy); below 1 is better than the reference. NaN where the
-    reference makes no error; the mean is over the other conditions, without the clean one.
-
-    Columns ``model``, ``condition`` ("mean" for the average), ``error``, ``reference_error``, ``ratio``, ``low``,
-    ``high``, ``n`` photos.
+    Below 1 is better than the reference. NaN where the reference makes no error; the mean is over the other conditions.
     """
 
     def rows_of(shared: Common, everything: Floats, ours: int) -> Rows:
@@ -185,11 +155,14 @@ def _beside(
     shared: Common, reference: str, clean: str, rows_of: Callable[[Common, Floats, int], Rows], columns: list[str]
 ) -> tuple[pd.DataFrame, str]:
     """Return a row per condition of every model but the reference, or none and the reason."""
-    import pandas as pd
-
-    if reason := _alone(shared, reference, clean):
-        return pd.DataFrame(columns=columns), reason
+    if reference not in shared.models:
+        raise UserError(f"No model {reference!r} to compare with; there are {', '.join(shared.models)}.")
     at, ours = _columns(shared, clean), shared.models.index(reference)
+    if len(shared.models) < 2:
+        return pd.DataFrame(columns=columns), "There is one model only: nothing to compare it with."
+    if not at:
+        reason = f"There is no condition beside {clean} with photos that every model answered."
+        return pd.DataFrame(columns=columns), reason
     names, photos = [*(shared.conditions[i] for i in at), MEAN], [*(int(shared.n[i]) for i in at), shared.photos]
     row = rows_of(shared, np.concatenate([shared.accuracy[None], shared.resampled]), ours)
     frames = [
@@ -204,10 +177,7 @@ def _shared(counts: Counts, clean: str, sample: AverageOptions) -> Common:
     """Return all models on common photos, the clean condition first where there is one."""
     conditions = sample.get("conditions")
     wanted = None if conditions is None else [clean, *conditions]
-    shared = common(
-        counts, outcome=sample.get("outcome", "full"), average=sample.get("average", "macro"), conditions=wanted,
-        resamples=sample.get("resamples", RESAMPLES), seed=sample.get("seed", 0),
-    )  # fmt: skip
+    shared = common(counts, **sample | AverageOptions(conditions=wanted))
     if clean not in shared.conditions:
         return shared
     first = shared.conditions.index(clean)
@@ -221,16 +191,6 @@ def _shared(counts: Counts, clean: str, sample: AverageOptions) -> Common:
 def _columns(shared: Common, clean: str) -> list[int]:
     """Return where the shifted conditions are; empty where there is no clean one to hold them against."""
     return list(range(1, len(shared.conditions))) if clean in shared.conditions else []
-
-
-def _alone(shared: Common, reference: str, clean: str) -> str:
-    if reference not in shared.models:
-        raise UserError(f"No model {reference!r} to compare with; there are {', '.join(shared.models)}.")
-    if len(shared.models) < 2:
-        return "There is one model only: nothing to compare it with."
-    if not _columns(shared, clean):
-        return f"There is no condition beside {clean} with photos that every model answered."
-    return ""
 
 
 def _with_mean(values: Floats) -> Floats:

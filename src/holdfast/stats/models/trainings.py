@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import scipy_stats
 
 Floats = NDArray[np.float64]
 
@@ -53,8 +54,6 @@ def mean_over_trainings(values: Floats) -> Estimate:
 
     ``values``: (trainings, scenes), or jackknife pseudo-values of a measure that is no mean.
     """
-    from scipy.stats import t
-
     trainings, scenes = values.shape
     if scenes < 2:
         raise UserError("an interval needs two scenes or more; test on more scenes")
@@ -62,7 +61,7 @@ def mean_over_trainings(values: Floats) -> Estimate:
     by_scene = values.mean(axis=0)
     square_scenes = trainings * float(by_scene.var(ddof=1))
     if trainings == 1:
-        half = float(t.ppf(0.975, scenes - 1)) * float(np.sqrt(square_scenes / scenes))
+        half = float(scipy_stats.t.ppf(0.975, scenes - 1)) * float(np.sqrt(square_scenes / scenes))
         return Estimate(mean, mean - half, mean + half)
     by_training = values.mean(axis=1)
     square_trainings = scenes * float(by_training.var(ddof=1))
@@ -73,7 +72,7 @@ def mean_over_trainings(values: Floats) -> Estimate:
         return Estimate(mean, mean, mean)
     # Where trainings do not differ, the interval is that of the scenes alone.
     freedom = (trainings - 1) * (total / square_trainings) ** 2 if square_trainings else float("inf")
-    half = float(t.ppf(0.975, freedom)) * float(np.sqrt(total / (trainings * scenes)))
+    half = float(scipy_stats.t.ppf(0.975, freedom)) * float(np.sqrt(total / (trainings * scenes)))
     return Estimate(mean, mean - half, mean + half)
 
 
@@ -98,8 +97,6 @@ def _cross(accuracy: Floats) -> Floats:
 
 def trend(doses: Floats, values: Floats, *, seed: int = 0) -> Trend:
     """Test whether ``values`` grow with ``doses``; both hold one number per model."""
-    from scipy.stats import spearmanr
-
     first, second = np.nonzero(doses[:, None] < doses[None, :])
     if not len(first):
         raise UserError("a trend needs models with two doses or more")
@@ -108,7 +105,7 @@ def trend(doses: Floats, values: Floats, *, seed: int = 0) -> Trend:
     shuffled = rng.permuted(np.tile(values, (PERMUTATIONS, 1)), axis=1)
     as_far = int((_concordant(shuffled, first, second) >= observed - 1e-12).sum())
     constant = bool(np.all(values == values[0]))
-    correlation = 0.0 if constant else float(spearmanr(doses, values).statistic)
+    correlation = 0.0 if constant else float(scipy_stats.spearmanr(doses, values).statistic)
     return Trend(correlation, observed, (1 + as_far) / (1 + PERMUTATIONS))
 
 

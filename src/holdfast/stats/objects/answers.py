@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.conditions import condition_names
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Codes, Floats
 from holdfast.stats.objects.matching import MatchTable, PredictedBoxes, TrueBoxes, match
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DETECT = "detect"  # The task of such rows in the one table
 
@@ -103,11 +100,7 @@ class DetectorAnswers:
 def detector_answers(
     objects: pa.Table, images: pa.Table, detections: pa.Table, *, row_ids: Collection[str] | None = None
 ) -> DetectorAnswers:
-    """Return the tables of a run as frames.
-
-    ``objects``: with the columns of ``core.objects.OBJECTS``. ``images``: with those of ``IMAGES``. ``detections``:
-    with those of ``DETECTIONS``. ``row_ids``: of the rows in force; others were replaced by later ones.
-    """
+    """Return the tables of a run as frames."""
     pictures = _frame(images).drop_duplicates("row_id")
     if row_ids is not None:
         pictures = pictures[pictures["row_id"].isin(set(row_ids))]
@@ -140,7 +133,7 @@ def _frame(table: pa.Table) -> pd.DataFrame:
 
 def _guesses(table: pa.Table, place: dict[str, int], labels: list[str]) -> tuple[Codes, Codes, Floats, Floats]:
     """Return picture, class, corners and score of every prediction of an answered picture, sorted by picture."""
-    from holdfast.stats.core.columns import coded
+    from holdfast.stats.core.answers import coded
 
     row, row_ids = coded(table["row_id"])
     number, names = coded(table["label"])

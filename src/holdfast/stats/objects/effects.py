@@ -7,10 +7,11 @@ objects of one photo are not, and neither are pictures with one donor.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import (
@@ -28,9 +29,6 @@ from holdfast.stats.objects.answers import DetectorAnswers
 from holdfast.stats.objects.matching import SIZES, MatchTable
 from holdfast.stats.objects.precision import MEASURES, average_precision, change_interval, resampled_precision
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 KEYS = ["model", "condition"]
 SCORE_BINS = 10
 
@@ -41,11 +39,7 @@ def object_effect(
     """Return the difference of a share on the objects that both frames have, first − second.
 
     Every object weighs the same. Resampled are photos, and donors where there are some.
-
-    ``first``: objects of one model under one condition. ``column``: of truths, such as ``found``.
     """
-    import pandas as pd
-
     both = pd.concat([first, second], ignore_index=True)
     name = both["sample_id"].astype(str) + "\0" + both["object_id"].astype(str)
     thing, photo = (codes(values.to_numpy(object))[0] for values in (name, both["source_id"]))
@@ -64,18 +58,13 @@ def objects_under_conditions(
 ) -> pd.DataFrame:
     """Return a row per model × condition: every number with ``…_low`` and ``…_high`` (95 %).
 
-    Columns: ``pictures``, ``photos``, ``objects``; ``recall``: objects that were found at the frozen threshold;
-    ``wrong_class``: objects in whose place another class was seen; ``still_seen``: objects taken out of the picture
-    that were found all the same; ``false_alarms`` and ``predictions`` per picture; ``ap``, ``ap50``, ``ap75`` and,
-    without an interval, ``ap_small``, ``ap_medium``, ``ap_large``; ``ece``: by how much scores are off, on average.
-    Against the original, on what both have: ``recall_drop`` (first − second), ``lost`` and ``gained`` objects;
-    ``wrong_class_change``, ``false_alarms_change``, ``predictions_change``, ``ap_change`` … (second − first);
-    ``predictions_ratio``. ``ap_hides``: the interval of AP's change holds zero, that of recall's does not.
-
-    ``precision``: whether average precision and calibration are wanted, which take longest.
+    ``recall``: objects found at the frozen threshold; ``wrong_class``: objects in whose place another class was seen;
+    ``still_seen``: objects taken out of the picture that were found all the same; ``false_alarms`` and ``predictions``
+    per picture; ``ap``, ``ap50``, ``ap75``, and by size; ``ece`` of scores. Against the original, on what both have:
+    ``recall_drop``, ``lost``, ``gained``, ``…_change``, ``predictions_ratio``; ``ap_hides``: the interval of AP's
+    change holds zero, that of recall's does not. ``precision``: whether average precision and calibration are wanted,
+    which take longest.
     """
-    import pandas as pd
-
     options: dict[str, Any] = {"resamples": resamples, "seed": seed}
     rows = []
     for model in answers.models:
@@ -129,8 +118,6 @@ def regions_found(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int 
 
     ``frame``: from ``stats.effects.segments.measured``.
     """
-    import pandas as pd
-
     shown = frame[(frame["class"] != "background") & (frame["truth"] > 0)]
     shown = shown.assign(found=2 * shown["intersection"] >= shown["union"], object_id=shown["class"])
     rows = []
@@ -222,10 +209,7 @@ def _change(
 
 
 def _mean(values: Floats, pictures: pd.DataFrame, resamples: int, seed: int) -> tuple[float, float, float]:
-    """Return a mean with its interval by photo and donor; one imagined picture has one more, one has one less.
-
-    The imagined ones keep a width where no picture differs, as in ``stats.effects.drops``.
-    """
+    """Return a mean with its interval by photo and donor; one imagined picture has one more, one has one less."""
     n, value = len(values), float(values.mean())
     donor = numbered_column(pictures, "donor_id")[0]
     photo = codes(pictures["source_id"].to_numpy(object))[0]
@@ -341,8 +325,6 @@ def score_reliability(answers: DetectorAnswers, model: str, condition: str) -> p
     Columns: mean ``score``, the share that is ``right`` with ``low`` and ``high``, ``n``. Predictions at the frozen
     threshold; on crowds they count as neither right nor wrong.
     """
-    import pandas as pd
-
     table = answers.matched(model, condition)
     pictures = answers.pictures.iloc[answers.span(model, condition)]
     right, chosen = _right(table, float(pictures["threshold"].max()) if len(pictures) else 0.0)

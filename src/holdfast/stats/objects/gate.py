@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from holdfast.core.conditions import without_object
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import codes, sums, t_quantile
 from holdfast.stats.core.grid import holm
 from holdfast.stats.models.gate import COLUMNS, Gate, more_photos
 from holdfast.stats.models.noninferiority import LEAST_DONORS, Differences, t_tail, two_way
 from holdfast.stats.objects.answers import DetectorAnswers
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ALARMS_MARGIN = 0.1
 RECALL, ALARMS = "recall", "false alarms"
@@ -40,13 +38,7 @@ def object_gate(
     The rule is that of ``stats.models.gate``: all have to pass, one failure (Holm-corrected) is enough. Every object
     weighs the same in recall, every picture in false alarms; photos are independent, and donors count where they are
     shared. Objects of pictures on which only the new detector failed with an error count as lost.
-
-    ``new``: answers of the new run, on the same photos. ``alarms_margin``: tolerated rise of false alarms per picture.
-    ``old_model``: which of the old run's models; may be left out where there is one. ``new_model``: which of the new
-    run's models. ``conditions``: which; by default all of the old run.
     """
-    import pandas as pd
-
     if not 0 <= margin < 1:
         raise UserError(f"A margin is a share of recall from 0 to 1, not {margin}.")
     if not (math.isfinite(alarms_margin) and alarms_margin >= 0):

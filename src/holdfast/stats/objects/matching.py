@@ -183,9 +183,8 @@ def _taken_in_turn(
 ) -> NDArray[np.int8]:
     """Let predictions take objects, the best of every photo and class first; return ``MatchTable.met``.
 
-    ``cell``: (candidates,) photo and class. ``place``: (pairs,) the candidate of each pair, ascending. ``objects``:
-    (pairs,) its object. ``overlap``: (pairs,) of the two. ``counted``: (objects, sizes). ``crowd``: (objects,) which
-    any number of predictions may take.
+    ``cell``: (candidates,) photo and class. ``place``, ``objects``, ``overlap``: of each pair, ascending by candidate.
+    ``crowd``: (objects,) which any number of predictions may take.
     """
     sizes = counted.shape[1]
     met = np.zeros((len(cell), sizes, len(OVERLAPS)), np.int8)

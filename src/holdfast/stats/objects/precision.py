@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.lazy import scipy_sparse
 from holdfast.stats.core.bootstrap import Codes, Floats, drawn_weights, t_quantile
 from holdfast.stats.objects.matching import OVERLAPS, SIZES, MatchTable
 
@@ -27,10 +28,7 @@ class PrecisionTable:
     sizes: tuple[str, ...]
 
     def mean(self, *, overlap: float | None = None, size: str = "all") -> float:
-        """Return the average precision; NaN where no object counts.
-
-        ``overlap``: of ``OVERLAPS``; None: the mean over all.
-        """
+        """Return the average precision; NaN where no object counts."""
         table = self.precision[..., self.sizes.index(size)]
         if overlap is not None:
             table = table[np.flatnonzero(np.isclose(OVERLAPS, overlap))]
@@ -46,10 +44,7 @@ class PrecisionTable:
 def average_precision(table: MatchTable, sizes: Sequence[str] = tuple(SIZES)) -> PrecisionTable:
     """Return the curves of precision over recall.
 
-    Precision is highest where an object was met, so it is computed there only; what lies between adds to the number of
-    predictions and nothing else.
-
-    ``table``: from ``match``. ``sizes``: those that it was matched for.
+    Precision is highest where an object was met, so it is computed there only.
     """
     shape = (len(OVERLAPS), len(RECALLS), table.classes, len(sizes))
     precision = np.full(shape, -1.0)
@@ -79,10 +74,8 @@ def average_precision(table: MatchTable, sizes: Sequence[str] = tuple(SIZES)) ->
 def resampled_precision(table: MatchTable, images: int, *, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
     """Return AP, AP50 and AP75 of all sizes in resamples of photos, (resamples, 3).
 
-    Photos are drawn as in every other statistic of so many photos, so that two conditions are resampled together.
-
-    ``table``: from ``match``, with ``all`` as the first size. ``images``: how many photos there are, with those that
-    have neither object nor prediction.
+    Photos are drawn as in every other statistic, so that two conditions are resampled together; ``images``: how many
+    there are.
     """
     fewer = int(_WORK / max(1, len(table.near) * len(OVERLAPS) + len(table.image)))
     weights = drawn_weights(images, min(resamples, max(100, fewer)), seed)
@@ -110,11 +103,11 @@ def _class_precision(
     table: MatchTable, weights: NDArray[np.float32], rows: slice, near: Codes, start: int, true: Floats
 ) -> Floats:
     """Return the average precision of one class at every overlap in every resample, (overlaps, resamples)."""
-    from scipy.sparse import csr_array
-
     images = table.image[start : near[-1] + 1]
     up_to = np.searchsorted(near, np.arange(start, near[-1] + 1))
-    between = csr_array((np.ones(len(images), np.float32), (up_to, images)), shape=(len(near), len(weights)))
+    between = scipy_sparse.csr_array(
+        (np.ones(len(images), np.float32), (up_to, images)), shape=(len(near), len(weights))
+    )
     tried = np.cumsum(np.asarray(between @ weights), axis=0)
     own = weights[table.image[near]]
     value = np.zeros((len(OVERLAPS), weights.shape[1]))

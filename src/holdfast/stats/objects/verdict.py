@@ -7,11 +7,12 @@ the answer to whether it sees the object, and needs no rate of guessing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from holdfast.core.conditions import condition_words
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects.drops import NO_EFFECT, Effect
@@ -32,9 +33,6 @@ from holdfast.stats.effects.verdict_words import HEADLINES, background_words, in
 from holdfast.stats.objects.answers import DetectorAnswers
 from holdfast.stats.objects.effects import object_effect, objects_under_conditions
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 def what_detectors_hold(
     answers: DetectorAnswers,
@@ -47,14 +45,8 @@ def what_detectors_hold(
     """Return a row per model: ``verdict``, ``headline``, ``rests_on``, ``small_print``, ``warnings`` and the numbers.
 
     ``background_effect`` = recall(same_class_background) − recall(random_background), same objects; ``paste_effect`` =
-    recall(original) − recall(same_class_background); ``recall_elsewhere``: recall on random backgrounds. Each has
-    ``…_low`` and ``…_high``.
-
-    ``table``: from ``objects_under_conditions``, where it is known already. ``margin``: a difference of recall up to
-    this is nothing to speak of, 0..1.
+    recall(original) − recall(same_class_background); ``recall_elsewhere``: recall on random backgrounds.
     """
-    import pandas as pd
-
     if table is None:
         table = objects_under_conditions(answers, resamples=resamples, seed=seed)
     rows = []

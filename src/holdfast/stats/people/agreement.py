@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEW_ITEMS = 2
 
@@ -23,23 +21,11 @@ def agreement(
 ) -> pd.DataFrame:
     """Return every measure that the ratings allow, with 95 % intervals from resampled items.
 
-    A row per measure: ``estimate``, ``low``, ``high``, ``n`` (items used), ``raters``, ``reason`` ('' or why there is
-    no value). With c categories, n_ic the ratings of item i in category c, m_i = Σ_c n_ic:
-
-    - ``percent_agreement``: mean over items of the share of rater pairs that agree,
-      P_i = Σ_c n_ic (n_ic − 1) / (m_i (m_i − 1)); items with one rating are left out.
-    - ``cohen_kappa`` = (P_o − P_e) / (1 − P_e), P_e from the two raters' own margins; two raters, items both rated.
-    - ``fleiss_kappa``: the same with P_e = Σ_c p_c² from pooled margins; every item rated equally often.
-    - ``krippendorff_alpha`` (nominal) = 1 − D_o / D_e from coincidences; missing ratings allowed.
-    - ``krippendorff_alpha_ordinal``, ``krippendorff_alpha_interval``: the same with disagreements weighted by the
-      squared difference of the ratings' ranks or values; for ratings that are numbers.
-
-    ``ratings``: a row per item, a column per rater, missing where a rater did not see the item. For raters that change
-    from item to item (crowds), columns are just "first rating", "second rating", … ``ordered``: whether the ratings are
-    numbers on a scale.
+    docs/statistics/agreement.md has the formulas. A row per measure: ``estimate``, ``low``, ``high``, ``n`` (items
+    used), ``raters``, ``reason`` ('' or why there is no value). ``ratings``: a row per item, a column per rater,
+    missing where a rater did not see the item; for raters that change from item to item (crowds), columns are just
+    "first rating", "second rating", …
     """
-    import pandas as pd
-
     rows = []
     measures: list[tuple[str, Callable[[pd.DataFrame], tuple[Floats, str]], Callable[[Floats], Floats]]] = [
         ("percent_agreement", _pair_sums, _percent),
@@ -100,8 +86,6 @@ def _single(sums: Floats, reason: str, value: Floats) -> float:
 
 def _tally(ratings: pd.DataFrame) -> Floats:
     """Return (items, categories): how often each was chosen."""
-    import pandas as pd
-
     category, names = pd.factorize(ratings.to_numpy(object).reshape(-1), use_na_sentinel=True)
     items = np.repeat(np.arange(len(ratings)), ratings.shape[1])
     tally = np.zeros((len(ratings), len(names)))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from holdfast.core.lazy import pd, scipy_stats
 from holdfast.core.votes import VoteQuestion, Votes, parse_rule
 from holdfast.stats.core.cells import wilson
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEWEST = 20  # Images with other people's answers that a person needs before "by chance" is said of them
 RARER = 5  # How often the others' rarer answer must be among these: with fewer even a perfect judge looks like chance
@@ -23,19 +21,13 @@ _CLOSED = ("finished", "discarded")
 def reliability(votes: Votes) -> pd.DataFrame:
     """Return a row per person, the least reliable first.
 
-    Finished and discarded tasks count, expired ones do not: who answers at random is discarded, and would else seem
-    to be missing. Columns: ``person``; ``finished``, ``discarded``, ``expired`` tasks; ``sentinels`` answered and
-    ``passed``, their share ``sentinel_rate`` with Wilson's interval (``_low``, ``_high``); ``repeats`` and
-    ``consistent``, their share ``repeat_rate`` likewise (a rating may differ by the question's tolerance);
-    ``compared``: images that others judged, too, and did not split evenly on, ``agreement`` with what most of these
-    others said (this person left out; a rating agrees within the tolerance of their median), with interval;
+    Discarded tasks count, too: who answers at random is discarded, and would else seem to be missing. ``sentinel_rate``
+    and ``repeat_rate``: shares of control pictures passed and of repeated ones answered alike; ``agreement`` with what
+    most others said of the same image (this person left out; a rating agrees within the tolerance of their median);
     ``seconds``: the median time an image; ``chance_p``: how likely answers unrelated to the others' would agree as well
     (Fisher's exact test, of ratings Kendall's τ, one-sided); ``by_chance``: true where that is over 0.05 although 20
-    images or more were compared, 5 of them at least with the others' rarer answer; ``yes``: the share of the person's
-    verdicts that are yes.
+    images or more were compared, 5 of them at least with the others' rarer answer.
     """
-    import pandas as pd
-
     frame = votes.table.to_pandas()
     frame = frame[~frame["superseded"]]
     closed = frame[frame["task_status"].isin(_CLOSED)]
@@ -106,8 +98,6 @@ def _near(question: VoteQuestion, said: str, other_answer: str) -> bool:
 
 def _judged(votes: Votes, closed: pd.DataFrame) -> pd.DataFrame:
     """Return a row per person and image: ``yes`` by the rule, their first answer, and whether it counts."""
-    import pandas as pd
-
     rule, first = parse_rule(votes.rule, votes.questions), votes.questions[0].id
     heads: dict[int, Any] = {}
     said: dict[int, dict[str, str]] = {}
@@ -131,8 +121,6 @@ def _with_others(votes: Votes, judged: pd.DataFrame) -> pd.DataFrame:
 
     Of a rating their median; else 1 where most say yes, 0 where most say no.
     """
-    import pandas as pd
-
     rating = votes.questions[0].is_rating
     judged = judged.drop_duplicates(["person", "image"])
     mine = pd.to_numeric(judged["answer"]) if rating else judged["yes"].astype(float)
@@ -176,19 +164,15 @@ def _compared(votes: Votes, mine: pd.DataFrame | None) -> dict[str, Any]:
 
 def _fisher(mine: pd.Series, theirs: pd.Series) -> float:
     """Return Fisher's p; NaN where the others said the same of every image, which tells nothing."""
-    from scipy.stats import fisher_exact
-
     if theirs.nunique() < 2:
         return float("nan")
     table = [[int(((mine == ours) & (theirs == others)).sum()) for others in (True, False)] for ours in (True, False)]
-    return float(fisher_exact(np.array(table), alternative="greater").pvalue)
+    return float(scipy_stats.fisher_exact(np.array(table), alternative="greater").pvalue)
 
 
 def _kendall(mine: pd.Series, theirs: pd.Series) -> float:
-    from scipy.stats import kendalltau
-
     if theirs.nunique() < 2:
         return float("nan")
     if mine.nunique() < 2:
         return 1.0  # the same number for everything follows nobody
-    return float(kendalltau(mine, theirs, alternative="greater").pvalue)
+    return float(scipy_stats.kendalltau(mine, theirs, alternative="greater").pvalue)

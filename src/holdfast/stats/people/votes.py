@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.core.votes import Votes
 from holdfast.stats.core.bootstrap import RESAMPLES, codes, deviations, interval
 from holdfast.stats.hard.mining import share
 from holdfast.stats.people.agreement import agreement
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FACTS = ["source_id", "label", "condition", "nuisance", "generator", "model", "sha256", "pixels_sha256"]
 """What a vote's row says of its image."""
@@ -34,8 +32,6 @@ def accept(votes: Votes, rule: str = "", at_least: int = 0) -> pd.DataFrame:
     ``rule``: which answers of one person are a yes (see ``core.votes.VoteRule``); '' for the campaign's. ``at_least``:
     how many people must say yes; 0 for the campaign's.
     """
-    import pandas as pd
-
     votes = votes.with_rule(rule, at_least)
     key = ["sample_id", "asked"]
     shown = votes.table.filter(pc.equal(votes.table["role"], "judge")).select([*key, *FACTS]).to_pandas()
@@ -61,8 +57,6 @@ def accept(votes: Votes, rule: str = "", at_least: int = 0) -> pd.DataFrame:
 
 def ballots(votes: Votes) -> pd.DataFrame:
     """Return a row per vote that counts: image, person, ``yes`` by the rule, and a column per question."""
-    import pandas as pd
-
     rows = [{**row.pop("answers"), **row} for row in votes.ballots()]
     asked = [question.id for question in votes.questions]
     frame = pd.DataFrame(rows, columns=["sample_id", "asked", "person", "vote", "yes", *asked])
@@ -75,16 +69,9 @@ def ballots(votes: Votes) -> pd.DataFrame:
 def acceptance(images: pd.DataFrame) -> pd.DataFrame:
     """Return the share of accepted images: overall, by category, kind and nuisance, and by who made them.
 
-    Columns: ``by`` ('' for all images), ``value``; ``images``, ``accepted``, ``rejected``, ``undecided``;
-    ``estimate`` = accepted / (accepted + rejected) with its 95 % interval ``low``, ``high`` (``hard.mining.share``:
-    Wilson's, where the images of one prompt or photo count for as many as they are worth), ``n`` decided images and
-    ``prompts`` (or photos) behind them.
-    What has one value only is left out but for the first row.
-
-    ``images``: from ``accept``.
+    ``estimate`` = accepted / (accepted + rejected) with its 95 % interval (``hard.mining.share``: the images of one
+    prompt or photo count for as many as they are worth). What has one value only is left out but for the first row.
     """
-    import pandas as pd
-
     rows = [{"by": "", "value": "", **_accepted(images)}]
     for by, column in _GROUPS.items():
         values = images[column].fillna("").astype(str)
@@ -107,8 +94,6 @@ def agreement_of(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> 
     Ratings also have the alphas of ordered scales. People differ from image to image, so Cohen's kappa is left out, and
     Fleiss' is there only where every image has as many votes.
     """
-    import pandas as pd
-
     cast = ballots(votes)
     ratings = {question.id: question.is_rating for question in votes.questions}
     if len(ratings) > 1:
@@ -131,8 +116,6 @@ def rule_effects(votes: Votes) -> pd.DataFrame:
     Columns: ``rule``, ``accepted``, ``rejected``, ``undecided``; ``estimate`` with ``low`` and ``high`` as in
     ``acceptance``; ``lost`` and ``won``: images accepted by the campaign's rule only, and by this one only.
     """
-    import pandas as pd
-
     names = [question.id for question in votes.questions]
     rules = dict.fromkeys([votes.rule, *names, "|".join(names), "&".join(names)])
     frames = {rule: accept(votes.with_rule(rule)) for rule in rules}
@@ -152,8 +135,6 @@ def _taken(images: pd.DataFrame) -> set[tuple[str, str]]:
 
 def answers(votes: Votes) -> pd.DataFrame:
     """Return how often each answer was given in votes that count: ``question``, ``answer``, ``votes``, ``share``."""
-    import pandas as pd
-
     cast = votes.table.filter(votes.table["counts"]).select(["question", "answer"]).to_pandas()
     rows = []
     for question in votes.questions:
@@ -170,8 +151,6 @@ def naturalness(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> p
     Columns: ``question``, ``by`` ('' for all), ``value``, ``votes``, ``images``, ``people``, ``estimate``, ``low``,
     ``high``. Intervals resample photos and people, both: another crowd would rate otherwise, too.
     """
-    import pandas as pd
-
     rated = [question for question in votes.questions if question.is_rating]
     if not rated:
         raise UserError(f"no question of campaign {votes.campaign!r} is answered by a number")

@@ -1,20 +1,17 @@
-"""Errors of the regression that take photos, and the photos that lend backgrounds, for the independent units."""
+"""Residuals of the regression: what plots and tests need, and errors that take photos and donors for the units."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.lazy import pd, scipy_sparse, scipy_stats
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.core.grid import own_cells
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
 
 PHOTO, DONOR = "source_id", "donor_id"
 
@@ -35,16 +32,9 @@ def cluster_errors(
     """Return the standard error and degrees of freedom of each coefficient, and the names of the clusters.
 
     A coefficient is Σ weight × accuracy over cells, so a photo adds Σ weight × (right − n × fitted) / n of the cell.
-    The variance is Σ over photos of the square of that (Liang and Zeger), two-way with donors where backgrounds were
-    lent: V(photo) + V(donor) − V(photo × donor), at least the larger of the first two; times G / (G − 1). Degrees of
-    freedom: (Σ h)² / Σ h² − 1 with h = Σ weight² of the photo's answers, so that ten photos of a class count as ten.
-
-    ``cells``: the cells of the fit, with ``model``, ``condition`` and ``label``. ``weights``: (terms, cells) how much
-    each cell's accuracy moves each coefficient. ``fitted``: (cells,) fitted accuracies. ``photos``: from
-    ``photo_rows``.
+    The variance is Liang and Zeger's over photos, two-way with donors where backgrounds were lent, at least the larger
+    of both; times G / (G − 1). Degrees of freedom: (Σ h)² / Σ h² − 1 with h = Σ weight² of the photo's answers.
     """
-    from scipy import sparse
-
     keys = ["model", "condition", "label"]
     rows = photos.merge(cells[keys].astype(str).assign(cell=np.arange(len(cells))), on=keys)
     cell, n = rows["cell"].to_numpy(np.intp), rows["n"].to_numpy(np.float64)
@@ -52,7 +42,7 @@ def cluster_errors(
     excess = (rows["right"].to_numpy(np.float64) - n * fitted[cell]) / size[cell]
 
     def summed(codes: NDArray[np.intp], values: Floats, by: Floats) -> Floats:
-        matrix = sparse.csr_matrix((values, (codes, cell)), shape=(int(codes.max()) + 1, len(cells)))
+        matrix = scipy_sparse.csr_matrix((values, (codes, cell)), shape=(int(codes.max()) + 1, len(cells)))
         return np.asarray(matrix @ by.T)
 
     photo = _codes(rows[PHOTO])
@@ -82,6 +72,50 @@ def _variance(sums: Floats) -> Floats:
 
 
 def _codes(names: Any) -> NDArray[np.intp]:
-    import pandas as pd
-
     return np.asarray(pd.factorize(names)[0], np.intp)
+
+
+RESIDUALS = ["model", "condition", "label", "fitted", "residual", "absolute", "quantile", "order"]
+NORMALITY = ["test", "statistic", "p", "passed", "reason"]
+_SHAPIRO_LIMIT = 5000  # above it, SciPy's p-value is not accurate
+_NORMALITY_LEAST = 8  # fewest residuals that the test of skewness takes
+
+
+def residual_table(place: pd.DataFrame, fitted: Floats, residual: Floats, deviation: float) -> pd.DataFrame:
+    """Return what the four plots need: residuals, their size, normal quantiles, and the order of rows.
+
+    ``quantile`` is that of a normal with this standard ``deviation`` at (rank − 0.5)/N.
+    """
+    position = (scipy_stats.rankdata(residual, method="ordinal") - 0.5) / len(residual)
+    columns = {
+        "fitted": fitted,
+        "residual": residual,
+        "absolute": np.abs(residual),
+        "quantile": deviation * scipy_stats.norm.ppf(position),
+        "order": np.arange(1, len(residual) + 1),
+    }
+    return place.assign(**columns)[RESIDUALS]
+
+
+def normality(residuals: Floats) -> pd.DataFrame:
+    """Return four tests of normality: ``test``, ``statistic``, ``p``, ``passed`` (p ≥ .05), ``reason``."""
+    from statsmodels.stats.diagnostic import lilliefors, normal_ad
+
+    tests = {
+        "D'Agostino–Pearson": scipy_stats.normaltest,
+        "Anderson–Darling": normal_ad,
+        "Shapiro–Wilk": scipy_stats.shapiro,
+        "Kolmogorov–Smirnov (Lilliefors)": lilliefors,
+    }
+    rows = []
+    for name, test in tests.items():
+        reason = ""
+        if len(residuals) < _NORMALITY_LEAST:
+            reason = f"needs at least {_NORMALITY_LEAST} cells"
+        elif np.ptp(residuals) <= 1e-12:
+            reason = "the residuals are all the same"
+        elif name == "Shapiro–Wilk" and len(residuals) > _SHAPIRO_LIMIT:
+            reason = f"not accurate above {_SHAPIRO_LIMIT} cells"
+        statistic, p = (np.nan, np.nan) if reason else test(residuals)
+        rows.append((name, float(statistic), float(p), bool(p >= 0.05), reason))
+    return pd.DataFrame(rows, columns=NORMALITY)

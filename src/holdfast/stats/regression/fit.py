@@ -5,21 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd, scipy_stats
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.core.grid import own_cells
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
-from holdfast.stats.regression.clusters import cluster_errors
-from holdfast.stats.regression.residuals import NORMALITY, RESIDUALS, normality, residual_table
-
-if TYPE_CHECKING:
-    import pandas as pd
+from holdfast.stats.regression.clusters import NORMALITY, RESIDUALS, cluster_errors, normality, residual_table
 
 Family = Literal["ols", "poisson"]
 
@@ -84,8 +81,6 @@ def cells_from_counts(
 
     Conditions without the object are left out unless named in ``conditions``.
     """
-    import pandas as pd
-
     cells = own_cells(counts, conditions)
     cells = cells[~cells["condition"].isin(list(counts.same_images))]
     summed = cells.groupby(["model", "condition", "label"], observed=True)[["n", right_column(outcome)]].sum()
@@ -108,14 +103,10 @@ def fit(
     """Fit accuracy ~ model + scenario + class, additive, with treatment coding.
 
     Ordinary least squares on the cells' accuracies, each cell counting once. The Poisson option fits right answers with
-    a log link and log n as offset (accuracy itself where there is no ``n``) with standard errors robust to the
-    variance (HC1), so that exp(estimate) is a ratio of accuracies.
-
-    ``cells``: a row per cell: ``model``, ``condition``, ``label``, ``accuracy`` 0..1, and for Poisson ``n``.
-    ``references``: reference level by column (``model``, ``condition``, ``label``); by default the original and the
-    first model and class. ``family``: ``ols`` or ``poisson``. ``photos``: answers photo by photo
-    (``clusters.photo_rows``): the errors of ``ols`` are then clustered by photo and donor, and the published ones stand
-    beside them; None: the published ones only.
+    a log link and log n as offset, with errors robust to the variance (HC1), so that exp(estimate) is a ratio of
+    accuracies. ``references``: by default the original and the first model and class. ``photos``: answers photo by
+    photo (``clusters.photo_rows``): the errors of ``ols`` are then clustered by photo and donor, beside the published
+    ones.
     """
     table = cells[~cells["accuracy"].isna()].reset_index(drop=True)
     wanted = dict(references or {})
@@ -222,11 +213,9 @@ def _least_squares(table: pd.DataFrame, design: _Design, photos: pd.DataFrame | 
         else np.nan
     )
     covariance = np.asarray(result.cov_params()) if squares else np.full((len(design.terms),) * 2, np.nan)
-    from scipy import stats
-
     inverse = np.asarray(result.normalized_cov_params)
     published = _assembled(
-        table, design, "ols", np.asarray(result.params), covariance, stats.t(df), observed - residual, residual,
+        table, design, "ols", np.asarray(result.params), covariance, scipy_stats.t(df), observed - residual, residual,
         r_squared, float(aicc), inverse,
     )  # fmt: skip
     return published if photos is None else _clustered(published, table, design, inverse, photos)
@@ -236,13 +225,11 @@ def _clustered(
     published: Regression, table: pd.DataFrame, design: _Design, inverse: Floats, photos: pd.DataFrame
 ) -> Regression:
     """Return the fit with errors clustered by photo and donor, the published ones beside them."""
-    from scipy import stats
-
     fitted = published.residuals["fitted"].to_numpy(np.float64)
     error, freedom, names = cluster_errors(table, inverse @ design.matrix.T, fitted, photos)
     error = np.where(error > 0, error, np.nan)  # every answer as fitted: nothing to test with
     old = published.coefficients
-    columns = _tested(old["estimate"].to_numpy(np.float64), error, stats.t(freedom))
+    columns = _tested(old["estimate"].to_numpy(np.float64), error, scipy_stats.t(freedom))
     beside = {f"published_{name}": old[name] for name in columns}
     coefficients = old.assign(**columns, **beside)
     sentences = tuple(
@@ -264,7 +251,6 @@ def _tested(estimate: Floats, error: Floats, distribution: Any) -> dict[str, Any
 
 def _poisson(table: pd.DataFrame, design: _Design) -> Regression:
     import statsmodels.api as sm
-    from scipy import stats
     from statsmodels.tools.sm_exceptions import ConvergenceWarning, PerfectSeparationWarning
 
     accuracy = table["accuracy"].to_numpy(np.float64)
@@ -292,8 +278,8 @@ def _poisson(table: pd.DataFrame, design: _Design) -> Regression:
     aicc = -2 * result.llf + 2 * parameters + 2 * parameters * (parameters + 1) / room if room > 0 else float("nan")
     inverse = np.asarray(np.linalg.inv(design.matrix.T @ design.matrix), np.float64)
     return _assembled(
-        table, design, "poisson", np.asarray(result.params), np.asarray(result.cov_params()), stats.norm(), fitted,
-        accuracy - fitted, float(r_squared), float(aicc), inverse,
+        table, design, "poisson", np.asarray(result.params), np.asarray(result.cov_params()), scipy_stats.norm(),
+        fitted, accuracy - fitted, float(r_squared), float(aicc), inverse,
     )  # fmt: skip
 
 
@@ -301,8 +287,6 @@ def _assembled(
     table: pd.DataFrame, design: _Design, family: Family, estimate: Floats, covariance: Floats, distribution: Any,
     fitted: Floats, residual: Floats, r_squared: float, aicc: float, inverse: Floats,
 ) -> Regression:  # fmt: skip
-    import pandas as pd
-
     n, df = len(table), len(table) - design.parameters
     names = [f"{FACTORS[column]}[{level}]" if column else "Intercept" for column, level in design.terms]
     error = np.sqrt(np.diag(covariance))
@@ -374,8 +358,6 @@ def _sentence(term: tuple[str, str], row: Mapping[Any, Any], references: Mapping
 
 
 def _nothing(reason: str, family: Family) -> Regression:
-    import pandas as pd
-
     nan = float("nan")
     return Regression(
         coefficients=pd.DataFrame(columns=COEFFICIENTS), sentences=(), references={}, r_squared=nan,

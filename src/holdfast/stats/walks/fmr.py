@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, Z, codes
 from holdfast.stats.core.cells import wilson_at
 from holdfast.stats.models.between import Between
 from holdfast.stats.models.ranks import rank_ranges
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = ("model", "label", "source_id", "right_original", "validated", "right_perturbed")
 BASELINES = {"right_reconstruction": "reconstruction", "right_random_walk": "random_walk"}
@@ -105,25 +103,14 @@ def _prints_as(fraction: float, printed: str) -> bool:
 
 
 def fmr(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the whole family, for every model pooled (label '') and per class.
+    """Return the whole family (docs/statistics/fmr.md), for every model pooled (label '') and per class.
 
-    A row of the result is model × label × measure with ``estimate`` = ``numerator`` / ``denominator`` (ratios of two
-    accuracies: the counts of the upper one), its 95 % interval ``low``, ``high`` clustered on source, ``n`` (images),
-    and ``reason``: '' or why there is no value. Measures, with n images, r right, v validated, x of those right:
-
-    - ``standard_accuracy`` SA = r/n, ``perturbed_accuracy`` PA = x/v, ``validation_rate`` VR = v/n
-    - ``fmr`` = PA / SA
-    - ``fmr_low`` = (x/n) / SA and ``fmr_high`` = ((x + n − v)/n) / SA: all rejected images wrong, or all right
-    - ``fmr_algorithm1`` = ((x + rejected that were right unperturbed)/n) / SA: the published listing read literally
-    - ``fmr_matched`` = PA / SA of the same validated images
-    - ``reconstruction``, ``random_walk``: accuracy after encoding and decoding without a step, and after a walk of the
-      same length in a random direction, where those columns are there; ``…_ratio`` is each over SA.
-
-    ``rows``: a row per image: model, label, source_id, right_original, validated, right_perturbed and optionally
-    right_reconstruction, right_random_walk. What a rejected image's counterfactual was answered is ignored.
+    A row per model × label × measure with ``estimate`` = ``numerator`` / ``denominator``, its 95 % interval clustered
+    on source, ``n``, and ``reason``: '' or why there is no value. ``fmr`` = PA / SA; ``fmr_low`` and ``fmr_high``: all
+    rejected images wrong, or all right; ``fmr_algorithm1``: the published listing read literally; ``fmr_matched`` = PA
+    / SA of the same validated images; ``reconstruction``, ``random_walk``: baselines, where those columns are there.
+    What a rejected image's counterfactual was answered is ignored.
     """
-    import pandas as pd
-
     missing = [column for column in COLUMNS if column not in rows]
     if missing:
         raise UserError(f"FMR needs the columns {', '.join(COLUMNS)}; missing: {', '.join(missing)}.")
@@ -259,15 +246,10 @@ RANKS = ["model", "fmr", "low", "high", "rank", "rank_low", "rank_high", "n"]
 def fmr_ranking(images: pd.DataFrame, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0) -> Between:
     """Return the models by FMR, highest first; those that cannot be told apart share their ranks.
 
-    Over the images that every model answered, paired on the source photo: two models are told apart where their
-    difference exceeds the ``level`` quantile of the largest deviation over all pairs in resamples of photos (max-t, on
-    the linearised ratio), and where the closed-form interval of the difference agrees, which stays honest when few
-    counterfactuals survive. Ranks as in ``between.ranking``. Models without an FMR are left out.
-
-    ``images``: of one walk setting; the columns of ``stats.walks.fmr.fmr``, and sample_id.
+    Over the images that every model answered, paired on the source photo: two models are told apart by max-t over all
+    pairs in resamples of photos (on the linearised ratio), where the closed-form interval of the difference agrees,
+    which stays honest when few counterfactuals survive. Models without an FMR are left out.
     """
-    import pandas as pd
-
     models = sorted(images["model"].unique())
     together = images.groupby("sample_id")["model"].nunique()
     shared = images[images["sample_id"].isin(together.index[together == len(models)])]

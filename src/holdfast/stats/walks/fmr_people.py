@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.core.votes import Votes
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, interval, resampled_sums
 from holdfast.stats.walks.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED, fmr
 from holdfast.stats.walks.walk_rows import COLUMNS as WALK_COLUMNS
 from holdfast.stats.walks.walk_rows import PERTURBED, SETTING, paired
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = [*WALK_COLUMNS, "image_sha256"]  # What ``judged_walks`` reads
 
@@ -31,12 +29,9 @@ _ORIGINAL, _N, _VALID, _WEIGHT, _CONFIRMED = 0, 1, slice(2, 4), slice(4, 6), sli
 def judged_walks(rows: pa.Table, votes: Votes, *, space: str | None = None) -> pd.DataFrame:
     """Return ``walk_rows.paired`` with ``confirmed``: whether people confirm the image the oracle accepted.
 
-    An image is known by its pixels, so the votes may be on the run's own images or on a published copy. 1 and 0 by the
-    votes' rule; missing where the oracle rejected, nobody judged, or too few did.
-
-    ``rows``: the one table of a run of ``perturb``, at least ``COLUMNS``. ``votes``: of people who were shown accepted
-    images of it. ``space``: as of ``paired``. Raises UserError: the votes are ratings, which say nothing about what an
-    image shows.
+    An image is known by its pixels, so the votes may be on the run's own images or on a published copy. Missing where
+    the oracle rejected, nobody judged, or too few did. Ratings, which say nothing about what an image shows, are a
+    UserError.
     """
     if all(question.is_rating for question in votes.questions):
         raise UserError(
@@ -65,24 +60,13 @@ def judged_walks(rows: pa.Table, votes: Votes, *, space: str | None = None) -> p
 def fmr_corrected(walks: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return VR, PA and FMR with accepted images that people do not confirm counted as not validated.
 
-    A row per setting × model × class ('' pooled) × measure: ``by_oracle``, the value with all accepted images, as
-    ``walks.fmr`` has it; ``estimate`` with its 95 % interval ``low``, ``high``; ``n`` images, ``validated`` by the
-    oracle, ``judged`` of these by people, ``confirmed`` of those; ``reason``: '' or why there is no value. Measures:
-    ``false_accepts``, the share of accepted images that people do not confirm, and the corrected ``validation_rate``,
-    ``perturbed_accuracy`` and ``fmr``. With V₁ and V₀ accepted images that the model gets right and wrong, and q₁, q₀
-    the share of each that people confirm: VR = (V₁q₁ + V₀q₀)/n, PA = V₁q₁ / (V₁q₁ + V₀q₀), FMR = PA / SA.
-
-    Where people judged a sample, q₁ and q₀ are estimated from it, each judged image weighted by how many accepted
-    images of its class there are to one judged one (campaigns take images evenly over classes). This takes the judged
-    images of a class, right or wrong, as a random sample of these, and the people's verdict as the truth.
-
-    Intervals resample source photos, judged or not. Where all judged images agree, resampling would have no spread;
-    q is then drawn from its Jeffreys distribution Beta(k + ½, m − k + ½), m the judged photos.
-
-    ``walks``: from ``judged_walks``, or the columns of ``stats.walks.fmr.COLUMNS`` and ``confirmed``.
+    A row per setting × model × class ('' pooled) × measure (``false_accepts`` and the three): ``by_oracle``, the value
+    with all accepted images; ``estimate`` with its interval; ``n`` images, ``validated`` by the oracle, ``judged`` of
+    these by people, ``confirmed`` of those. The formulas stand in docs/statistics/fmr-people.md. Where people judged a
+    sample, each judged image is weighted by how many accepted images of its class there are to one judged one.
+    Intervals resample source photos; where all judged images agree, the share that people confirm is drawn from its
+    Jeffreys distribution.
     """
-    import pandas as pd
-
     if not walks["confirmed"].notna().any():
         raise UserError("these votes are about none of the run's accepted images; review them with holdfast review RUN")
     setting = [name for name in SETTING if name in walks]

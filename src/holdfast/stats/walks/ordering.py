@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import scipy_stats
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,5 @@ def _accepted(model: SimulatedModel, oracle: SimulatedOracle) -> tuple[float, fl
 
 
 def _tau(truth: Sequence[float], estimates: Sequence[float]) -> float:
-    from scipy.stats import kendalltau
-
-    value = float(kendalltau(truth, estimates).statistic)
+    value = float(scipy_stats.kendalltau(truth, estimates).statistic)
     return 0.0 if np.isnan(value) else value

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.answers import coded, equals, keep
 from holdfast.stats.core.bootstrap import Codes, Floats, codes, sums
-from holdfast.stats.core.columns import coded, equals, keep
 from holdfast.stats.walks.fmr import BASELINES, fmr, fmr_influence
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DYNAMIC = "dynamic"
 PERTURBED, RECONSTRUCTION, RANDOM_WALK = "perturbed", "reconstruction", "random_walk"
@@ -39,8 +37,6 @@ def paired(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
     ``rows``: the one table, at least ``COLUMNS``. ``space``: whether right answers count among the dataset's classes
     (``dataset``) or over all outputs (``all``); by default as each walk's parameters say.
     """
-    import pandas as pd
-
     if space not in (None, "dataset", "all"):
         raise UserError(f"the label space is dataset or all, not {space!r}")
     table = keep(rows.select(COLUMNS), "kind", DYNAMIC)
@@ -109,12 +105,7 @@ def fmr_of_rows(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
 
 
 def fmr_of_walks(walks: pd.DataFrame) -> pd.DataFrame:
-    """Return ``fmr`` for every setting among what ``paired`` gave: its columns, behind those of ``SETTING``.
-
-    Baselines that no row of a setting has are left out.
-    """
-    import pandas as pd
-
+    """Return ``fmr`` for every setting among what ``paired`` gave: its columns, behind those of ``SETTING``."""
     tables = []
     for setting, group in walks.groupby(SETTING, sort=False):
         unused = [name for name in ("right_reconstruction", "right_random_walk") if group[name].isna().all()]

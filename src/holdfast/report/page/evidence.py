@@ -268,8 +268,6 @@ class Evidence:
     @cached_property
     def holds(self) -> pd.DataFrame:
         """What each model holds on to."""
-        import pandas as pd
-
         early = sequential_verdicts(self.counts, self.rounds, outcome=self.outcome)
         if self.all_early:
             return early

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.conditions import condition_words, without_object
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.data.reading import doubtful_masks
 from holdfast.report.page import charts
@@ -215,8 +216,6 @@ def early_words(evidence: Evidence) -> str:
 
 def narrowing_figure(evidence: Evidence) -> Figure:
     """Return how the intervals of the verdict narrowed from round to round."""
-    import pandas as pd
-
     rows, names = [], []
     for model, rounds in evidence.rounds.items():
         looks = sequential_looks(evidence.counts, model, rounds, outcome=evidence.outcome)

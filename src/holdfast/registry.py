@@ -248,6 +248,7 @@ _IMAGE_MAKERS = (
     ),
     ("images+https", "hosted:load", "the same, encrypted"),
     ("embedded", "embedded:load_image_maker", "a small one that comes with Holdfast, for drawn scenes"),
+    ("diorama", "holdfast.diorama.painter:load", "draws what a prompt says, exactly; ?wrong= plants wrong pictures"),
 )
 _SEGMENTERS = (
     ("smp", "segmenters.smp:load", "segmentation_models_pytorch, what its save_pretrained wrote (ARCH@FOLDER)"),

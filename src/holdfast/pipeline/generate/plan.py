@@ -116,14 +116,16 @@ def _check(spec: GenerateSpec) -> None:
 
 
 def _is_drawn(spec: GenerateSpec, place: str) -> bool:
-    return place == DIORAMA or (not place and parse_name(spec.generator).scheme == "embedded")
+    return place == DIORAMA or (not place and parse_name(spec.generator).scheme in ("embedded", DIORAMA))
 
 
 def _categories(spec: GenerateSpec) -> list[Category]:
     if _is_drawn(spec, spec.categories):
         categories = [Category(name, vocabulary.KEYS[name]) for name in vocabulary.CLASSES]
     elif not spec.categories:
-        raise UserError("say what the images should show: --categories FILE (only embedded: knows its own)")
+        raise UserError(
+            "say what the images should show: --categories FILE (only embedded: and diorama: know their own)"
+        )
     else:
         categories = read_categories(spec.categories)
     return with_labels(categories, spec.labels) if spec.labels else categories
@@ -139,7 +141,7 @@ def _nuisances(spec: GenerateSpec) -> list[Nuisance]:
             if words  # a plain texture and the natural material are what captions leave out
         ]
     if not spec.nuisances:
-        raise UserError("say what the images vary: --nuisances FILE (only embedded: knows its own)")
+        raise UserError("say what the images vary: --nuisances FILE (only embedded: and diorama: know their own)")
     return read_nuisances(spec.nuisances)
 
 

@@ -10,9 +10,11 @@ import pytest
 
 import holdfast
 
-PUBLIC = """HoldfastError Results SampleError UserError ask bundle check choose compare data evaluate explain
-export generate load_classifier load_collection mask mine modes open_run parse_conditions perturb plan remedy render
-report scenario segment synth telltale train verify"""
+PUBLIC = """
+HoldfastError Results SampleError UserError ask bundle check choose compare data declare dossier evaluate
+explain export generate load_classifier load_collection mask mine modes open_run parity parse_conditions
+perturb plan remedy render report scenario segment sidecar synth telltale track train verify
+"""
 
 
 def test_the_inventory() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import unknown
-from holdfast.dossier.chapters import Evidence, Fact, chapters
+from holdfast.dossier.chapters import DossierEvidence, Fact, chapters
 from holdfast.dossier.document import Chapter, Document, Grid, write_html, write_markdown, write_pdf
 from holdfast.exchange.bundle import bundle
 from holdfast.pipeline.jobs.progress import version
@@ -57,7 +57,7 @@ def dossier(
     for number, results in enumerate(opened, start=1):
         archive = folder / (f"bundle-{number}.zip" if len(opened) > 1 else "bundle.zip")
         bundles[archive.name] = bundle(results.path, archive, report=False).sha256
-    evidence = Evidence(opened, folder, bundles, votes, pictures)
+    evidence = DossierEvidence(opened, folder, bundles, votes, pictures)
     parts, facts = chapters(evidence)
     parts += [_mapped(items, facts) for items in maps]
     moment = datetime.now(UTC).isoformat(timespec="minutes").replace("+00:00", " UTC")

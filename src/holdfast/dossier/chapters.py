@@ -17,7 +17,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
 from holdfast.core.votes import read_votes
 from holdfast.dossier.decision import ProtocolDecision, decide
-from holdfast.dossier.document import Chapter, Grid, Picture
+from holdfast.dossier.document import Chapter, DossierPicture, Grid
 from holdfast.dossier.pictures import chart, flips
 from holdfast.pipeline.declaration import attached, deviations
 from holdfast.results import Results
@@ -36,7 +36,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class DossierEvidence:
     """The runs of a dossier and what its chapters share."""
 
     runs: Sequence[Results]
@@ -86,7 +86,7 @@ class Evidence:
         return pd.concat([pd.DataFrame(frame) for frame in frames], ignore_index=True) if frames else pd.DataFrame()
 
 
-def chapters(evidence: Evidence) -> tuple[list[Chapter], dict[str, Fact]]:
+def chapters(evidence: DossierEvidence) -> tuple[list[Chapter], dict[str, Fact]]:
     """Return all chapters in order, and the facts in them by name."""
     parts: list[Chapter] = []
     facts: dict[str, Fact] = {}
@@ -100,7 +100,7 @@ def chapters(evidence: Evidence) -> tuple[list[Chapter], dict[str, Fact]]:
 Part = tuple[Chapter, dict[str, str]]
 
 
-def _asked(evidence: Evidence) -> Part:
+def _asked(evidence: DossierEvidence) -> Part:
     questions = dict.fromkeys(
         evidence.protocol(number).get("question") or "Does the model see the object, or lean on everything around it?"
         for number in range(len(evidence.runs))
@@ -111,7 +111,7 @@ def _asked(evidence: Evidence) -> Part:
     return Chapter("What was asked, and the answer", [*questions, *lines, *nothing]), {}
 
 
-def _decisions(evidence: Evidence) -> list[tuple[ProtocolDecision, bool]]:
+def _decisions(evidence: DossierEvidence) -> list[tuple[ProtocolDecision, bool]]:
     decided = []
     for number, results in enumerate(evidence.runs):
         record = evidence.records[number]
@@ -141,7 +141,7 @@ def _share(value: float, low: float, high: float) -> str:
     return f"{100 * value:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def _system(evidence: Evidence) -> Part:
+def _system(evidence: DossierEvidence) -> Part:
     rows: list[list[str]] = []
     machines = []
     for results, spec in zip(evidence.runs, evidence.specs, strict=True):
@@ -168,7 +168,7 @@ def _system(evidence: Evidence) -> Part:
     return Chapter("System and versions", [grid, *machines]), facts
 
 
-def _data(evidence: Evidence) -> Part:
+def _data(evidence: DossierEvidence) -> Part:
     samples = evidence.runs[0].run.samples()
     table = samples.to_pandas()
     photos = table["source_id"].nunique()
@@ -192,7 +192,7 @@ def _data(evidence: Evidence) -> Part:
     return Chapter("Data and masks", [*lines]), facts
 
 
-def _protocol(evidence: Evidence) -> Part:
+def _protocol(evidence: DossierEvidence) -> Part:
     chapter, facts = Chapter("Protocol and deviations"), {}
     for results, record in zip(evidence.runs, evidence.records, strict=True):
         name = results.run.run_id
@@ -223,7 +223,7 @@ def _protocol(evidence: Evidence) -> Part:
     return chapter, facts
 
 
-def _results(evidence: Evidence) -> Part:
+def _results(evidence: DossierEvidence) -> Part:
     chapter, facts = Chapter("Results"), {}
     accuracy = evidence.frames(lambda results: results.accuracy())
     if len(accuracy):
@@ -286,7 +286,7 @@ def _results(evidence: Evidence) -> Part:
     return chapter, facts
 
 
-def _worst(evidence: Evidence) -> Part:
+def _worst(evidence: DossierEvidence) -> Part:
     chapter, facts = Chapter("Worst classes and pictures"), {}
     frame = evidence.frames(lambda results: results.accuracy())
     if len(frame) and "worst_class" in frame:
@@ -303,7 +303,7 @@ def _worst(evidence: Evidence) -> Part:
     return chapter, facts
 
 
-def _limits(evidence: Evidence) -> Part:
+def _limits(evidence: DossierEvidence) -> Part:
     families = sorted({scenario_of(name) for name in evidence.conditions} - {ORIGINAL})
     lines = [
         "Measured is the answer of a model to stored pictures. Nothing is said about pictures of another kind, about "
@@ -320,7 +320,7 @@ def _limits(evidence: Evidence) -> Part:
     return Chapter("Limits of what was measured", [*lines]), {"limits": "what was not tried, and what intervals mean"}
 
 
-def _people(evidence: Evidence) -> Part:
+def _people(evidence: DossierEvidence) -> Part:
     if evidence.votes is None:
         return Chapter("People's checks", ["No votes of people were given to this dossier (--votes)."]), {}
     from holdfast.stats.people.votes import accept, agreement_of
@@ -335,11 +335,11 @@ def _people(evidence: Evidence) -> Part:
         [f"{row[column]:.3f}" if column in numbers else str(row[column]) for column in agreement]
         for row in agreement.to_dict("records")
     ]
-    blocks: list[str | Grid | Picture] = [text, Grid("Agreement", [str(column) for column in agreement], rows)]
+    blocks: list[str | Grid | DossierPicture] = [text, Grid("Agreement", [str(column) for column in agreement], rows)]
     return Chapter("People's checks", blocks), {"people": text.rstrip(".")}
 
 
-def _repeat(evidence: Evidence) -> Part:
+def _repeat(evidence: DossierEvidence) -> Part:
     rows = [[name, digest] for name, digest in evidence.bundles.items()]
     lines = [
         "Every answer has a row with an id that follows from picture, mask, condition, seed and weights; the same "
@@ -357,7 +357,11 @@ def _repeat(evidence: Evidence) -> Part:
         except (OSError, ValueError):
             continue
     grid = Grid("Bundles of this dossier", ["File", "SHA-256"], rows)
-    blocks: list[str | Grid | Picture] = [*lines, grid, *(f"Command: {command}" for command in commands if command)]
+    blocks: list[str | Grid | DossierPicture] = [
+        *lines,
+        grid,
+        *(f"Command: {command}" for command in commands if command),
+    ]
     return Chapter("Reproducibility", blocks), {"reproducibility": f"{len(rows)} bundle(s) with all rows, by hash"}
 
 
@@ -375,6 +379,6 @@ TERMS = {
 }
 
 
-def _glossary(evidence: Evidence) -> Part:
+def _glossary(evidence: DossierEvidence) -> Part:
     rows = [[name, text] for name, text in TERMS.items()]
     return Chapter("Glossary", [Grid("Terms", ["Term", "Meaning"], rows)]), {}

@@ -19,7 +19,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Picture:
+class DossierPicture:
     """An image file beside the document, with a caption and a text for people who do not see it."""
 
     file: str
@@ -33,7 +33,7 @@ class Chapter:
     """A numbered part of the document; a text in ``blocks`` is a paragraph."""
 
     title: str
-    blocks: list[str | Grid | Picture] = field(default_factory=list)
+    blocks: list[str | Grid | DossierPicture] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _typst(document: Document) -> Iterator[str]:
         for block in chapter.blocks:
             if isinstance(block, str):
                 yield f"#par(text({_quoted(block)}))\n"
-            elif isinstance(block, Picture):
+            elif isinstance(block, DossierPicture):
                 image = f"image({_quoted(block.file)}, width: {block.width}%, alt: {_quoted(block.alternative)})"
                 yield f"#figure({image}, alt: {_quoted(block.alternative)}, caption: text({_quoted(block.caption)}))\n"
             else:
@@ -108,7 +108,7 @@ def write_markdown(document: Document, folder: Path) -> Path:
         for block in chapter.blocks:
             if isinstance(block, str):
                 lines += ["", _plain(block)]
-            elif isinstance(block, Picture):
+            elif isinstance(block, DossierPicture):
                 lines += ["", f"![{_plain(block.alternative)}]({block.file})", "", f"*{_plain(block.caption)}*"]
             else:
                 rows = [" | ".join(_plain(cell) for cell in row) for row in block.rows]
@@ -149,10 +149,10 @@ def write_html(document: Document, folder: Path) -> Path:
     return target
 
 
-def _html_block(block: str | Grid | Picture) -> str:
+def _html_block(block: str | Grid | DossierPicture) -> str:
     if isinstance(block, str):
         return f"<p>{html.escape(block)}</p>"
-    if isinstance(block, Picture):
+    if isinstance(block, DossierPicture):
         image = f'<img src="{html.escape(block.file)}" alt="{html.escape(block.alternative)}">'
         return f"<figure>{image}<figcaption>{html.escape(block.caption)}</figcaption></figure>"
     header = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in block.header)

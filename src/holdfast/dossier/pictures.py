@@ -9,21 +9,21 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.types import ORIGINAL
-from holdfast.dossier.document import Picture
+from holdfast.dossier.document import DossierPicture
 from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.results import Results
 
 
-def chart(results: Results, folder: Path, name: str, caption: str) -> list[Picture]:
+def chart(results: Results, folder: Path, name: str, caption: str) -> list[DossierPicture]:
     """Return a chart of the report as a picture; nothing where the run does not allow it."""
     try:
         results.plot(name).save(folder / f"{name}.png")
     except HoldfastError:
         return []
-    return [Picture(f"{name}.png", caption, f"{caption}: the chart shows the numbers of the tables above.")]
+    return [DossierPicture(f"{name}.png", caption, f"{caption}: the chart shows the numbers of the tables above.")]
 
 
-def flips(results: Results, folder: Path) -> list[Picture]:
+def flips(results: Results, folder: Path) -> list[DossierPicture]:
     """Return up to three photos whose answer was right and turned wrong when only the background changed."""
     columns = ["model", "condition", "sample_id", "source_id", "label", "prediction", "correct", "status"]
     rows = results.run.rows(columns).to_pandas()
@@ -32,7 +32,7 @@ def flips(results: Results, folder: Path) -> list[Picture]:
     wrong = rows[(rows["condition"] == "random_background") & ~rows["correct"].astype(bool)]
     pairs = right.merge(wrong, on=["model", "source_id"], suffixes=("", "_after")).drop_duplicates("source_id").head(3)
     images = thumbnails(results.run, set(pairs["source_id"]), size=400)
-    blocks: list[Picture] = []
+    blocks: list[DossierPicture] = []
     for number, row in enumerate(pairs.to_dict("records"), start=1):
         before = images.get((row["sample_id"], ORIGINAL))
         after = images.get((row["sample_id_after"], "random_background"))
@@ -43,7 +43,7 @@ def flips(results: Results, folder: Path) -> list[Picture]:
             f"{row['label']}: {row['model']} answers {row['prediction']} before its own background (left) and "
             f"{row['prediction_after']} before the background of another class (right)"
         )
-        blocks.append(Picture(f"photo-{number}.jpg", caption, caption, width=60))
+        blocks.append(DossierPicture(f"photo-{number}.jpg", caption, caption, width=60))
     return blocks
 
 

@@ -275,8 +275,8 @@ def test_what_a_compiler_is_given_makes_the_same_pictures(monkeypatch):
 
 
 def test_what_a_compiler_spoils_is_not_used(monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda function, **_: lambda *tensors: function(*tensors) ^ 3)
+    monkeypatch.setattr(batches.torch, "compile", lambda function, **_: lambda *tensors: function(*tensors) ^ 3)
     made, reason = compile_for(render_batch, STATIC, (2, 3, 20, 30), "cpu")
     assert made is None and "would differ" in reason
-    monkeypatch.setattr(torch, "compile", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(batches.torch, "compile", lambda *_, **__: 1 / 0)
     assert compile_for(render_batch, STATIC, (2, 3, 20, 30), "cpu") == (None, "division by zero")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import first_line
 from holdfast.core.fingerprint import generator
+from holdfast.core.lazy import torch
 from holdfast.core.types import ORIGINAL
 from holdfast.scenarios.background import covering
 from holdfast.scenarios.base.compositing import plan_tiles
@@ -40,8 +41,6 @@ class Compiled:
 
     def __call__(self, function: Callable[..., Tensor], images: Tensor, *others: Tensor, **fixed: Any) -> Tensor:
         """Return the function's result for images, other tensors and constant numbers."""
-        import torch
-
         if tuple(images.shape) != self.shape:
             return function(images, *others, **fixed)
         key = function, *fixed.items()
@@ -76,8 +75,6 @@ def compile_for(
 
     Returns None and the reason where that fails, makes other pictures, or gains nothing.
     """
-    import torch
-
     compiled = Compiled(shape)
     rng = torch.Generator().manual_seed(0)
     ramp = torch.linspace(0.2, 1, shape[3])
@@ -128,8 +125,6 @@ def _without_objects(images: Tensor, masks: NDArray[np.bool_]) -> Tensor:
     A mirrored tile is a picture whose rows and columns are each looked up, so two short lists an image are all that
     the host sends.
     """
-    import torch
-
     count, height, width = masks.shape
     rows, columns = np.tile(np.arange(height), (count, 1)), np.tile(np.arange(width), (count, 1))
     in_rows, in_columns = np.zeros((count, height), np.bool_), np.zeros((count, width), np.bool_)
@@ -196,6 +191,11 @@ class _Batch:
 
 
 def supports(condition: Condition) -> bool:
+    """Return whether ``eval --fast`` makes it in batches; corruptions only with a GPU, which makes them faster."""
+    return renders(condition) and (condition.scenario not in corruptions.MAKERS or torch.cuda.is_available())
+
+
+def renders(condition: Condition) -> bool:
     """Return whether ``render_batch`` can make it: the static group with hard edges, and the corruptions.
 
     Not here: feather, hues of the released colours, JPEG, moved and summed objects, donors of the same class
@@ -250,8 +250,6 @@ def rainbow_shifts(condition: Condition, sample_ids: Sequence[str], seed: int) -
 def _check(
     conditions: Sequence[Condition], images: Tensor, masks: Tensor, sample_ids: Sequence[str], donors: Tensor | None
 ) -> None:
-    import torch
-
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         raise ValueError(f"images are NCHW uint8 RGB, not {images.dtype} of shape {tuple(images.shape)}")
     if masks.dtype != torch.bool or masks.shape != (images.shape[0], *images.shape[2:]):
@@ -259,7 +257,7 @@ def _check(
     if len(sample_ids) != len(images):
         raise ValueError(f"{len(images)} images have {len(sample_ids)} sample_ids")
     for condition in conditions:
-        if not supports(condition):
+        if not renders(condition):
             raise ValueError(f"{condition.name} with {condition.parameters_json} is not made in batches; see supports")
         if condition.definition.donor and (donors is None or len(donors) != len(images)):
             raise ValueError(f"{condition.name} takes as many donors as images")

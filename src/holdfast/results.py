@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -295,6 +294,7 @@ def report(
     speed: str = "none",
     device: str = "auto",
     by: Sequence[str] = (),
+    attributes: str | Path | None = None,
     **options: Any,
 ) -> Path:
     """Write one report of one or several runs and return the path of its page; options of ``report.build``.
@@ -310,9 +310,11 @@ def report(
         model_groups: group → names or patterns of models; by default CNNs and transformers, known from names.
         speed: ``measure`` loads the models and times them here, a CSV file has their times, ``none`` shows none.
         device: where speed is measured.
-        by: attributes of the samples whose groups' error rates are shown.
+        by: attributes of the samples whose groups' numbers are shown.
+        attributes: a CSV with further attributes, by path or id.
         options: of ``report.build``.
     """
+    from holdfast.pipeline.metadata import groups_of
     from holdfast.pipeline.thumbnails import thumbnails
     from holdfast.report import build
     from holdfast.report.between import build_between
@@ -324,7 +326,7 @@ def report(
             page = build_between(opened, folder, **options)
         return in_store(out, folder, page)
     costs, timing = _costs(opened, speed, device)
-    groups = {name: _attribute(opened, name) for name in by}
+    groups = groups_of(opened, by, attributes)
     analysis = Analysis(scenario_families, model_groups, references, regression, score, costs, timing, groups)
     options = {"score_conditions": static_conditions, "background_conditions": background_conditions} | options
     with delivered(out) as folder:
@@ -366,23 +368,6 @@ def compare(
     common = min(map(len, plans))
     in_rounds = common > 0 and plans[0][:common] == plans[1][:common]
     return sequential_gate(first.counts, second.counts, margin=margin, in_rounds=in_rounds, **options)
-
-
-def _attribute(runs: Sequence[Run], name: str) -> dict[str, str]:
-    """Return source_id → value of an attribute; a UserError where no sample has it."""
-    values: dict[str, str] = {}
-    known: set[str] = set()
-    for run in runs:
-        table = run.samples().select(["source_id", "attributes"])
-        for source, text in zip(*(table[column].to_pylist() for column in table.column_names), strict=True):
-            attributes = json.loads(text) if text else {}
-            known |= attributes.keys()
-            if attributes.get(name) is not None:
-                values[source] = str(attributes[name])
-    if not values:
-        names = ", ".join(sorted(known)) or "none; a manifest's further columns are attributes"
-        raise UserError(f"no sample of these runs has an attribute {name!r}; there is {names}")
-    return values
 
 
 def _costs(runs: Sequence[Run], speed: str, device: str) -> tuple[dict[str, ModelCost], str]:

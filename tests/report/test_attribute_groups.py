@@ -14,9 +14,11 @@ from statsmodels.stats.proportion import confint_proportions_2indep
 
 import holdfast
 from commands import run
+from holdfast.core.errors import UserError
 from holdfast.core.schema import SAMPLES
 from holdfast.stats.core.reduce import reduce
-from holdfast.stats.effects.families import UNKNOWN, attribute_errors
+from holdfast.stats.effects.drops import drops
+from holdfast.stats.effects.families import UNKNOWN, attribute_drops, attribute_errors, grouped
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +51,53 @@ def test_a_gap_is_newcombes_difference_to_the_other_photos(made: Path) -> None:
     sizes = [int(own.sum()), int((~own).sum())]
     row = table.loc[("timm:first", "dark")]
     assert row["error"] == pytest.approx(wrong[0] / sizes[0]) and row["n"] == sizes[0]
-    theirs = confint_proportions_2indep(wrong[0], sizes[0], wrong[1], sizes[1], method="newcomb")
+    theirs = confint_proportions_2indep(wrong[0], sizes[0], wrong[1], sizes[1], method="newcomb", alpha=0.05 / 2)
     assert (row["low"], row["high"]) == pytest.approx(theirs)
     assert row["gap"] == pytest.approx(-table.loc[("timm:first", UNKNOWN), "gap"])
     assert np.isfinite(table["rest"]).all()
+
+
+def test_drops_of_a_group_are_those_of_its_photos_alone(made: Path) -> None:
+    counts = holdfast.open_run(made).counts
+    dark = dict.fromkeys(sorted(set(counts.cells["source_id"].astype(str)))[::2], "dark")
+    table = attribute_drops(counts, dark, average="micro", resamples=200)
+    assert list(table["drop"]) == sorted(table["drop"], reverse=True)
+    cells = counts.cells[
+        counts.cells["source_id"].astype(str).isin(list(dark)) & (counts.cells["model"] == "timm:first")
+    ]
+    shares = cells.groupby("condition", observed=True)[["right", "n"]].sum()
+    row = table[(table["model"] == "timm:first") & (table["value"] == "dark")].iloc[0]
+    assert row["drop"] == pytest.approx(
+        shares["right"]["original"] / shares["n"]["original"] - shares["right"]["grey"] / shares["n"]["grey"]
+    )
+    alone = drops(counts, average="micro", resamples=200).set_index("model").loc["timm:first"]
+    assert row["high"] - row["low"] > alone["high"] - alone["low"]
+
+
+def test_numbers_are_cut_into_quarters_and_texts_stay() -> None:
+    numbers = grouped({str(at): at for at in range(100)})
+    assert sorted(pd.Series(numbers).value_counts()) == [25] * 4 and numbers["0"].startswith("1: ")
+    assert grouped({"a": "B", "b": 2}) == {"a": "B", "b": "2"}
+
+
+def test_attributes_come_from_a_table_and_choose_takes_a_slice(made: Path, tmp_path: Path) -> None:
+    sources = sorted(set(holdfast.open_run(made).rows(["source_id"])["source_id"].to_pylist()))
+    table = tmp_path / "cameras.csv"
+    table.write_text("path,camera\n" + "".join(f"{name}.jpg,{'AB'[at % 2]}\n" for at, name in enumerate(sources)))
+    run("report", made, "--by", "camera", "--attributes", table, "--out", tmp_path / "page", "--resamples", "100")
+    page = tmp_path / "page" / "tables"
+    assert set(pd.read_csv(page / "groups_camera.csv")["value"]) == {"A", "B"}
+    assert set(pd.read_csv(page / "group_drops_camera.csv")["condition"]) == {"grey"}
+    chosen = holdfast.choose(
+        made, slice="camera=B", attributes=str(table), speed="none", resamples=100, out=tmp_path / "c"
+    )
+    assert chosen.choice.photos == len(sources) // 2 and chosen.settings["slice"] == "camera=B"
+    for wrong, said in (("camera=C", "no photo has camera=C"), ("camera", "reads attribute=value")):
+        with pytest.raises(UserError, match=said):
+            holdfast.choose(made, slice=wrong, attributes=str(table), speed="none", out=tmp_path / "no")
+    table.write_text("camera\nA\n")
+    with pytest.raises(UserError, match="needs a column that names the photo"):
+        holdfast.report([made], tmp_path / "no", by=["camera"], attributes=table)
 
 
 def test_the_report_has_a_section_per_attribute(made: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from holdfast.pipeline.hard.remedy import Remedied
 from holdfast.pipeline.hard.remedy import remedy as _remedy
 from holdfast.pipeline.jobs.progress import Progress, Summary, in_notebook
 from holdfast.pipeline.mask import make_masks
+from holdfast.pipeline.metadata import slice_of
 from holdfast.pipeline.samples import inventory
 from holdfast.pipeline.segment.segment import segment as _segment
 from holdfast.pipeline.synth.synth import make_spec
@@ -175,6 +176,7 @@ def choose(
     given = [runs] if isinstance(runs, (Results, str, Path)) else list(runs)
     opened = [run.run if isinstance(run, Results) else Run.open(run) for run in given]
     counts = reduce(join_runs(opened).dataset, order=[condition.name for condition in parse_conditions("all")])
+    counts = slice_of(counts, opened, spec.slice, spec.attributes)
     chosen = choose_model(counts, opened, spec, progress=progress)
     where = opened[0].path / "choice" if out is None else out
     with delivered(where) as folder:

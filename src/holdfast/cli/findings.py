@@ -130,7 +130,10 @@ def report(
     ] = "none",
     device: Device = "auto",
     by: Annotated[
-        list[str] | None, Option(help="Show error rates by this attribute of the samples; may be repeated.")
+        list[str] | None, Option(help="Show all numbers by this attribute of the samples; may be repeated.")
+    ] = None,
+    attributes: Annotated[
+        Path | None, Option(help="CSV with attributes for --by: a column path or id, and one for each.")
     ] = None,
 ) -> None:
     """Write what the numbers mean, as one page that opens from disk."""
@@ -151,7 +154,7 @@ def report(
         list(runs), out or runs[0] / "report", outcome=outcome, average=average, resamples=resamples, seed=seed,
         votes=None if votes is None else read_votes(votes),
         **_analysis(reference, regression, score, model_groups), speed=speed, device=device,
-        by=split_list(",".join(by or ())),
+        by=split_list(",".join(by or ())), attributes=attributes,
     )  # fmt: skip
     typer.echo(str(page))
 

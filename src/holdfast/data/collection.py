@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import cast
 
@@ -13,7 +14,7 @@ from holdfast.core.types import Collection
 from holdfast.data.published.imagenet_sets import is_imagenet_c, is_imagenet_d, is_objectnet
 from holdfast.data.published.masked_sets import is_imagenet_9, is_mvtec, is_ximagenet12
 from holdfast.data.readers import huggingface
-from holdfast.data.readers.listed import expand_braces
+from holdfast.data.readers.listed import AttributeTable, expand_braces
 from holdfast.data.reading import existing, visible_folders
 
 _SYNTH_MANIFEST = "manifest.parquet"  # what holdfast synth leaves in its folder knows more than the folders do
@@ -54,6 +55,20 @@ def load_collection(text: str, *, masks: str | Path | None = None) -> Collection
         if not mask_root.is_dir():
             raise UserError(f"masks are read from a folder, which {str(mask_root)!r} is not")
     return cast(Collection, registry.data.get(name.scheme)(name, masks=mask_root))
+
+
+def with_attributes(collection: Collection, path: str | Path) -> Collection:
+    """Return the collection with further attributes of its samples from a table; see ``AttributeTable``."""
+    table = AttributeTable(path)
+    added = [table.of(sample.sample_id, sample.source_id) for sample in collection.samples]
+    if not any(added):
+        first = collection.samples[0].sample_id if collection.samples else ""
+        raise UserError(f"no row of {str(path)!r} names a photo of {collection.name}, whose first one is {first!r}")
+    samples = [
+        replace(sample, attributes={**sample.attributes, **own}) if own else sample
+        for sample, own in zip(collection.samples, added, strict=True)
+    ]
+    return replace(collection, samples=tuple(samples))
 
 
 def box_data(boxes: str, images: str) -> str:

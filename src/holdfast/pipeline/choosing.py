@@ -244,7 +244,7 @@ def choose_model(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, *, progr
     settings = {
         "weights": {scenario.name: scenario.weight for scenario in weights}, "limit_megabytes": spec.limit_size,
         "limit_milliseconds": spec.limit_time, "timing": timing, "outcome": spec.outcome, "average": spec.average,
-        "resamples": spec.resamples, "seed": spec.seed,
+        "resamples": spec.resamples, "seed": spec.seed, "slice": spec.slice,
     }  # fmt: skip
     return Chosen(choice, recommend(choice), settings)
 

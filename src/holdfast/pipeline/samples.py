@@ -22,7 +22,7 @@ from holdfast.core.places import address
 from holdfast.core.schema import SAMPLES
 from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
 from holdfast.data import load_collection
-from holdfast.data.collection import box_data
+from holdfast.data.collection import box_data, with_attributes
 from holdfast.data.findings import Survey, short_digest, two_classes
 from holdfast.data.inventory import Inventory, take_inventory
 from holdfast.data.labels import asks_for_nine, read_label_file, unmatched_rows
@@ -31,6 +31,7 @@ from holdfast.data.reading import collection_name
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
 from holdfast.pipeline.jobs.progress import Progress, Summary, environment, silent
+from holdfast.pipeline.metadata import find_ties
 from holdfast.pipeline.specs import DataSpec as DataSpec
 from holdfast.pipeline.specs import InventorySpec
 from holdfast.pipeline.specs import PaintSpec as PaintSpec
@@ -69,6 +70,8 @@ def read(spec: DataSpec) -> Collection:
     folder = getattr(spec, "images", None) or spec.data
     if getattr(spec, "boxes", None) and Path(folder).is_dir():  # named after the photos, not after the list of boxes
         collection = replace(collection, name=collection_name(Path(folder)))
+    if getattr(spec, "attributes", None):
+        collection = with_attributes(collection, spec.attributes)  # type: ignore[attr-defined]
     samples = [s for s in collection.samples if not spec.split or s.split == spec.split]
     if not samples:
         splits = sorted({s.split for s in collection.samples if s.split})
@@ -99,7 +102,12 @@ def inventory(spec: InventorySpec, progress: Progress = silent) -> Inventory:
         collection, rows = in_nine_classes(collection, spec.labels), []
     else:
         rows = unmatched_rows(read_label_file(spec.labels), collection.classes) if spec.labels else []
-    return take_inventory(collection, label_rows=rows, max_pixels=spec.max_pixels, progress=progress)
+    if spec.attributes:
+        collection = with_attributes(collection, spec.attributes)
+    held = take_inventory(collection, label_rows=rows, max_pixels=spec.max_pixels, progress=progress)
+    if not spec.ties:
+        return held
+    return replace(held, findings=(*held.findings, *find_ties(collection, spec.max_pixels, progress)))
 
 
 def prepare(spec: DataSpec, collection: Collection, progress: Progress) -> Prepared:

@@ -32,8 +32,11 @@ from holdfast.data.boxes import (
 )
 from holdfast.data.images import FileImage
 from holdfast.data.masks import CocoMask
+from holdfast.data.readers.listed import canonical
 
 _Record = Mapping[str, Any]
+_COCO_FIELDS = frozenset({"id", "file_name", "width", "height", "licence", "flickr_url", "coco_url"})
+"""Fields of an image's record that say nothing of the scene; all others are attributes."""
 
 
 def load_coco(name: Name, *, masks: Path | None = None) -> Collection:
@@ -42,7 +45,7 @@ def load_coco(name: Name, *, masks: Path | None = None) -> Collection:
     The label is the category of the largest instance (crowds decide only where there is nothing else), the mask the
     union of all instances of that category. Images are looked for in the JSON's folder and the one above it, in
     ``images/``, and in the folder that the JSON is named after (instances_val2017.json: val2017). Options: ``images``
-    (their folder), ``mask_format`` (of files given as masks).
+    (their folder), ``mask_format`` (of files given as masks). Further fields of an image's record are attributes.
     """
     options = reading.text_options(name, ("images",))
     file = reading.existing(name.name, "the COCO file")
@@ -158,7 +161,10 @@ def _coco_sample(
         mask = CocoMask(shapes, height, width)
     licence = licences.get(record_id(image, "license"), "")
     objects = ListedObjects(coco_objects(instances, categories, lambda each: record_id(each, "category_id")))
-    return Sample(sample_id, categories[category], FileImage(path), mask, licence=licence, objects=objects)
+    attributes = {key: value for key, value in canonical(image).items() if key not in _COCO_FIELDS}
+    return Sample(
+        sample_id, categories[category], FileImage(path), mask, licence=licence, objects=objects, attributes=attributes
+    )
 
 
 def _area(instance: _Record) -> float:

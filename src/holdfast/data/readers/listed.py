@@ -85,6 +85,40 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
     return [canonical(row) for row in rows]
 
 
+_PHOTO_COLUMNS = ("sample_id", "source_id", "path", "id", "image", "file_name", "filename", "file")
+
+
+class AttributeTable:
+    """Attributes of photos from a CSV, TSV or Parquet file whose column path or id (or the like) names the photo."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.file = reading.existing(path, "the file of attributes")
+        try:
+            columns, rows = (_read_parquet if self.file.suffix.lower() == ".parquet" else _read_csv)(self.file)
+        except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+            raise UserError(f"the file of attributes {str(path)!r} cannot be read: {error}") from error
+        key = next((name for name in _PHOTO_COLUMNS if name in columns), None)
+        if key is None:
+            raise UserError(
+                f"the file of attributes {str(path)!r} needs a column that names the photo, one of "
+                f"{', '.join(_PHOTO_COLUMNS)}; its columns are {', '.join(columns) or 'none'}"
+            )
+        self._rows: dict[str, dict[str, Any]] = {}
+        for line, row in enumerate(map(canonical, rows), start=2):
+            name = reading.without_suffix(str(row.pop(key, "")))
+            if self._rows.setdefault(name, row) != row:
+                raise UserError(f"the file of attributes {str(path)!r}, line {line}: {name!r} stands there twice")
+
+    def of(self, *names: str) -> dict[str, Any]:
+        """Return the attributes of the photo that has one of these ids, or a file of that name in a folder."""
+        for name in names:
+            short = reading.without_suffix(name)
+            for known in (name, short, PurePosixPath(short).name):
+                if known and known in self._rows:
+                    return self._rows[known]
+        return {}
+
+
 def _read_csv(file: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
     with file.open(encoding="utf-8-sig", newline="") as stream:
         reader = csv.DictReader(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", strict=True)

@@ -50,6 +50,11 @@ feather = partial(
     option, 0.0, help="Width of soft edges; 0 keeps the promised pixels bit-identical.", least=0, unit="pixels"
 )
 
+attributes = partial(
+    option, None, is_path=True,
+    help="CSV with further attributes of the photos: a column path or id, and one for each attribute.",
+)  # fmt: skip
+
 
 def limit(what: str = "source images, evenly over classes", default: int = 0) -> Any:
     """Return the field of the largest number of images."""
@@ -107,6 +112,11 @@ class InventorySpec(Spec):
     data: str = option(help="A folder, manifest, COCO file or scheme:name (holdfast ls data).", argument="DATA")
     masks: str | None = option(None, help="Folder of masks, with the same tree as the images.", is_path=True)
     labels: str | None = labels(help="CSV that maps classes to model outputs: its rows are compared with the classes.")
+    attributes: str | None = attributes()
+    ties: bool = option(
+        False, help="Look for attributes and backgrounds that go with the label so closely that a model could read "
+        "them instead.",
+    )  # fmt: skip
     split: str = option("", help="Use only samples of this split.")
     limit: int = limit()
     max_pixels: int = max_pixels()
@@ -140,6 +150,7 @@ class EvaluateSpec(PaintSpec):
     models: tuple[str, ...] = models("Names of models", is_needed=True)
     scenarios: str = scenarios("all")
     labels: str | None = labels()
+    attributes: str | None = attributes()
     feather: float = feather()
     matte: tuple[int, int, int] = matte()
     batch_size: int = batch_size(32)
@@ -279,6 +290,10 @@ class ChooseSpec(Spec):
         )},
     )  # fmt: skip
     accuracy_weight: float | None = option(None, help="Weight of the originals; 1 where it is not given.", least=0)
+    slice: str = option(
+        "", flag="--for", help="Only photos with these attributes, such as camera=B or camera=B,line=2."
+    )  # fmt: skip
+    attributes: str | None = attributes()
     limit_size: float | None = option(
         None, help="Only models whose weights take at most this many megabytes.", least=0, unit="MB"
     )  # fmt: skip

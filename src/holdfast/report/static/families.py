@@ -8,9 +8,9 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.parts import Heading, Notice, Section, Text
-from holdfast.report.page.tables import Column, Table, model_column, plain
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import listing, p_value, percent, plural, points, span
-from holdfast.stats.effects.families import EVERY, FamilyDrops, attribute_errors, family_drops
+from holdfast.stats.effects.families import EVERY, FamilyDrops, attribute_drops, attribute_errors, family_drops
 
 
 def families(evidence: Evidence) -> list[Section]:
@@ -122,9 +122,8 @@ def groups(evidence: Evidence) -> list[Section]:
 
 
 def _attribute_section(evidence: Evidence, name: str) -> Section:
-    frame = attribute_errors(
-        evidence.counts, evidence.analysis.attributes[name], outcome=evidence.outcome, average=evidence.average
-    )
+    grouped = evidence.analysis.attributes[name]
+    frame = attribute_errors(evidence.counts, grouped, outcome=evidence.outcome, average=evidence.average)
     key = "".join(letter if letter.isalnum() else "_" for letter in name)
     section = Section(f"groups_{key}", f"Errors by {name}")
     known = frame[frame["n"] >= 5].dropna(subset=["gap"])
@@ -136,12 +135,12 @@ def _attribute_section(evidence: Evidence, name: str) -> Section:
             f"({span(worst['low'], worst['high'])})."
         )
     section.lead.append(
-        "Groups are what the samples' attribute says. A gap may come from the group, from what else its photos share, "
-        "or from chance: many groups make a wide gap somewhere likely, so hold it against its interval and look again "
+        "Groups are what the samples' attribute says. Intervals hold for all groups of a model together, so the widest "
+        "gap may be read like any other. A gap may come from the group or from what else its photos share: look again "
         "with other photos."
     )
     values = list(dict.fromkeys(frame.sort_values("error", ascending=False)["value"]))
-    title = f"Share of wrong answers by {name}, with 95 % intervals"
+    title = f"Share of wrong answers by {name}, with 95 % intervals for all groups together"
     solid = frame.assign(solid=(frame["low"] > 0) | (frame["high"] < 0))
     note = "Filled marks differ from the other photos of the same classes; hollow ones may be chance."
     look: dict[str, Any] = {
@@ -169,4 +168,16 @@ def _attribute_section(evidence: Evidence, name: str) -> Section:
             ],
         ),
     ]
+    lost = attribute_drops(evidence.counts, grouped, **evidence.settings)
+    lost = lost[lost["trained_on"].isin(["", ORIGINAL])]
+    title = f"What conditions cost, by {name}; intervals hold for all groups of a condition together"
+    columns = [
+        Column("value", name),
+        CONDITION,
+        model_column(evidence.short),
+        Column("drop", "Drop", "points", "low", "high"),
+        *plain("percent", original="Original", accuracy="Accuracy"),
+        Column("n", "Photos", "integer"),
+    ]
+    section.parts += [Table(f"group_drops_{key}", title, lost, columns)] if len(lost) else []
     return section

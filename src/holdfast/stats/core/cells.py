@@ -176,7 +176,12 @@ def _group(answers: Answers) -> tuple[Codes, list[tuple[str, str]]]:
 
 
 def _accuracies(
-    answers: Answers, group: Codes, keys: list[tuple[str, str]], average: Average, cluster: Codes | None = None
+    answers: Answers,
+    group: Codes,
+    keys: list[tuple[str, str]],
+    average: Average,
+    cluster: Codes | None = None,
+    level: float = 0.95,
 ) -> _Groups:
     count, classes = len(keys), len(answers.labels)
     cell = group * np.intp(classes) + answers.label
@@ -190,10 +195,10 @@ def _accuracies(
         has_rows = n > 0
         share = np.divide(right, n, out=np.zeros_like(n), where=has_rows)
         value = share.sum(axis=1) / has_rows.sum(axis=1)
-        low, high = stratified_rows(right / effect[:, None], n / effect[:, None])
+        low, high = stratified_rows(right / effect[:, None], n / effect[:, None], level)
     else:
         value = right.sum(axis=1) / n.sum(axis=1)
-        low, high = wilson_at(right.sum(axis=1) / effect, n.sum(axis=1) / effect, Z)
+        low, high = wilson_at(right.sum(axis=1) / effect, n.sum(axis=1) / effect, _quantile(level))
     return _Groups(keys, n, right, value, low, high)
 
 
@@ -203,11 +208,12 @@ def summary(
     outcome: Outcome = "full",
     average: Average = "macro",
     clusters: Mapping[str, str] | None = None,
+    level: float = 0.95,
 ) -> pd.DataFrame:
     """Return the accuracy per model × trained_on × condition.
 
-    Columns: ``n`` rows; ``accuracy`` with ``low`` and ``high`` (95 %), stratified (macro) or Wilson's (micro), on n /
-    (design effect) where rows depend on each other; ``worst_class`` with its accuracy and a simultaneous interval,
+    Columns: ``n`` rows; ``accuracy`` with ``low`` and ``high`` (``level``), stratified (macro) or Wilson's (micro), on
+    n / (design effect) where rows depend on each other; ``worst_class`` with its accuracy and a simultaneous interval,
     because the worst was picked by looking; ``worst_group`` and ``worst_group_donor``: class and background class with
     the lowest accuracy among those with ≥ 5 photos. ``clusters``: source_id → cluster, for photos that are not
     independent.
@@ -219,7 +225,7 @@ def summary(
             continue
         group, keys = _group(answers)
         cluster = None if clusters is None else cluster_codes(answers.sources, clusters)[answers.source]
-        groups = _accuracies(answers, group, keys, average, cluster)
+        groups = _accuracies(answers, group, keys, average, cluster, level)
         for at, (trained_on, condition) in enumerate(keys):
             row: dict[str, object] = {"model": model, "trained_on": trained_on, "condition": condition}
             row |= {"n": int(groups.n[at].sum()), "accuracy": float(groups.value[at])}

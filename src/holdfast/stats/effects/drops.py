@@ -68,12 +68,13 @@ def drops(
     seed: int = 0,
     clusters: Mapping[str, str] | None = None,
     test_share: float | None = None,
+    level: float = 0.95,
 ) -> pd.DataFrame:
     """Return the accuracy lost against the original, on the photos that have both.
 
     A row per model × trained_on × condition. Columns: ``n`` photos with both; ``original`` and ``accuracy`` on them;
-    ``drop`` = original − accuracy with ``low`` and ``high`` (95 %); ``lost`` and ``gained``: photos answered rightly
-    only before, only after; ``p``: exact McNemar (two-sided sign test on lost and gained); ``method``: how the
+    ``drop`` = original − accuracy with ``low`` and ``high`` (``level``); ``lost`` and ``gained``: photos answered
+    rightly only before, only after; ``p``: exact McNemar (two-sided sign test on lost and gained); ``method``: how the
     interval was made; ``wide_class``: the class without which it would be far narrower, '' where there is none.
 
     ``clusters``: source_id → cluster for photos that are not independent: the prompt pair of generated images.
@@ -90,7 +91,7 @@ def drops(
             for condition in [name for name in answers.conditions if name != ORIGINAL]:
                 before, after = own.under(ORIGINAL), own.under(condition)
                 cells = pair(own, before, after)
-                effect = effect_of(cells, average=average, resamples=resamples, seed=seed, cluster=cluster)
+                effect = effect_of(cells, average=average, resamples=resamples, seed=seed, cluster=cluster, level=level)
                 if effect.n == 0:
                     continue
                 low, high = effect.low, effect.high
@@ -98,7 +99,7 @@ def drops(
                 method = f"bootstrap over {kind}{donors}"
                 folds = np.intersect1d(own.fold[before], own.fold[after])
                 if trained_on and len(folds) > 1:
-                    low, high = _over_folds(own, before, after, average, folds, test_share)
+                    low, high = _over_folds(own, before, after, average, folds, test_share, level)
                     method = f"{len(folds)} trainings, Nadeau–Bengio"
                 shares = (effect.n, effect.first, effect.second, effect.value, low, high)
                 wide = own.labels[effect.wide_class] if effect.wide_class >= 0 else ""
@@ -162,6 +163,7 @@ def effect_of(
     resamples: int = RESAMPLES,
     seed: int = 0,
     cluster: Codes | None = None,
+    level: float = 0.95,
 ) -> Effect:
     """Return the difference of the two sides on the photos that have both.
 
@@ -184,7 +186,7 @@ def effect_of(
         resamples=resamples,
         seed=seed,
     )
-    bounds = interval(shrunk + strayed * size / (size + 2))
+    bounds = interval(shrunk + strayed * size / (size + 2), level=level)
     # the shrunk centre must not push the estimate itself out of its interval
     low, high = max(min(float(bounds[0]), paired.value), -1.0), min(max(float(bounds[1]), paired.value), 1.0)
     owner = paired.owner if cluster is None else cluster[paired.owner]
@@ -300,6 +302,7 @@ def _over_folds(
     average: Average,
     folds: Codes,
     test_share: float | None,
+    level: float,
 ) -> tuple[float, float]:
     """Return Nadeau and Bengio's interval over the drops of the training runs."""
     differences, sizes = [], []
@@ -312,4 +315,4 @@ def _over_folds(
     photos = len(np.unique(answers.source[before & np.isin(answers.fold, folds)]))
     disjoint = sum(sizes) <= photos
     share = test_share or (float(np.mean(sizes)) / photos if disjoint else DEFAULT_TEST_SHARE)
-    return corrected_resampled_interval(differences, test_share=share)
+    return corrected_resampled_interval(differences, test_share=share, level=level)

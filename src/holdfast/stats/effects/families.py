@@ -7,17 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import combinations
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import Floats, t_quantile
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, t_quantile
 from holdfast.stats.core.cells import Average, newcombe, summary
 from holdfast.stats.core.grid import holm, judged
 from holdfast.stats.core.reduce import Counts, Outcome
+from holdfast.stats.effects.drops import drops
 from holdfast.stats.models.between import AverageOptions, common
 
 EVERY = "all families"  # The row that averages over the families, each counting the same
@@ -189,6 +191,25 @@ def _welch(ours: Floats, theirs: Floats) -> Floats:
 
 COLUMNS = ["model", "value", "n", "error", "error_low", "error_high", "rest", "gap", "low", "high", "classes"]
 UNKNOWN = "(not given)"
+MOST_VALUES = 50  # more different texts are names of photos rather than groups
+_FEW_NUMBERS = 12  # so many different numbers are groups of their own; more are cut into quarters
+_IN_TAIL = 800  # resamples per group that leave 20 beyond each end of a simultaneous interval
+
+
+def grouped(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the group of each value: the value itself, or the quarter of the photos in which a number lies."""
+    texts = {name: str(value) for name, value in values.items()}
+    numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
+    if numbers.isna().any() or numbers.nunique() <= _FEW_NUMBERS:
+        return texts
+    quarters = pd.qcut(numbers, 4, duplicates="drop")
+    order = {part: place for place, part in enumerate(quarters.cat.categories, start=1)}
+    return {name: f"{order[part]}: {part.left:.4g} to {part.right:.4g}" for name, part in quarters.items()}
+
+
+def _level(groups: int) -> float:
+    """Return the level of each group's interval at which those of all groups hold together, in 95 of 100 cases."""
+    return 1 - 0.05 / max(groups, 1)
 
 
 def attribute_errors(
@@ -199,7 +220,7 @@ def attribute_errors(
     Originals count, or all conditions where there are none. A row per model × value: ``n`` photos, ``error`` = 1 −
     accuracy with ``error_low`` and ``error_high``; ``rest``: the error on all other photos of the same classes; ``gap``
     = error − rest with Newcombe's interval ``low``, ``high`` (other photos on both sides); ``classes`` that the group
-    has.
+    has. Intervals hold for all groups of a model together (Bonferroni).
 
     ``values``: source_id → value; photos without one are a group of their own.
     """
@@ -209,10 +230,11 @@ def attribute_errors(
     value = cells["source_id"].astype(str).map(values).fillna(UNKNOWN)
     cells = cells.assign(condition=ORIGINAL, label=cells["label"].astype(str), value=value)
     rows = []
-    for name in sorted(cells["value"].unique()):
+    names = sorted(cells["value"].unique())
+    for name in names:
         own = cells[cells["value"] == name]
         others = cells[(cells["value"] != name) & cells["label"].isin(own["label"].unique())]
-        sides = [_accuracies(counts, side, outcome, average) for side in (own, others)]
+        sides = [_accuracies(counts, side, outcome, average, _level(len(names))) for side in (own, others)]
         for model, (accuracy, low, high, n) in sides[0].items():
             rest = sides[1].get(model, (float("nan"),) * 4)
             gap, gap_low, gap_high = newcombe(rest[:3], (accuracy, low, high))
@@ -222,15 +244,49 @@ def attribute_errors(
     return frame.sort_values(["model", "error"], ascending=[True, False], kind="stable", ignore_index=True)
 
 
+def attribute_drops(
+    counts: Counts,
+    values: Mapping[str, str],
+    *,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return what each condition costs each model in each group, worst first; columns of ``drops``, and ``value``.
+
+    Intervals hold for all groups of a model and condition together (Bonferroni).
+    """
+    value = counts.cells["source_id"].astype(str).map(values).fillna(UNKNOWN)
+    names = sorted(value.unique())
+    tables = []
+    for name in names:
+        part = in_group(counts, (value == name).to_numpy())
+        table = drops(
+            part, outcome=outcome, average=average, resamples=max(resamples, _IN_TAIL * len(names)), seed=seed,
+            level=_level(len(names)),
+        )  # fmt: skip
+        tables.append(table.assign(value=name))
+    frame = pd.concat(tables, ignore_index=True)
+    return frame.sort_values("drop", ascending=False, kind="stable", ignore_index=True)
+
+
+def in_group(counts: Counts, chosen: NDArray[np.bool_]) -> Counts:
+    """Return the counts of some of the cells."""
+    cells = counts.cells[chosen]
+    present = set(cells["label"].astype(str))
+    return replace(counts, cells=cells, classes=[label for label in counts.classes if label in present])
+
+
 def _accuracies(
-    counts: Counts, cells: pd.DataFrame, outcome: Outcome, average: Average
+    counts: Counts, cells: pd.DataFrame, outcome: Outcome, average: Average, level: float
 ) -> dict[str, tuple[float, float, float, float]]:
     """Return model → accuracy, both ends of its interval, and photos."""
     if cells.empty:
         return {}
     labels = sorted(cells["label"].unique())
     part = replace(counts, cells=cells, conditions=[ORIGINAL], classes=labels, same_images={}, attacks=())
-    table = summary(part, outcome=outcome, average=average)
+    table = summary(part, outcome=outcome, average=average, level=level)
     return {
         row["model"]: (row["accuracy"], row["low"], row["high"], row["n"])
         for row in table.to_dict("records")

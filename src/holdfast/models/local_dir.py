@@ -120,11 +120,11 @@ def build(config: dict[str, Any]) -> Any:
     """Build the untrained module of a configuration."""
     from timm import create_model
 
-    name, arguments = config["architecture"], config["model_args"]
+    name, arguments = config["architecture"], {"num_classes": config["num_classes"], **config["model_args"]}
     try:
         if config.get("library", "timm") == "torchvision":
             return torchvision.build(name, config["num_classes"])
-        return create_model(name, pretrained=False, num_classes=config["num_classes"], **arguments)
+        return create_model(name, pretrained=False, **arguments)
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:
         raise UserError(
             f"{config.get('library', 'timm')} cannot build {name} as configured: {first_line(error)}"

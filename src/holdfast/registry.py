@@ -169,6 +169,7 @@ _MODELS = (
         for scheme in ("torchscript", "torch-export", "aotinductor")
     ),
     ("python", "python:load", "any callable on images (MODULE:ATTRIBUTE)"),
+    ("maite", "python:load_maite", "a model that follows MAITE's protocol (MODULE:ATTRIBUTE)"),
     ("live", "live:load", "a model that this Python process was given as an object"),
 )
 _VLMS = (
@@ -204,6 +205,7 @@ _DATA = (
         "the ObjectNet layout, the 113 classes that ImageNet has, borders cut off",
     ),
     ("mvtec", "published.masked_sets:load_mvtec", "the MVTec AD layout: industrial parts with masks of their defects"),
+    ("maite", "readers.maite:load", "a dataset that follows MAITE's protocol (MODULE:ATTRIBUTE)"),
     ("torchvision", "readers.folders:load_torchvision", "MNIST, CIFAR10, ImageNet from a local root"),
     ("diorama", "holdfast.diorama.source:load", "drawn scenes of 12 classes with known factors (train, test, ood)"),
     (

@@ -169,6 +169,32 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
     return classifier
 
 
+def load_maite(name: Name, *, device: str, classes: Sequence[str] | None = None) -> PythonClassifier:
+    """Load ``maite:MODULE:ATTRIBUTE``, a MAITE model for images; it chooses its own device.
+
+    It gets uint8 pictures (3, height, width), one each, and returns a score for each class of its ``index2label``.
+    """
+    options = checked(name, {"outputs": str})
+    target, source = find_attribute(name)
+    target = target() if isinstance(target, type) else target
+    call, identity, versioned = called(name, target, source, "__call__")
+    names = dict(getattr(target, "metadata", {}).get("index2label", {}))
+    if sorted(names) != list(range(len(names))) or not names:
+        if names or not classes:
+            raise UserError(f"maite:{name.name} needs metadata with index2label, a name for each output from 0 on")
+        names = dict(enumerate(classes))
+    labels = label_spaces.named([str(names[index]) for index in range(len(names))])
+
+    def answer(images: list[Image]) -> NDArray[np.float64]:
+        pictures = [np.ascontiguousarray(image.transpose(2, 0, 1)) for image in images]
+        return np.stack([np.asarray(scores, np.float64) for scores in call(pictures)])
+
+    outputs = options.get("outputs", "auto")
+    classifier = PythonClassifier(display_name(name, name.name), answer, labels, identity=identity, outputs=outputs)
+    classifier.versioned = versioned
+    return classifier
+
+
 def is_builder(target: Any) -> bool:
     """Return whether an object builds networks: a subclass of ``nn.Module``, or a callable with ``num_classes``."""
     if isinstance(target, type):

@@ -226,10 +226,10 @@ def test_new_synonyms_read_old_answers_again_without_asking(photos: Path, talker
         ({"questions": "three_way"}, "did you mean two_way"),
         ({"questions": ""}, "no kind of question"),
         ({"template": "What is it?"}, "where the options go"),
-        ({"distractor": ""}, "need --distractor"),
+        ({"distractor": ""}, "need distractor"),
         ({"distractor": "questions"}, "has no questions"),
-        ({"distractor": "python:toy_models:colour"}, "take another --distractor"),
-        ({"distractor": "python:toy_models:colour?name=other"}, "take another --distractor"),
+        ({"distractor": "python:toy_models:colour"}, "take another distractor"),
+        ({"distractor": "python:toy_models:colour?name=other"}, "take another distractor"),
         ({"distractor": "vlm+python:ask_talkers:first"}, "answers in words"),
         (
             {"models": "vlm+python:ask_talkers:first,vlm+python:ask_talkers:first?name=vlm+python:ask_talkers:first"},

@@ -204,7 +204,7 @@ def grouped(values: Mapping[str, Any]) -> dict[str, str]:
         return texts
     quarters = pd.qcut(numbers, 4, duplicates="drop")
     order = {part: place for place, part in enumerate(quarters.cat.categories, start=1)}
-    return {name: f"{order[part]}: {part.left:.4g} to {part.right:.4g}" for name, part in quarters.items()}
+    return {str(name): f"{order[part]}: {part.left:.4g} to {part.right:.4g}" for name, part in quarters.items()}
 
 
 def _level(groups: int) -> float:

@@ -62,7 +62,7 @@ def permutation_p(table: NDArray[np.int64], permutations: int, rng: np.random.Ge
     from scipy.stats import random_table
 
     drawn = random_table(table.sum(axis=1), table.sum(axis=0)).rvs(permutations, random_state=rng)
-    larger = _chi_squared(drawn) >= _chi_squared(table[None])[0] - 1e-9
+    larger = _chi_squared(drawn.astype(np.int64)) >= _chi_squared(table[None])[0] - 1e-9
     return float((1 + larger.sum()) / (1 + permutations))
 
 

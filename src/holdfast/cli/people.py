@@ -76,7 +76,7 @@ def annotate(
         ),
     ] = None,
     with_: Annotated[
-        str, Option("--with", help="Turns boxes and clicks into rough masks: grabcut, sam:NAME-OR-FOLDER.")
+        str, Option("--with", help="Turns boxes and clicks into rough masks: grabcut, sam:mobile, sam:NAME-OR-FOLDER.")
     ] = "grabcut",
     import_: Annotated[
         Path | None,

@@ -182,7 +182,7 @@ class EvaluateSpec(PaintSpec):
         least=0, most=1,
     )  # fmt: skip
     box_masks: str = option(
-        "grabcut", help="Mask maker that makes masks of boxes that have none: grabcut, sam:mobile or sam:NAME (holdfast ls masks)."
+        "grabcut", help="Makes masks of boxes that have none: grabcut, sam:mobile, sam:NAME (holdfast ls masks)."
     )  # fmt: skip
     protocol: str | None = option(
         None, help="Declaration (holdfast declare) that this run follows; deviations are recorded.", is_path=True

@@ -1,7 +1,8 @@
 """Overlap of mask makers with exact masks, by the guidance they get; the figures of docs/masks.md.
 
-``python benchmarks/mask_makers.py PETS12 OUT.csv 2``: photos in ``images/CLASS/``, masks in ``masks/CLASS/``, here every
-second one. Writes the overlap (intersection over union) of every photo and prints means with 95 % intervals (bootstrap over photos).
+``python benchmarks/mask_makers.py PETS12 OUT.csv 2``: photos in ``images/CLASS/``, masks in ``masks/CLASS/``, here
+every second one. Writes the overlap (intersection over union) of every photo and prints means with 95 % intervals
+(bootstrap over photos).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def masks_of(image: np.ndarray, truth: np.ndarray, makers: dict[str, Any]) -> It
                 continue  # without a box it takes nearly the whole image for one
             yield f"{words}: {name}", makers[name].guided(embedding, **given).mask
     led = salient
-    if min(np.ptp(np.nonzero(salient), axis=1), default=0) >= 3:
+    if salient.any() and min(np.ptp(np.nonzero(salient), axis=1)) >= 3:
         led = makers["sam:mobile"].guided(embedding, box=box_of(salient), inside=[innermost(salient)]).mask
     yield "nobody: sam:mobile led by u2netp's box and point", led
     yield "nobody: u2netp or sam:mobile led by it (union)", led | salient

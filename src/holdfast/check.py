@@ -24,16 +24,18 @@ from holdfast.data.inventory import take_inventory
 from holdfast.data.reading import DOUBTFUL
 from holdfast.models import is_detector
 from holdfast.pipeline.jobs.progress import Progress, in_notebook
-from holdfast.pipeline.mask import KEPT
+from holdfast.pipeline.mask import KEPT, check_new
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import EvaluateSpec, MaskSpec
 from holdfast.report.objects.evidence import DetectorEvidence
 from holdfast.report.objects.section import detector_steps
+from holdfast.report.page.evidence import with_display_names
 from holdfast.report.page.words import estimate, percent, plural
-from holdfast.report.static.front import step_list
+from holdfast.report.static.front import most_lost, step_list
 from holdfast.report.study import about_world
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.bootstrap import RESAMPLES
+from holdfast.stats.core.cells import accuracy as class_accuracy
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME, what_it_holds
 from holdfast.stats.effects.verdict_words import more_photos
@@ -123,10 +125,12 @@ def check(
         on_look: called with a line after each round.
         progress: called with the name of a step, how much of it is done, and its total.
     """
+    asked = locals()
     if not live.is_name(photos):
-        folder = Path(out) if out else live.make_temporary()
-        out = folder
-        photos, classes = live.write_data(photos, folder / "data")
+        if not out:
+            with live.temporary_folder() as folder:
+                return check(**asked | {"out": folder})
+        photos, classes = live.write_data(photos, Path(out) / "data")
         class_names = class_names or classes or None
     if not live.is_name(model):
         (model,) = live.model_names(model, transform=transform, class_names=class_names)
@@ -135,14 +139,16 @@ def check(
     if is_detector(model):
         if stop != "never" or budget:
             raise UserError("a check of a detector asks everything; leave --stop and --budget out")
-        asked = {"boxes": boxes, "images": images, "masks": masks, "labels": labels, "limit": limit, "device": device}
-        return _check_detector(model, photos, Path(out) if out else None, asked, progress)
+        chosen = {"boxes": boxes, "images": images, "masks": masks, "labels": labels, "limit": limit, "device": device}
+        return _check_detector(model, photos, Path(out) if out else None, chosen, progress)
     if boxes or images:
         raise UserError(f"--boxes and --images are for detectors, and {model} names pictures")
     collection = read(DataSpec(photos, masks=masks, limit=limit))
     _check_classes(collection, limit)
     folder = Path(out) if out else Path("checks") / _file_name(collection.name)
     _check_outside(folder, photos)
+    if any(sample.mask is None for sample in collection.samples):
+        check_new(collection.samples, folder / "masks")
     run = folder / _file_name(model)
     if stop not in ("never", "when-decided"):
         raise UserError(f"stop is never or when-decided, not {stop!r}")
@@ -395,6 +401,8 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
         rest = len(answer.findings) - MOST_FINDINGS
         lines.append(f"Data: {plural(rest, 'other finding')}; holdfast data PHOTOS lists them all")
     steps = [*_mask_steps(answer.masks, folder), *step_list([verdict], str(answer.results.path))]
+    if lost := most_lost(with_display_names(class_accuracy(counts, outcome=outcome))):
+        steps.insert(len(steps) - 1, (lost, ""))
     lines += [f"Next: {text} {command}".rstrip() for text, command in steps]
     world = about_world(str(answer.results.run.spec().get("data", "")))
     return [*lines, world] if world else lines

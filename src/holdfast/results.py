@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
+from holdfast.core.names import nearest, speaks_python
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes, read_votes
 from holdfast.pipeline.ask.ask import details as _answers
@@ -248,6 +251,12 @@ class Results:
             background_conditions=background_conditions, analysis=chosen,
         )  # fmt: skip
 
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # a property that failed: its own error counts
+            return object.__getattribute__(self, name)
+        close = nearest(name, [known for known in dir(type(self)) if not known.startswith("_")], count=1)
+        raise AttributeError(f"Results has no {name!r}" + "".join(f"; did you mean {known!r}?" for known in close))
+
     def __repr__(self) -> str:
         return f"Results({str(self.path)!r}, {self.run.predictions.dataset().count_rows()} rows)"
 
@@ -261,6 +270,11 @@ class Results:
             self.counts, score_conditions=static_conditions, background_conditions=background_conditions,
             rounds=self.rounds,
         )  # fmt: skip
+
+
+for _name, _method in list(vars(Results).items()):
+    if inspect.isfunction(_method) and not _name.startswith("_"):
+        setattr(Results, _name, speaks_python(_method))
 
 
 def static_conditions(counts: Counts) -> list[str]:
@@ -282,6 +296,7 @@ def scenario_families(counts: Counts) -> dict[str, str]:
     return {name: family for name, family in families.items() if family}
 
 
+@speaks_python
 def report(
     runs: Sequence[Results | str | Path],
     out: str | Path,
@@ -334,6 +349,7 @@ def report(
     return in_store(out, folder, page)
 
 
+@speaks_python
 def compare(
     old: Results | str | Path,
     new: Results | str | Path,
@@ -364,7 +380,10 @@ def compare(
             raise UserError(
                 "a run that stopped early is compared with --sequential: other intervals do not hold for it"
             )
-        return gate(first.counts, second.counts, margin=margin, **options)
+        result = gate(first.counts, second.counts, margin=margin, **options)
+        if first.path.resolve() == second.path.resolve() and options.get("old_model") == options.get("new_model"):
+            return replace(result, sentence=f"This is one run compared with itself. {result.sentence}")
+        return result
     common = min(map(len, plans))
     in_rounds = common > 0 and plans[0][:common] == plans[1][:common]
     return sequential_gate(first.counts, second.counts, margin=margin, in_rounds=in_rounds, **options)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -217,15 +219,12 @@ def _file_name(label: str) -> str:
 ARGUMENTS = ("transform", "class_names")  # arguments of functions that take models, besides the options of their spec
 
 
-def with_names(values: Mapping[str, Any], *, temporary: bool) -> dict[str, Any]:
+def with_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a verb with names in place of live objects.
 
-    Models stay in memory, so the work stays in this process. Datasets are written below ``out``. Where ``out`` may be
-    ``temporary`` and is left out, a folder is made, and a line says where.
+    Models stay in memory, so the work stays in this process. Datasets are written below ``out``.
     """
     named = {name: value for name, value in values.items() if name not in ARGUMENTS}
-    if temporary and named.get("out") is None:
-        named["out"] = make_temporary()
     classes: tuple[str, ...] = ()
     if "data" in named and not is_name(named["data"]):
         if named.get("out") is None:
@@ -267,8 +266,15 @@ def _name(model: Any, name: str, transform: Any, labels: Any) -> str:
     return live.keep(model, name, transform=transform, labels=labels)
 
 
-def make_temporary() -> Path:
-    """Make a folder that the system may remove, and say where it is."""
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder that the system may remove, and say at the end where it is; after a refusal nothing stays."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
-    print(f"This run is temporary: {folder} (give out= to keep it)")
-    return folder
+    try:
+        yield folder
+    except UserError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        if folder.exists():
+            print(f"This run is temporary: {folder} (give out= to keep it)")

@@ -293,7 +293,10 @@ def parity(
 
     if not 0 < margin < 1:
         raise UserError(f"a margin is a share of accuracy between 0 and 1, not {margin}")
-    out = out or live.make_temporary()
+    if not out:
+        asked = {"margin": margin, "outcome": outcome, "device": device, "progress": progress}
+        with live.temporary_folder() as temporary:
+            return parity(old, new, data, out=temporary, **asked, **options)
     given = {name: options.pop(name) for name in live.ARGUMENTS if name in options}
     data, classes = (data, ()) if live.is_name(data) else live.write_data(data, Path(out) / "data")
     pair = [live.model_names(model, classes, **given) for model in (old, new)]

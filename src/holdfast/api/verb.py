@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,10 +64,13 @@ def verb(
             for name in values:
                 if name not in signature.parameters:
                     raise unknown(f"option of {function.__name__}", name, signature.parameters)
-            bound = live.with_names(signature.bind(*args, **values).arguments, temporary=temporary)
-            asked = defaults | {name: value for name, value in bound.items() if name in options}
-            rest = {name: value for name, value in bound.items() if name not in options}
-            return _run(function, make(spec, asked, verb=function.__name__), **rest)
+            with ExitStack() as stack:
+                if temporary and values.get("out") is None:
+                    values["out"] = stack.enter_context(live.temporary_folder())
+                bound = live.with_names(signature.bind(*args, **values).arguments)
+                asked = defaults | {name: value for name, value in bound.items() if name in options}
+                rest = {name: value for name, value in bound.items() if name not in options}
+                return _run(function, make(spec, asked, verb=function.__name__), **rest)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         call.__doc__ = _documented(

@@ -28,6 +28,7 @@ def data(
     from dataclasses import asdict
 
     from holdfast.pipeline.samples import inventory
+    from holdfast.report.page.words import plural
 
     with TerminalProgress(quiet=job.quiet or machine) as progress:
         held = inventory(job.spec, progress)
@@ -35,7 +36,7 @@ def data(
         typer.echo(json.dumps(asdict(held), indent=1))
         return
     _echo_inventory(held)
-    typer.echo(f"{len(held.findings)} findings, gravest first:" if held.findings else "nothing found")
+    typer.echo(f"{plural(len(held.findings), 'finding')}, gravest first:" if held.findings else "nothing found")
     for number, finding in enumerate(held.findings, start=1):
         more = ", …" if finding.count > len(finding.examples) else ""
         typer.echo(f"{number}. {finding.sentence}\n   {', '.join(finding.examples)}{more}\n   {finding.advice}")

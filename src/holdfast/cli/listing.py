@@ -36,6 +36,8 @@ def print_listing(what: str) -> None:
     if what and what not in KINDS:
         raise unknown("list", what, KINDS)
     console = console_for_tables()
+    if not what:
+        console.print(f"{len(KINDS)} lists: {', '.join(KINDS)}; holdfast ls NAME prints one of them")
     for kind in [what] if what else KINDS:
         if not what:
             console.print(f"[bold]{kind}[/bold]")

@@ -26,7 +26,7 @@ _LATENTS = "Compare the encoder's latents (paper), or quantised ones (matched), 
 Latents = Annotated[str, choice("paper", "matched", flag="--labels", help=_LATENTS)]
 
 
-@verb(EvaluateSpec, engine=True)
+@verb(EvaluateSpec, engine=True, otherwise="runs")
 def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
     """Run models on images under every condition; writes the table and nothing else."""
     from holdfast.cli.listing import print_accuracy, print_recall

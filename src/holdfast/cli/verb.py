@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import keyword
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, replace
@@ -83,12 +84,12 @@ class CommandCall(Generic[S]):
 
 
 def verb(
-    spec: type[S], *, out: str = OUT, engine: bool = False, without: tuple[str, ...] = ()
+    spec: type[S], *, out: str = OUT, otherwise: str = "", engine: bool = False, without: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that makes a command of a function that takes a ``CommandCall`` and further options.
 
-    ``out`` is the help of ``--out``, '' for a command that declares its own; ``engine`` says whether work can run
-    elsewhere.
+    ``out`` is the help of ``--out``, '' for a command that declares its own; ``otherwise`` is the folder in which a run
+    is called after its data where ``--out`` is left out; ``engine`` says whether work can run elsewhere.
     """
     offered = [
         option for option in options_of(spec).values() if option.name not in without and not option.option.python_only
@@ -99,7 +100,11 @@ def verb(
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
         options = [parameter(declared) for declared in offered]
         parameters = [option for option in options if _is_argument(option)]
-        parameters += [*([_out(out)] if out else []), *own, *(option for option in options if not _is_argument(option))]
+        parameters += [
+            *([_out(out, otherwise)] if out else []),
+            *own,
+            *(option for option in options if not _is_argument(option)),
+        ]
         if engine:
             typed = {"workers": str(counted.default)} if counted else {}
             parameters += [
@@ -123,6 +128,8 @@ def verb(
                 given["workers"] = worker_range(where.workers)[1]
             asked = make(spec, given, verb=function.__name__)
             path: Any = values.pop("out") if out else None
+            if otherwise and path is None:
+                path = Path(otherwise) / (re.sub(r"[^\w.-]+", "_", Path(given["data"]).stem).strip("_.") or "run")
             function(CommandCall(asked, path, values.pop("quiet"), where), **values)
 
         return with_parameters(command, parameters)
@@ -210,9 +217,11 @@ def _is_argument(each: inspect.Parameter) -> bool:
     return any(isinstance(info, type(typer.Argument())) for info in get_args(each.annotation)[1:])
 
 
-def _out(help: str) -> inspect.Parameter:
-    annotation = Annotated[Path, typer.Option("--out", help=help)]
-    return inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+def _out(help: str, otherwise: str) -> inspect.Parameter:
+    help += f" By default {otherwise}/NAME_OF_THE_DATA." if otherwise else ""
+    annotation = Annotated[Path | None if otherwise else Path, typer.Option("--out", help=help)]
+    default = None if otherwise else inspect.Parameter.empty
+    return inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 Data = Annotated[str, typed(DataSpec, "data")]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import os
 import re
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import quote, unquote
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, errors_in_keywords
+
+P, R = ParamSpec("P"), TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +123,25 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
     close = nearest(name, names)
     hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(names[:30])}"
     return UserError(f"no {what} is called {name!r}; {hint}")
+
+
+def speaks_python(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function with errors that name keywords instead of options, and offer the nearest for a wrong one."""
+
+    @functools.wraps(function)
+    @errors_in_keywords()
+    def call(*args: P.args, **values: P.kwargs) -> R:
+        try:
+            return function(*args, **values)
+        except TypeError as error:
+            wrong = re.search(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'", str(error))
+            if wrong is None or wrong[2] not in values:
+                raise
+            *_, (frame, _) = traceback.walk_tb(error.__traceback__)  # where the options were handed on
+            called = frame.f_locals.get(wrong[1], frame.f_globals.get(wrong[1]))
+            known = {*inspect.signature(called if callable(called) else function).parameters}
+            own = inspect.signature(function).parameters.values()
+            known |= {each.name for each in own if each.kind is not each.VAR_KEYWORD} - {"self"}
+            raise unknown(f"option of {function.__name__}", wrong[2], known) from error
+
+    return call

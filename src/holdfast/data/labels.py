@@ -187,7 +187,7 @@ def map_labels(
         if not indices:
             lost.append(name)
     if lost and not (some and len(lost) < len(classes)):
-        raise _unmappable(lost, outputs)
+        raise _unmappable(lost, outputs, len(classes))
     owner: dict[int, str] = {}
     for name, own in zip(classes, members, strict=True):
         for index in own:
@@ -248,7 +248,7 @@ def _ambiguous(name: str, label: str, candidates: set[int], outputs: _Outputs) -
     return UserError(f"class {name!r}{detail} could be output {choices}; say which in a --labels file ({by})")
 
 
-def _unmappable(lost: Sequence[str], outputs: _Outputs) -> UserError:
+def _unmappable(lost: Sequence[str], outputs: _Outputs, classes: int) -> UserError:
     column = "imagenet_index" if outputs.is_imagenet else "label"
     file = (
         f"; say which output it is in a --labels file (first line class,{column}, then {lost[0]},…), or name all "
@@ -257,6 +257,9 @@ def _unmappable(lost: Sequence[str], outputs: _Outputs) -> UserError:
     named = ", ".join(map(repr, lost[:5])) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
     what = f"class {named} is" if len(lost) == 1 else f"the classes {named} are"
     hint = outputs.hint(lost[0])
+    if len(outputs.space) < classes and not outputs.is_unnamed:
+        hint += f"; that is fewer than the {classes} classes of the photos: is the list of its names too short?"
+        file = ""
     return UserError(f"{what} no output of the model; {hint}{'' if outputs.is_unnamed else file}")
 
 

@@ -47,7 +47,11 @@ def existing(path: str | Path, what: str) -> Path:
     while not missing.parent.exists() and missing.parent != missing:
         missing = missing.parent
     try:
-        close = nearest(missing.name, [entry.name for entry in missing.parent.iterdir()])
+        # A script is no dataset: beside folders only files of the same kind, or with the same stem, are meant.
+        close = nearest(missing.name, [
+            entry.name for entry in missing.parent.iterdir()
+            if entry.is_dir() or entry.suffix == missing.suffix or entry.stem == missing.name
+        ])[:1]  # fmt: skip
     except OSError:
         close = []
     hint = f"; did you mean {', '.join(str(missing.parent / name) for name in close)}?" if close else ""

@@ -54,7 +54,7 @@ def make_masks(
     parts = Parts(out / ".parts", MASKS)
     with writing(out):
         if not parts.folder.exists():
-            _check_new(collection.samples, out)
+            check_new(collection.samples, out)
             parts.folder.mkdir()
         finished = [row for row in parts.rows().to_pylist() if row["status"] == "ok"]
         parts.drop_ids([row["row_id"] for row in finished if not (out / row["path"]).is_file()])
@@ -86,9 +86,9 @@ def _row_id(sample: Sample, spec: MaskSpec, prepared: Prepared, annotator: Annot
     return fingerprint([sample.sample_id, prepared.images[sample.sample_id], maker])[:32]
 
 
-def _check_new(samples: Iterable[Sample], out: Path) -> None:
+def check_new(samples: Iterable[Sample], out: Path) -> None:
     """Raise a UserError if a mask that somebody else made would be replaced."""
-    for sample in samples:
+    for sample in [] if (out / ".parts").exists() else samples:
         path = out / f"{file_name(sample)}.png"
         if path.exists():
             raise UserError(f"{path} is there and was not made by holdfast mask; choose another --out")

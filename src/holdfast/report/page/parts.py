@@ -152,6 +152,12 @@ class Section:
     front: bool = False
     folded: bool = False
 
+    @property
+    def gist(self) -> str:
+        """The first sentence of the lead, beside the title of a folded section."""
+        first, dot, _ = self.lead[0].partition(". ") if self.lead else ("", "", "")
+        return first + dot.strip()
+
 
 class RunPictures(Protocol):
     """Makes JPEGs of some photos of a run, by (sample_id, condition name)."""

@@ -171,8 +171,9 @@ def _map_lead(evidence: Evidence, frame: pd.DataFrame) -> str:
     photos = evidence.counts.cells.groupby("label", observed=True)["source_id"].nunique()
     size = f"{photos.min():,}" if photos.min() == photos.max() else f"{photos.min():,} to {photos.max():,}"
     return (
-        f"{text} Over models and conditions that keep the object, {worst} does worst ({percent(means.iloc[0])}) "
-        f"and {best} best ({percent(means.iloc[-1])}). A class has {size} {'photo' if size == '1' else 'photos'}, so "
+        f"{text} Over models and conditions that keep the object, {worst} has the lowest accuracy "
+        f"({percent(means.iloc[0])}) and {best} the highest ({percent(means.iloc[-1])}); the class that loses most to "
+        f"the background may be another. A class has {size} {'photo' if size == '1' else 'photos'}, so "
         "single cells are rough."
     )
 

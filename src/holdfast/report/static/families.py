@@ -70,7 +70,7 @@ def _sentence(evidence: Evidence, lost: FamilyDrops) -> str:
 
 
 def _groups(lost: FamilyDrops) -> list[Heading | Text | Table]:
-    if lost.groups.empty:
+    if lost.groups.empty or (lost.contrasts.empty and lost.groups["models"].max() < 2):
         return []
     texts = []
     for row in lost.contrasts[lost.contrasts["family"] == EVERY].to_dict("records"):
@@ -108,7 +108,7 @@ def _groups(lost: FamilyDrops) -> list[Heading | Text | Table]:
     ]
     parts: list[Heading | Text | Table] = [
         Heading("Groups of models"),
-        Text(texts or ["There is one group only, so nothing to compare it with."]),
+        Text(texts),
         Table("family_groups", "Accuracy lost per family and group of models", lost.groups, grouped),
     ]
     if len(lost.contrasts):

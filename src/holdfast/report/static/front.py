@@ -168,9 +168,10 @@ def _flips(evidence: Evidence, flip: Flip, label: str) -> str:
     if drops.empty:
         return text
     row = drops.iloc[0]
-    lost, n = int(row["lost"]), int(row["n"])
+    lost, gained, n = (int(row[name]) for name in ("lost", "gained", "n"))
     picked = " This one was picked because it does." if flip.turned else ""
-    return f"{text} {evidence.name(flip.model)} loses its right answer {where} on {lost:,} of {n:,} photos.{picked}"
+    changes = f"on {lost:,} of {n:,} photos and gains one on {gained:,}"
+    return f"{text} {evidence.name(flip.model)} loses its right answer {where} {changes}.{picked}"
 
 
 def answer_figure(evidence: Evidence) -> Figure:
@@ -249,7 +250,7 @@ def next_steps(evidence: Evidence, rows: ReportRows) -> list[tuple[str, str]]:
     records = evidence.holds.to_dict("records")
     path = str(rows.runs[0].path) if rows.runs else "RUN"
     steps = step_list(records, path, early=evidence.all_early)
-    lost = _most_lost(evidence)
+    lost = most_lost(evidence.classes)
     if lost:
         steps.insert(len(steps) - 1, (lost, ""))
     return steps
@@ -274,9 +275,8 @@ def step_list(records: Sequence[Mapping[Any, Any]], run: str, *, early: bool = F
     return [*steps, compare_step(run, [str(row["model"]) for row in records], early)]
 
 
-def _most_lost(evidence: Evidence) -> str:
+def most_lost(frame: pd.DataFrame) -> str:
     """Return a sentence on the class that loses most when only the background changes; empty if none does."""
-    frame = evidence.classes
     table = frame[frame["condition"].isin([SAME, RANDOM])].pivot_table(
         index="label", columns="condition", values="accuracy", aggfunc="mean", observed=True
     )

@@ -79,8 +79,8 @@ def _only(answers: DetectorAnswers, model: str | None, which: str) -> str:
         return str(model)
     if not models:
         raise UserError(f"The {which} run has no answers: evaluate first.")
-    wanted = f"has no model {model!r}" if model is not None else "has several models, so one has to be named"
-    raise UserError(f"The {which} run {wanted}: {', '.join(models)}.")
+    wanted = f"has no model {model!r}" if model is not None else f"has several models: name one with --{which}-model"
+    raise UserError(f"The {which} run {wanted} ({', '.join(models)}).")
 
 
 def _recall_pairs(

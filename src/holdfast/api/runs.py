@@ -294,7 +294,7 @@ def parity(
     if not 0 < margin < 1:
         raise UserError(f"a margin is a share of accuracy between 0 and 1, not {margin}")
     if not out:
-        asked = {"margin": margin, "outcome": outcome, "device": device, "progress": progress}
+        asked: dict[str, Any] = {"margin": margin, "outcome": outcome, "device": device, "progress": progress}
         with live.temporary_folder() as temporary:
             return parity(old, new, data, out=temporary, **asked, **options)
     given = {name: options.pop(name) for name in live.ARGUMENTS if name in options}

@@ -219,7 +219,8 @@ def _is_argument(each: inspect.Parameter) -> bool:
 
 def _out(help: str, otherwise: str) -> inspect.Parameter:
     help += f" By default {otherwise}/NAME_OF_THE_DATA." if otherwise else ""
-    annotation = Annotated[Path | None if otherwise else Path, typer.Option("--out", help=help)]
+    kind: Any = Path | None if otherwise else Path
+    annotation: Any = Annotated[kind, typer.Option("--out", help=help)]
     default = None if otherwise else inspect.Parameter.empty
     return inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 

@@ -15,7 +15,8 @@ from urllib.parse import quote, unquote
 
 from holdfast.core.errors import UserError, errors_in_keywords
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
@@ -252,3 +253,14 @@ def _check_accuracy(run: Run, expected: float, models: Sequence[str]) -> None:
                 f"{model} is right on {sum(right)} of {len(right)} originals ({sum(right) / len(right):.1%}), "
                 f"which sampling does not explain if {expected:.1%} is expected: check its preprocessing and --labels"
             )
+
+
+def never_right(run: Run, least: int = 12) -> list[tuple[str, int]]:
+    """Return the classifiers that are right on no original of ``least`` or more, with the number of originals."""
+    asked = (pc.field("condition") == ORIGINAL) & (pc.field("status") == "ok") & pc.is_valid(pc.field("correct"))
+    table = run.predictions.dataset().to_table(["model", "correct"], filter=asked)
+    counts = table.cast(pa.schema([("model", pa.string()), ("correct", pa.int8())])).group_by("model")
+    rows = counts.aggregate([("correct", "sum"), ("correct", "count")]).to_pylist()
+    return [
+        (row["model"], row["correct_count"]) for row in rows if not row["correct_sum"] and row["correct_count"] >= least
+    ]

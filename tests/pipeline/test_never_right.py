@@ -12,6 +12,9 @@ def nothing(images):
     return np.tile(np.eye(len(CLASSES) + 1)[-1], (len(images), 1))
 
 
+nothing.fingerprint = "nothing"
+
+
 def test_models_that_are_never_right_are_named(tmp_path):
     run = holdfast.evaluate(
         "diorama:test?n=12", models={"lost": nothing}, class_names=[*CLASSES, "nothing"], scenarios="original,grey",

@@ -32,7 +32,7 @@ TARGETS = ("vit_rho95", "convnext_rho95")
 SCENES = 240
 QUICK_SCENES = 48
 QUICK_WALKS = 12
-QUICK_POOL, DRAWN_POOL = 222, 444
+QUICK_POOL = 222
 FEW = "Twenty photographs show how it works; they are too few to judge a model."
 PHOTO_CONDITIONS = "static,only_background,mean_background,foreground_on_grey,silhouette"
 """No condition with backgrounds of the same class: each photograph is the only one of its class."""
@@ -229,7 +229,7 @@ def _walks(out: Path, quick: bool, progress: Progress) -> PartCard:
 
 def _hard_set(out: Path, quick: bool, progress: Progress) -> PartCard:
     """Draw images from prompts, each of which shows what its prompt says, and mine them."""
-    api.generate(generator="diorama:", out=out / "pool", limit=QUICK_POOL if quick else DRAWN_POOL, progress=progress)
+    api.generate(generator="diorama:", out=out / "pool", limit=QUICK_POOL if quick else 0, progress=progress)
     mined = api.mine(
         out / "pool", surrogates=[f"embedded:{name}" for name in SURROGATES], oracle="clip:embedded",
         targets=[f"embedded:{name}" for name in TARGETS], out=out / "hard", again=0, progress=progress,

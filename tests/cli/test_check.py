@@ -280,7 +280,7 @@ def test_in_rounds_known_readers_are_decided_early(readers: str, tmp_path: Path)
     gate = holdfast.compare(answer.results, leaning, sequential=True)
     assert gate.verdict == "failed" and "random_background" in set(gate.conditions["condition"])
     assert "Left out" not in gate.sentence
-    with pytest.raises(UserError, match="compared with --sequential"):
+    with pytest.raises(UserError, match="compared with sequential="):
         holdfast.compare(answer.results, leaning)
 
 

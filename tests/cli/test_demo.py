@@ -21,7 +21,7 @@ def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.Monke
     # Less than what the quick one draws, walks and mines: as many parts, pages and numbers.
     monkeypatch.setattr(demo, "QUICK_SCENES", SCENES)
     monkeypatch.setattr(demo, "QUICK_WALKS", WALKS)
-    monkeypatch.setattr(demo, "QUICK_POOL", 74)
+    monkeypatch.setattr(demo, "QUICK_POOL", 222)
     page = Path(run("demo", "--quick", "--out", tmp_path / "demo", "-q").stdout.strip())
     assert page == tmp_path / "demo" / "index.html"
     text = page.read_text(encoding="utf8")

@@ -85,7 +85,6 @@ def test_a_command_that_is_wrong_is_found() -> None:
     for wrong in (
         "holdfast evaluate photos --models a --out b",
         "holdfast eval photos --model a --out b",
-        "holdfast eval photos --models a",
         "holdfast eval photos --models a --out b --limit many",
         "holdfast eval photos --models a --out b --scenarios blurr",
         "holdfast study dose --out b --set scene=3",

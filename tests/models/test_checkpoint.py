@@ -164,7 +164,7 @@ def test_torchscript_is_named_with_what_to_do(tmp_path: Path) -> None:
     torch.jit.script(torch.nn.Linear(2, 2)).save(tmp_path / "scripted.pt")
     with pytest.raises(UserError, match=r"TorchScript archive.*export the model to ONNX"):
         load_classifier(f"torch:resnet18@{tmp_path / 'scripted.pt'}")
-    with pytest.raises(UserError, match=r"for example torch:ARCHITECTURE@best.pth, not 'best.pth'"):
+    with pytest.raises(UserError, match=r"for 'best.pth' write torch:ARCHITECTURE@best.pth"):
         load_classifier("best.pth")
 
 

@@ -144,7 +144,8 @@ NAMES: dict[str, Callable[[Path], str]] = {
 }
 
 
-UNLOADED = {"tensorrt", "torchscript", "torch-export", "aotinductor"}  # without a GPU; files that are code
+UNLOADED = {"tensorrt", "torchscript", "torch-export", "aotinductor", "maite"}
+"""Without a GPU; files that are code; tests/exchange/test_maite.py has maite."""
 
 
 @pytest.mark.parametrize("scheme", [scheme for scheme in registry.models if scheme not in UNLOADED])

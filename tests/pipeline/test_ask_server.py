@@ -87,7 +87,7 @@ def test_the_key_is_nowhere(photos: Path, server: int, tmp_path: Path, monkeypat
 def test_no_server_stops_the_run_and_errors_can_be_tried_again(photos: Path, server: int, tmp_path: Path) -> None:
     out = tmp_path / "run"
     nobody = "vlm+http://127.0.0.1:9#sees?retries=0&concurrency=1"
-    with pytest.raises(UserError, match=r"nothing answers at 127\.0\.0\.1:9.*--retry-errors"):
+    with pytest.raises(UserError, match=r"nothing answers at 127\.0\.0\.1:9.*retry_errors="):
         holdfast.ask(photos, models=nobody, questions="full_list", out=out)
     kept = Run.open(out).rows().to_pylist()
     assert 0 < len(kept) < 12 and {row["status"] for row in kept} == {"error"}

@@ -92,7 +92,7 @@ def test_a_lenet_learns_the_nine(photos: Path, networks: None, tmp_path: Path) -
     rows = results.rows().to_pandas()
     assert set(rows["label"]) == set(RANGES)
     assert rows["correct"].mean() > 3 / 9, "three times what guessing gives"
-    with pytest.raises(UserError, match="train --labels takes nine"):
+    with pytest.raises(UserError, match="train labels= takes nine"):
         holdfast.train(photos, architectures=("timm:test_resnet",), labels="other.csv", out=tmp_path / "other")
 
 

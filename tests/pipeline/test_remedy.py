@@ -155,8 +155,8 @@ def test_the_page_says_what_it_mends(remedied) -> None:
     ("change", "said"),
     [
         ({"model": "python:somewhere:model"}, "remedy trains embedded:, local-dir:, timm: models"),
-        ({"recipe": "magic"}, "no choice of --recipe is called 'magic'"),
-        ({"outcome": "both"}, "no choice of --outcome is called 'both'"),
+        ({"recipe": "magic"}, "no choice of recipe= is called 'magic'"),
+        ({"outcome": "both"}, "no choice of outcome= is called 'both'"),
         ({"hard": "pool"}, "is not a hard set.*make one of a pool first"),
         ({"pool": "gone"}, "gone"),
     ],

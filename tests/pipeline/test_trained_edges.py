@@ -77,7 +77,7 @@ def test_too_few_photos_are_one_sentence(tmp_path: Path) -> None:
 
 def test_masks_absent_where_needed(shapes: Path, tmp_path: Path) -> None:
     alone = shutil.copytree(shapes / "images", tmp_path / "alone")
-    with pytest.raises(UserError, match=r"grey, blur_object need masks and none of the 18 images has one; --masks"):
+    with pytest.raises(UserError, match=r"grey, blur_object need masks and none of the 18 images has one; masks="):
         holdfast.train(
             alone,
             architectures=RESNET,
@@ -100,15 +100,15 @@ def test_masks_absent_where_needed(shapes: Path, tmp_path: Path) -> None:
         ({"architectures": "onnx:some.onnx"}, "an architecture to train is named timm:, "),
         ({"architectures": "timm:test_resnet?checkpoint_path=x"}, "takes no checkpoint_path here"),
         ({"architectures": "timm:test_resnet,timm:test_resnet"}, "two of the architectures have one name"),
-        ({"architectures": "torch:resnet18@best.pth"}, "names weights; begin with them by --pretrained"),
+        ({"architectures": "torch:resnet18@best.pth"}, "names weights; begin with them by pretrained="),
         ({"architectures": "timm:inception_v3"}, "does not take images of 32 pixels"),
-        ({"recipe": "slow"}, "no choice of --recipe is called 'slow'"),
-        ({"balance": "both"}, "no choice of --balance is called 'both'"),
-        ({"folds": 0}, "--folds is 1 or more, not 0"),
-        ({"validation": 1.0}, "--validation is a share"),
+        ({"recipe": "slow"}, "no choice of recipe= is called 'slow'"),
+        ({"balance": "both"}, "no choice of balance= is called 'both'"),
+        ({"folds": 0}, "folds= is 1 or more, not 0"),
+        ({"validation": 1.0}, "validation= is a share"),
         ({"validation": 0.0, "early_stopping": 2}, "looks at validation images"),
         ({"batch_size": 1}, "at least 2 images"),
-        ({"rate": float("nan")}, "--rate is 0 or more, not nan"),
+        ({"rate": float("nan")}, "rate= is 0 or more, not nan"),
         ({"scenarios": "fgsm"}, "is made against a finished model"),
         ({"scenarios": "generated_background"}, "is painted by a generator"),
     ],

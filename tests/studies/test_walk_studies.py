@@ -112,7 +112,7 @@ def test_transfer_shows_every_image_to_every_model(tmp_path: Path) -> None:
 
 
 def test_transfer_takes_a_second_training(tmp_path: Path) -> None:
-    folder = Path(walk_measures.__file__).parents[1] / "assets" / "classifiers" / "resnet_rho80"
+    folder = Path(walk_measures.__file__).parents[2] / "assets" / "classifiers" / "resnet_rho80"
     page = study("transfer", tmp_path, "step_size=0.02", f"second={folder}")
     assert "was not given" not in page
     means = table(tmp_path, "own-images-and-those-of-others").set_index("images")

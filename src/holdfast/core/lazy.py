@@ -23,7 +23,8 @@ else:
 
         def __getattr__(self, name: str) -> Any:
             value = getattr(importlib.import_module(self.__name__), name)
-            setattr(self, name, value)  # found without this function from now on
+            if self.__name__ != "ray":  # whose functions change when a cluster starts or ends
+                setattr(self, name, value)  # found without this function from now on
             return value
 
     pd, ray, torch = LazyModule("pandas"), LazyModule("ray"), LazyModule("torch")

@@ -51,15 +51,15 @@ class ScenarioAugmentation:
                 )
             )
         pool = make_pool(samples, None, max_pixels=DEFAULT_MAX_PIXELS)
-        made = []
+        pictures = []
         for sample in samples:
             image = sample.image.load()
             mask = sample.mask.load(*image.shape[:2]) if sample.mask else None
             rng = generator("maite", self._condition.name, self._seed, sample.sample_id)
             context = SampleContext(sample, pool, self._seed)
             picture = render(self._condition, image, mask, rng=rng, context=context).image
-            made.append(np.ascontiguousarray(ArrayImage(picture).load().transpose(2, 0, 1)))
-        return made, targets, [{**facts, "condition": self._condition.name} for facts in metadata]
+            pictures.append(np.ascontiguousarray(ArrayImage(picture).load().transpose(2, 0, 1)))
+        return pictures, targets, [{**facts, "condition": self._condition.name} for facts in metadata]
 
 
 class AccuracyMetric:

@@ -120,7 +120,7 @@ def build(config: dict[str, Any]) -> Any:
     """Build the untrained module of a configuration."""
     from timm import create_model
 
-    name, arguments = config["architecture"], {"num_classes": config["num_classes"], **config["model_args"]}
+    name, arguments = config["architecture"], {**config["model_args"], "num_classes": config["num_classes"]}
     try:
         if config.get("library", "timm") == "torchvision":
             return torchvision.build(name, config["num_classes"])

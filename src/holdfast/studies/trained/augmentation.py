@@ -8,6 +8,7 @@ each has the images alone. All are tested: on images made anew against each, on 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,9 +118,7 @@ def _pairs(options: StudyOptions, name: str, model: str) -> Pairs:
             models=[model], keep_images=True, random_walk=False, **part, **walked,
             **options.run_options(f"copies-{name}"),
         )  # fmt: skip
-        folder = results.path / "images"
-        table = read_table(folder / "manifest.parquet").to_pandas()
-        copies = {str(row.made_from): folder / str(row.path) for row in table.itertuples()}
+        copies = _copies(results)
     collection = trainings.train_images(options, settings["pairs"])
     images, labels = [], []
     for sample in collection.samples:
@@ -129,6 +128,13 @@ def _pairs(options: StudyOptions, name: str, model: str) -> Pairs:
         labels.append(collection.classes.index(sample.label))
     small = squeezed(images, [0] * len(images), side=SIDE).images
     return torch.from_numpy(small.reshape(-1, 2, SIDE, SIDE, 3)), torch.tensor(labels)
+
+
+def _copies(results: api.Results) -> dict[str, Path]:
+    """Return image → file of its perturbed copy."""
+    folder = results.path / "images"
+    table = read_table(folder / "manifest.parquet").to_pandas()
+    return {str(row.made_from): folder / str(row.path) for row in table.itertuples()}
 
 
 def _train(options: StudyOptions, new: str, start: str | None, pairs: Pairs, *, copies: bool) -> None:

@@ -124,12 +124,13 @@ def _decisions(evidence: DossierEvidence) -> list[tuple[ProtocolDecision, bool]]
 
 
 def _sentence(decision: ProtocolDecision, *, confirmatory: bool) -> str:
-    words = {"passed": "stays below the margin", "failed": "exceeds the margin", "undecided": "is not settled"}
+    margin = f"the margin of {100 * decision.margin:g} points"
+    words = {"passed": f"stays below {margin}", "failed": f"exceeds {margin}", "undecided": f"includes {margin}"}
     kind = "Confirmatory" if confirmatory else "Exploratory"
     return (
         f"{kind}: {decision.model} — {decision.decided}. {decision.what[:1].upper()}{decision.what[1:]}: "
-        f"{_points(decision.value, decision.low, decision.high)} (n = {decision.n} photos); that "
-        f"{words[decision.decided]} of {100 * decision.margin:g} points."
+        f"{_points(decision.value, decision.low, decision.high)} (n = {decision.n} photos), which "
+        f"{words[decision.decided]}."
     )
 
 

@@ -26,7 +26,7 @@ ATTACHED = "protocol.json"
 """File of a run directory: the declaration under which its rows were made, and what was found then."""
 
 DISCORDANT = 0.1
-"""Share of photos whose answer turns, where nothing is known yet: what ``plan`` assumes, too."""
+"""Share of photos whose answer turns, assumed because nothing is measured yet; the command says so."""
 
 
 @dataclass(frozen=True)

@@ -83,10 +83,10 @@ def evaluate(
             tested = [adaptation.identified(model) for model in tested] if adaptation else tested
             recorded = recorded_spec(spec, collection, tested, run)
             recorded |= {"painter": painter.record()} if painter else {}
+            begin_run(run, recorded, prepared, summary, same=SAME_RUN)
             if spec.protocol is not None:
                 identities = {model.classifier.name: model.fingerprint for model in tested}
                 summary.notes.append(attach(run, spec, prepared, identities))
-            begin_run(run, recorded, prepared, summary, same=SAME_RUN)
             setup = RunSetup(spec, prepared, tested, run, summary, progress, fast, adaptation)
             looked_for = {condition for levels in groups for condition in levels}
             _make_rows(setup, [each for each in conditions if each not in looked_for], painter, executor)

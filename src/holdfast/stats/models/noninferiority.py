@@ -89,6 +89,9 @@ def bounds(differences: Differences, null: float, *, level: float = 0.95) -> tup
         return 1.0 if gap(ends[1]) >= 0 else float(scipy_optimize.brentq(gap, *ends, xtol=1e-10))
 
     low, high = solve(limit * _calibration(z, above, freedom)), solve(-limit * _calibration(-z, below, freedom))
+    if not photos.any():  # nothing changed: how many of all photos may change although none of these did, exactly
+        unseen = 1 - (1 - level - _DOUBT) ** (1 / len(photos))
+        low, high = min(low, -unseen), max(high, unseen)
     if differences.donors:
         mean, error, freedom = two_way(differences)
         reach = t_quantile(freedom, level) * error

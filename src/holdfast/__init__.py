@@ -1,7 +1,5 @@
 """Does my vision model see the object, or lean on everything around it?"""
 
-# ruff: noqa: F405 - most names are those of holdfast.api, imported on first use
-
 from __future__ import annotations
 
 import os
@@ -13,7 +11,31 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import HoldfastError, SampleError, UserError
 
 if TYPE_CHECKING:
-    from holdfast.api import *  # noqa: F403
+    from holdfast.api import (
+        Results,
+        ask,
+        choose,
+        compare,
+        data,
+        evaluate,
+        explain,
+        generate,
+        load_classifier,
+        load_collection,
+        mask,
+        mine,
+        modes,
+        open_run,
+        parity,
+        perturb,
+        remedy,
+        report,
+        segment,
+        sidecar,
+        synth,
+        telltale,
+        train,
+    )  # fmt: skip
     from holdfast.dossier import declare, dossier
     from holdfast.scenarios import parse_conditions, render, scenario
     from holdfast.verbs import bundle, check, export, plan, track, verify

@@ -1,4 +1,31 @@
 """What every verb can be asked: each option declared once, importable without anything heavy."""
 
-from holdfast.pipeline.specs.rows import *  # noqa: F403
-from holdfast.pipeline.specs.training import *  # noqa: F403
+from holdfast.pipeline.specs.rows import (
+    AskSpec,
+    ChooseSpec,
+    DataSpec,
+    EvaluateSpec,
+    ExplainSpec,
+    InventorySpec,
+    MaskSpec,
+    PaintSpec,
+    PerturbSpec,
+    SynthSpec,
+    WalkOptions,
+    parse_matte,
+)  # fmt: skip
+from holdfast.pipeline.specs.training import (
+    GenerateSpec,
+    MineSpec,
+    ModesSpec,
+    RemedySpec,
+    SegmentSpec,
+    TelltaleSpec,
+    TrainSpec,
+)  # fmt: skip
+
+__all__ = [
+    "AskSpec", "ChooseSpec", "DataSpec", "EvaluateSpec", "ExplainSpec", "GenerateSpec", "InventorySpec", "MaskSpec",
+    "MineSpec", "ModesSpec", "PaintSpec", "PerturbSpec", "RemedySpec", "SegmentSpec", "SynthSpec", "TelltaleSpec",
+    "TrainSpec", "WalkOptions", "parse_matte",
+]  # fmt: skip

@@ -52,7 +52,10 @@ def print_listing(what: str) -> None:
 
 def _scenarios() -> Iterator[tuple[str, ...]]:
     from holdfast import registry
+    from holdfast.scenarios.perturbers import perturbers_installed, register_perturbers
 
+    if perturbers_installed():
+        register_perturbers()
     yield "[bold]id", "[bold]leaves", "[bold]what it does", "[bold]variants"
     for name in registry.scenarios:
         scenario = registry.scenarios.get(name)

@@ -16,6 +16,7 @@ _BROUGHT_BY = {
     "explain": ("captum", "torchmetrics"),
     "generate": ("diffusers",),
     "hf": ("transformers",),
+    "nrtk": ("nrtk", "skimage"),
     "people": ("alembic", "fastapi", "h11", "psycopg", "sqlalchemy", "starlette", "uvicorn"),
     "ray": ("ray",),
     "runtimes": ("ai_edge_litert", "openvino"),

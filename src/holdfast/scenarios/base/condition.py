@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,6 +54,8 @@ class Condition:
 
 def find_scenario(name: str) -> Scenario:
     """Return the scenario of an id or alias in any spelling; UserError with the nearest names if there is none."""
+    if name.partition(":")[0] == "nrtk":
+        _perturbers().register_perturbers()
     definition = registry.scenarios.get(name if name in registry.scenarios else _plain(name))
     if not isinstance(definition, Scenario):
         raise UserError(f"{name!r} is registered as a scenario but was not made with @scenario")
@@ -101,6 +104,10 @@ def parse_conditions(text: str, *, feather: float = 0.0) -> list[Condition]:
 
 def _parse_one(text: str, feather: float) -> list[Condition]:
     parsed = parse_name(text)
+    if parsed.scheme == "nrtk":
+        condition = make_condition(find_scenario(f"nrtk:{parsed.name}"), parsed.tag, parsed.options)
+        _perturbers().check_parameters(condition.scenario, dict(condition.parameters))
+        return [condition]
     if parsed.scheme:
         raise UserError(f"scenarios read name@variant?parameter=value, which {text!r} does not")
     group = {"color": "colour"}.get(_plain(parsed.name), _plain(parsed.name))
@@ -138,6 +145,11 @@ def _belongs(definition: Scenario, group: str) -> bool:
 def _all_scenarios() -> list[Scenario]:
     """Return the scenarios that are loaded; those behind entry points belong to no group until they are named."""
     return [entry.target for entry in registry.scenarios.entries() if isinstance(entry.target, Scenario)]
+
+
+def _perturbers() -> Any:
+    """Return the module of NRTK's perturbers, which imports this one."""
+    return importlib.import_module("holdfast.scenarios.perturbers")
 
 
 def _plain(name: str) -> str:

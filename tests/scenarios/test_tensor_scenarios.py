@@ -259,7 +259,8 @@ def test_tensors_that_do_not_fit_are_refused():
 
 
 def test_what_a_compiler_is_given_makes_the_same_pictures(monkeypatch):
-    monkeypatch.setattr(batches.torch, "compile", partial(torch.compile, backend="aot_eager"))  # all of it but the kernels
+    whole_but_kernels = partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr(batches.torch, "compile", whole_but_kernels)
     images, masks = (tensor(one) for one in noise(3, 37, 50, 5))
     compiled, conditions = Compiled(images.shape), [*STATIC, *parse_conditions("blur_object?sigma=30,rainbow?wrap=256")]
     others = {"sample_ids": ["a", "b", "c"], "donors": images}

@@ -9,7 +9,8 @@ Prints how fast pictures are made, and how much processor time this process, whi
 number of processes makes more of them than that allows. Then, for pictures held in memory and for pictures rendered
 anew in every epoch: images/s, the share of the same steps on tensors that lie on the device already (nothing but the
 network), the share of the time that lies in steps and not between epochs (checkpoints), and nvidia-smi's utilisation,
-sampled five times a second from the second epoch on.
+sampled five times a second from the second epoch on. With a GPU the pictures are made there; ``--on-cpu`` has them made
+by processes.
 
 Nothing here imports torch at the top: every process that renders imports this file, and sixteen that import torch take
 half a minute to start.
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -92,6 +94,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=8192)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--renderers", type=int, default=0, help="processes that make pictures; 0: one a core")
+    parser.add_argument("--on-cpu", action="store_true", help="pictures are made by processes, not on the device")
     parser.add_argument("--pictures", action="store_true", help="make the pictures and train nothing")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--skip", default="", help="kinds of pictures left out, by the beginning of their name")
@@ -109,6 +112,11 @@ def main() -> None:
         pool = make_pool(samples, None, max_pixels=10**8)
         team = Team(options.renderers or core_count())
         renderer, shown = Renderer(pool, options.size, team=team), showing(samples, condition)
+        if not options.on_cpu:
+            from holdfast.pipeline.train.on_device import DeviceTeam
+
+            workers = 0 if options.quick else options.renderers or core_count()
+            renderer = replace(renderer, device=DeviceTeam(options.device, shown, 10**8, workers))
         start, own = time.perf_counter(), time.process_time()
         held = tensors_of(renderer, shown, ("day", "night"))
         rate, own = len(held) / (time.perf_counter() - start), (time.process_time() - own) / len(held)

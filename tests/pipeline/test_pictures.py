@@ -16,6 +16,7 @@ from holdfast.core.types import Image
 from holdfast.data import load_collection
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.train import pictures
+from holdfast.pipeline.train.on_device import DeviceTeam
 from holdfast.pipeline.train.pictures import RenderedSource, Renderer, Showing, Team, showing, tensors_of
 from holdfast.scenarios import parse_conditions
 from shapes import CLASSES, make_photos
@@ -82,3 +83,32 @@ def test_a_killed_process_is_a_sentence_and_others_start_next_time(
     with pytest.raises(HoldfastError, match="makes pictures was killed"):
         tensors_of(renderers[1], [bad, *shown], CLASSES)
     assert renderers[1].team._started is None
+
+
+@pytest.mark.parametrize("scenario", ["random_background", "blur_background", "rainbow", "original"])
+@pytest.mark.parametrize("scaled", [0, 40])
+def test_a_device_makes_the_pictures_of_threads(shown: list[Showing], scenario: str, scaled: int) -> None:
+    (condition,) = parse_conditions(scenario)
+    wanted = [(sample, condition) for sample, _ in shown]
+    pool = make_pool([sample for sample, _ in shown], None, max_pixels=10**6)
+    plain = Renderer(pool, 32, seed=3, scaled=scaled)
+    team = DeviceTeam("cpu", wanted, 10**6, processes=2 if scenario == "random_background" and not scaled else 0)
+    try:
+        for masks in (False, True):
+            first = tensors_of(plain, wanted, CLASSES, masks=masks)
+            second = tensors_of(replace(plain, device=team), wanted, CLASSES, masks=masks)
+            assert [sample.sample_id for sample in first.samples] == [sample.sample_id for sample in second.samples]
+            apart = (first.images.int() - second.images.int()).abs()
+            assert (apart > 1).double().mean() < 1e-3 and (apart > 0).double().mean() < 0.05
+            assert first.facts == second.facts and first.failed == second.failed
+            if masks:
+                assert first.masks is not None and second.masks is not None and torch.equal(first.masks, second.masks)
+        labels, orders = torch.arange(len(wanted)), torch.arange(len(wanted)).flip(0).split(4)
+        source = RenderedSource(replace(plain, device=team), wanted, labels, masks=True)
+        for _ in range(2):  # left half-way, the processes serve the next epoch
+            images, own = next(iter(source.batches(orders)))
+            held = [sample.sample_id for sample in second.samples]
+            places = [held.index(wanted[place][0].sample_id) for place in own.tolist()]
+            assert torch.equal(images[:, :3], second.images[places]) and images.shape[1] == 4
+    finally:
+        team.close()

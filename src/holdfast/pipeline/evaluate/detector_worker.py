@@ -29,9 +29,8 @@ from holdfast.pipeline.evaluate.matching import has_objects, is_right, judged, m
 from holdfast.pipeline.evaluate.worker import RELEASED, Evaluation, Loaded, ReadyRendering, WaitingRow
 from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationJob, row_key, stored_details
 from holdfast.pipeline.fast import decoding
-from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Facts, Group, Unit, unit_of
-from holdfast.pipeline.fast.device_pass import PIECE, decoding_processes
-from holdfast.pipeline.fast.flow import at_once
+from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Facts, Group, Unit, at_once, unit_of
+from holdfast.pipeline.fast.device_pass import decoding_processes
 from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.samples import Prepared, Rendering
@@ -271,7 +270,7 @@ class FastDetection(Detection):
 
         with ExitStack() as ending:
             processes = decoding_processes(self.spec, self._cuda)
-            crew = Crew(decoder, processes=processes, piece=PIECE, gpu=self._cuda) if processes else None
+            crew = Crew(decoder, processes=processes, gpu=self._cuda) if processes else None
             if crew is not None:
                 ending.callback(crew.close)
             arrival = Arrival(units(), decoder, crew)

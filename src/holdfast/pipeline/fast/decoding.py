@@ -36,6 +36,8 @@ from holdfast.scenarios import Condition
 from holdfast.scenarios.background import cover, donor_background
 from holdfast.scenarios.base.rendering import check_input, mask_missing
 
+PIXELS = 128 * 375 * 500  # about what is rendered at a time, under all conditions: enough to fill a GPU, in 4 GB
+MOST = 128  # pictures rendered at a time
 DONORS = 4  # donors that travel with a sample; the first of them is rarely unreadable
 
 
@@ -97,6 +99,31 @@ def unit_of(
             lenders = list(itertools.islice(asked, DONORS + 1))
         orders.append(Order(sample, tuple(places), tuple(lenders[:DONORS]), len(lenders) <= DONORS))
     return Unit(number, orders)
+
+
+def at_once(height: int, width: int) -> int:
+    """Return how many pictures of a size are rendered together."""
+    return max(1, min(MOST, PIXELS // (height * width)))
+
+
+def sizes_of(samples: Sequence[Sample]) -> list[tuple[int, int]]:
+    """Return height and width of a few images."""
+    sizes = []
+    for sample in samples[:: max(1, len(samples) // 8)][:8]:
+        try:
+            height, width = sample.image.load().shape[:2]
+        except SampleError:
+            continue
+        sizes.append((int(height), int(width)))
+    return sizes
+
+
+def unit_size(sizes: Sequence[tuple[int, int]]) -> int:
+    """Return how many samples are decoded together: a quarter of those that are rendered together."""
+    if not sizes:
+        return MOST // 4
+    height, width = (int(np.mean([size[axis] for size in sizes])) for axis in (0, 1))
+    return max(4, at_once(height, width) // 4)
 
 
 @dataclass(frozen=True)
@@ -177,6 +204,7 @@ def settle(order: Order, pool: DonorPool, seed: int, shape: tuple[int, ...]) -> 
     return lent(SampleContext(order.sample, pool, seed).donor(same_class=False), shape)
 
 
+PIECE = 48 << 20  # bytes a unit is decoded into: image, mask and background of 32 pictures of 500 × 375 take 42 million
 AHEAD = 2  # units per process that are decoded, or being decoded, before they are asked for
 SPARE = 8  # pieces that the device may still be reading while the processes use all others
 NAMES = ("images", "masks", "backgrounds")
@@ -284,7 +312,7 @@ class Filling:
 class Crew:
     """Processes that decode and the memory they decode into, for one pass or for several."""
 
-    def __init__(self, decoder: Decoder, *, processes: int, piece: int, gpu: bool) -> None:
+    def __init__(self, decoder: Decoder, *, processes: int, gpu: bool, piece: int = PIECE) -> None:
         self.most = AHEAD * processes
         self.pieces = Pieces(self.most + SPARE, piece)
         self.processes: Processes[Any, Any] = Processes(Filling(decoder, self.pieces.file.fileno(), piece), processes)
@@ -333,9 +361,13 @@ class Arrival:
             self._ask(crew)
 
     def close(self) -> None:
-        """Cancel the units that are not being decoded yet."""
-        for future, _ in self._pending:
+        """Cancel the units that are not being decoded yet; each piece is free when nobody fills it any longer."""
+        for future, number in self._pending:
+            assert self._crew is not None, "only a crew has units under way"
+            free = self._crew.pieces.free
+            future.add_done_callback(lambda _, number=number, free=free: free.append(number))  # type: ignore[misc]
             future.cancel()
+        self._pending.clear()
 
     def _ask(self, crew: Crew) -> None:
         while len(self._pending) < crew.most and crew.pieces.free:

@@ -12,27 +12,22 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 
-from holdfast.core.errors import SampleError
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.engine import core_count
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested
 from holdfast.pipeline.evaluation_rows import EvaluationJob, Portion
 from holdfast.pipeline.fast import networks
 from holdfast.pipeline.fast.answers import Groups
-from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Unit, unit_of
-from holdfast.pipeline.fast.flow import MOST, Flow, Subject, at_once
+from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Unit, at_once, sizes_of, unit_of, unit_size
+from holdfast.pipeline.fast.flow import Flow, Subject
 from holdfast.pipeline.fast.networks import Network, Warming
 from holdfast.pipeline.fast.rows import Chunk, TableMaker, Writer
 from holdfast.pipeline.jobs.progress import Summary
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import Compiled, compile_for, render_batch
-
-PIECE = 48 << 20
-"""Bytes of shared memory per unit: image, mask and background of 32 pictures of 500 × 375 need 42 million."""
 
 SWITCH = 0.0005
 """Seconds that another thread may keep the interpreter while the thread that drives the device waits for it."""
@@ -98,7 +93,7 @@ class Pass:
         with ExitStack() as opening:
             self._writer = Writer(maker, apart=processes > 0)
             opening.callback(self._writer.close)
-            self._crew = Crew(self._decoder, processes=processes, piece=PIECE, gpu=cuda) if processes else None
+            self._crew = Crew(self._decoder, processes=processes, gpu=cuda) if processes else None
             if self._crew is not None:
                 opening.callback(self._crew.close)
             self._closing = opening.pop_all()
@@ -116,8 +111,8 @@ class Pass:
     ) -> Iterator[Summary | pa.Table]:
         """Make the rows of jobs; yield counts of what was written, or tables, and at the end notes and times."""
         watch = Watch()
-        sizes = _sizes(samples) if not self._unit_size else []
-        self._unit_size = self._unit_size or _unit_size(sizes)
+        sizes = sizes_of(samples) if not self._unit_size else []
+        self._unit_size = self._unit_size or unit_size(sizes)
         expected: deque[tuple[Unit, Chunk]] = deque()
         units = watch.each("planning", self._units(prepared, jobs, expected))
         switching = sys.getswitchinterval()
@@ -201,23 +196,3 @@ def decoding_processes(spec: EvaluateSpec, cuda: bool) -> int:
     if spec.workers > 1:
         return spec.workers
     return core_count() if cuda or spec.workers == 0 else 0
-
-
-def _sizes(samples: Sequence[Sample]) -> list[tuple[int, int]]:
-    """Return height and width of a few images."""
-    sizes = []
-    for sample in samples[:: max(1, len(samples) // 8)][:8]:
-        try:
-            height, width = sample.image.load().shape[:2]
-        except SampleError:
-            continue
-        sizes.append((int(height), int(width)))
-    return sizes
-
-
-def _unit_size(sizes: Sequence[tuple[int, int]]) -> int:
-    """Return how many samples are decoded together: a quarter of those that are rendered together."""
-    if not sizes:
-        return MOST // 4
-    height, width = (int(np.mean([size[axis] for size in sizes])) for axis in (0, 1))
-    return max(4, at_once(height, width) // 4)

@@ -20,17 +20,14 @@ from holdfast.core.lazy import torch
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.fast import answers, decoding
-from holdfast.pipeline.fast.decoding import Facts, Group, Unit
+from holdfast.pipeline.fast.decoding import Facts, Group, Unit, at_once
 from holdfast.pipeline.fast.networks import Network, blank, see
 from holdfast.pipeline.fast.rows import Chunk
 from holdfast.pipeline.jobs.rows import answer_each
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import Compiled, on_device, render_batch
 
-PIXELS = 128 * 375 * 500
-"""About how many pixels are rendered at a time, under all conditions: enough to fill a GPU, in 4 GB."""
-
-MOST, HELD = 128, 1024  # pictures rendered at a time, and how many of all sizes may wait for others of their size
+HELD = 1024  # pictures of all sizes that may wait for others of their size
 IN_FLIGHT = 24  # batches whose answers have not arrived yet, at most
 READING = 4  # uploads that may be under way while the next unit is taken
 STRIDE = 1 << 32  # A row's number is its chunk's number times this, plus its place in the chunk
@@ -59,6 +56,53 @@ class _Gathered:
     backgrounds: torch.Tensor
 
 
+class Uploads:
+    """Copies of decoded pictures to a device, beside its work; on a CPU they are made at once."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._stream: Any = _upload_stream(device) if device.startswith("cuda") else None
+        self._reading: deque[tuple[Any, Callable[[], None]]] = deque()
+        self.waited = 0.0  # seconds, for uploads, or for what its owner waits for
+
+    def move(self, arrays: Sequence[NDArray[Any]]) -> list[torch.Tensor]:
+        """Return the arrays on the device; they may still be on their way."""
+        tensors = [torch.from_numpy(array) for array in arrays]
+        if self._stream is None:
+            return [tensor.to(self._device, copy=True) for tensor in tensors]
+        with torch.cuda.stream(self._stream):
+            moved = [tensor.to(self._device, non_blocking=True) for tensor in tensors]
+        for tensor in moved:
+            tensor.record_stream(torch.cuda.current_stream(self._device))
+        return moved
+
+    def release(self, release: Callable[[], None]) -> None:
+        """Call ``release`` when the device has read what was moved last; what comes now waits for it."""
+        if self._stream is None:
+            release()
+            return
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        self._reading.append((self._stream.record_event(), release))
+        while self._reading and (len(self._reading) > READING or self._reading[0][0].query()):
+            self._give_back()
+
+    def finish(self) -> None:
+        """Wait until everything has arrived."""
+        while self._reading:
+            self._give_back()
+
+    def wait(self, event: Any) -> None:
+        """Wait for an event of the device, and count the time."""
+        start = time.perf_counter()
+        event.synchronize()
+        self.waited += time.perf_counter() - start
+
+    def _give_back(self) -> None:
+        event, release = self._reading.popleft()
+        self.wait(event)
+        release()
+
+
 class Flow:
     """The work under way on one device."""
 
@@ -74,15 +118,18 @@ class Flow:
     ) -> None:
         self._spec, self._device, self._conditions, self._pool = spec, device, list(conditions), pool
         self._subjects, self._compiled = subjects, compiled
-        self.waited = 0.0  # seconds, for answers or for uploads
         self._truth_of = {label: place for place, label in enumerate(classes)}
         self._chunks: dict[int, tuple[Unit, Chunk]] = {}
         self._by_size: dict[tuple[int, int], list[_Gathered]] = {}
         self._answers: deque[tuple[Any, torch.Tensor, NDArray[np.int64]]] = deque()
         self._finished: list[Chunk] = []
         self._cuda = device.startswith("cuda")
-        self._uploads: Any = _upload_stream(device) if self._cuda else None
-        self._reading: deque[tuple[Any, Callable[[], None]]] = deque()
+        self._uploads = Uploads(device)
+
+    @property
+    def waited(self) -> float:
+        """Return the seconds spent waiting for answers or for uploads."""
+        return self._uploads.waited
 
     def expect(self, unit: Unit, chunk: Chunk) -> None:
         """Expect the pictures of this unit."""
@@ -102,9 +149,10 @@ class Flow:
             if (chunk.slots[group.places] < 0).all():  # they owed only conditions that need a donor, and there is none
                 continue
             size = int(group.images.shape[1]), int(group.images.shape[2])
-            self._by_size.setdefault(size, []).append(self._upload(facts.number, group))
+            moved = self._uploads.move((group.images, group.masks, group.backgrounds))
+            self._by_size.setdefault(size, []).append(_Gathered(facts.number, list(group.places), *moved))
             sizes.append(size)
-        self._release(release)
+        self._uploads.release(release)
         for size in sizes:
             if _count(self._by_size[size]) >= at_once(*size):
                 self._render(size)
@@ -121,8 +169,7 @@ class Flow:
             if subject.count:
                 self._answer(subject)
         self.drain(everything=True)
-        while self._reading:
-            self._give_back()
+        self._uploads.finish()
 
     def finished(self) -> Iterator[Chunk]:
         """Yield the chunks that have become complete."""
@@ -135,7 +182,7 @@ class Flow:
             event, packed, rows = self._answers[0]
             if event is not None:
                 if everything or len(self._answers) > IN_FLIGHT:
-                    self._wait(event)
+                    self._uploads.wait(event)
                 elif not event.query():
                     return
             self._answers.popleft()
@@ -161,37 +208,6 @@ class Flow:
         if number in self._chunks and self._chunks[number][1].left == 0:
             self._finished.append(self._chunks.pop(number)[1])
 
-    def _upload(self, number: int, group: Group) -> _Gathered:
-        tensors = [torch.from_numpy(array) for array in (group.images, group.masks, group.backgrounds)]
-        if self._uploads is None:
-            moved = [tensor.to(self._device, copy=True) for tensor in tensors]
-        else:
-            with torch.cuda.stream(self._uploads):
-                moved = [tensor.to(self._device, non_blocking=True) for tensor in tensors]
-            for tensor in moved:
-                tensor.record_stream(torch.cuda.current_stream(self._device))
-        return _Gathered(number, list(group.places), *moved)
-
-    def _release(self, release: Callable[[], None]) -> None:
-        """Call ``release`` when the device has read what was uploaded last."""
-        if self._uploads is None:
-            release()
-            return
-        torch.cuda.current_stream(self._device).wait_stream(self._uploads)
-        self._reading.append((self._uploads.record_event(), release))
-        while self._reading and (len(self._reading) > READING or self._reading[0][0].query()):
-            self._give_back()
-
-    def _give_back(self) -> None:
-        event, release = self._reading.popleft()
-        self._wait(event)
-        release()
-
-    def _wait(self, event: Any) -> None:
-        start = time.perf_counter()
-        event.synchronize()
-        self.waited += time.perf_counter() - start
-
     def _render(self, size: tuple[int, int]) -> None:
         """Render all gathered pictures of a size, some at a time."""
         gathered = self._by_size.pop(size)
@@ -201,7 +217,7 @@ class Flow:
         step = at_once(*size)
         for start in range(0, len(origins), step):
             part = slice(start, start + step)
-            self._show(origins[part], _channels_first(images[part]), _channels_first(backgrounds[part]), masks[part])
+            self._show(origins[part], channels_first(images[part]), channels_first(backgrounds[part]), masks[part])
 
     def _show(
         self, origins: Sequence[tuple[int, int]], images: torch.Tensor, backgrounds: torch.Tensor, masks: torch.Tensor
@@ -311,14 +327,10 @@ def _upload_stream(device: str) -> Any:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def at_once(height: int, width: int) -> int:
-    """Return how many pictures of a size are rendered together."""
-    return max(1, min(MOST, PIXELS // (height * width)))
-
-
 def _count(gathered: Sequence[_Gathered]) -> int:
     return sum(len(group.places) for group in gathered)
 
 
-def _channels_first(images: torch.Tensor) -> torch.Tensor:
+def channels_first(images: torch.Tensor) -> torch.Tensor:
+    """Return NHWC pictures as NCHW."""
     return images.permute(0, 3, 1, 2).contiguous()

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
@@ -48,8 +48,8 @@ def showing(samples: Sequence[Sample], condition: Condition) -> list[Showing]:
 class TrainingPicture:
     """One sample under one condition: CHW uint8, ``size`` × ``size``, where the object is (HW bool), and facts."""
 
-    image: NDArray[np.uint8] | None
-    mask: Mask | None = None
+    image: Any  # an array, a tensor where a device has made it, or None; the mask likewise
+    mask: Any = None
     status: str = "ok"
     error: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -89,6 +89,14 @@ class Team:
             ) from error
 
 
+class Maker(Protocol):
+    """Makes pictures as a renderer says (``on_device.DeviceTeam``)."""
+
+    def rendered(self, renderer: Renderer, groups: Iterable[Sequence[Showing]]) -> Iterator[list[TrainingPicture]]:
+        """Yield the pictures of each group in order."""
+        ...
+
+
 @dataclass(frozen=True)
 class Renderer:
     """How pictures are made."""
@@ -102,6 +110,7 @@ class Renderer:
     masked: bool = True  # whether pictures come with where the object is
     scaled: int = 0  # pixels of the shorter side, of which the middle square is taken; 0: squeezed, aspect not kept
     team: Team = field(default_factory=Team)  # who makes them where there are many
+    device: Maker | None = None  # who makes them instead, on a device
 
     def __call__(self, shown: Showing) -> TrainingPicture:
         """Render one; what goes wrong with it is its status and error."""
@@ -122,6 +131,9 @@ class Renderer:
 
     def rendered(self, groups: Iterable[Sequence[Showing]], count: int) -> Iterator[list[TrainingPicture]]:
         """Yield the pictures of each group in order, some groups ahead; ``count`` is the most pictures there may be."""
+        if self.device is not None:
+            yield from self.device.rendered(self, groups)
+            return
         with self.team.at_work(self, count) as (submit, workers, chunk):
             waiting: deque[list[Future[list[TrainingPicture]]]] = deque()
             for group in groups:
@@ -152,12 +164,12 @@ def resized(image: Image, size: int) -> Image:
 
 def cropped(image: Image, size: int, scaled: int) -> Image:
     """Return the middle square of an image whose shorter side has ``scaled`` pixels, as timm's ``center`` does."""
-    height, width, top, left = _crop_place(image.shape[:2], size, scaled)
+    height, width, top, left = crop_place(image.shape[:2], size, scaled)
     larger = np.asarray(PIL.Image.fromarray(image).resize((width, height), PIL.Image.Resampling.BILINEAR))
     return larger[top : top + size, left : left + size]
 
 
-def _crop_place(shape: tuple[int, ...], size: int, scaled: int) -> tuple[int, int, int, int]:
+def crop_place(shape: tuple[int, ...], size: int, scaled: int) -> tuple[int, int, int, int]:
     """Return height and width to resize to, and where the middle square begins."""
     shorter = min(shape)
     height, width = (scaled if side == shorter else int(scaled * side / shorter) for side in shape)
@@ -166,7 +178,7 @@ def _crop_place(shape: tuple[int, ...], size: int, scaled: int) -> tuple[int, in
 
 def _resized_mask(mask: Mask | None, size: int, scaled: int = 0) -> Mask | None:
     if mask is not None and scaled:
-        height, width, top, left = _crop_place(mask.shape, size, scaled)
+        height, width, top, left = crop_place(mask.shape, size, scaled)
         larger = cv2.resize(mask.view(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
         return np.ascontiguousarray(larger[top : top + size, left : left + size]).astype(np.bool_)
     if mask is None or mask.shape == (size, size):
@@ -210,9 +222,9 @@ def tensors_of(renderer: Renderer, shown: Sequence[Showing], classes: Sequence[s
         if picture.image is None:
             failed.append((sample, picture.status, picture.error))
             continue
-        image_at[len(kept)] = picture.image
+        image_at[len(kept)] = np.asarray(picture.image)
         if mask_at is not None:
-            mask_at[len(kept)] = picture.mask
+            mask_at[len(kept)] = np.asarray(picture.mask)
         kept.append(sample)
         facts.append(picture.facts)
     if failed:  # a view would keep the whole of it
@@ -273,14 +285,14 @@ class RenderedSource:
                 if (channels := self._channels(picture)) is not None
             ]
             if good:
-                pictures = torch.from_numpy(np.stack([channels for channels, _ in good]))
+                pictures = torch.stack([channels for channels, _ in good])
                 yield pictures, self.labels[[place for _, place in good]]
 
-    def _channels(self, picture: TrainingPicture) -> NDArray[np.uint8] | None:
+    def _channels(self, picture: TrainingPicture) -> torch.Tensor | None:
         if picture.image is None or (self.masks and picture.mask is None):
             return None
-        image, mask = picture.image, picture.mask
-        return image if mask is None else np.concatenate([image, mask[None].view(np.uint8)])
+        image, mask = torch.as_tensor(picture.image), picture.mask
+        return image if mask is None else torch.cat([image, torch.as_tensor(mask)[None].to(torch.uint8)])
 
 
 Source = InMemory | RenderedSource

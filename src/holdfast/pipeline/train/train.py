@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from holdfast.pipeline.samples import begin_run, prepare, read
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.architectures import Architecture
 from holdfast.pipeline.train.fitting import Fit, trained_as
+from holdfast.pipeline.train.on_device import DeviceTeam, can_make
 from holdfast.pipeline.train.pictures import (
     InMemory,
     RenderedSource,
@@ -74,6 +75,18 @@ class TrainingResources:
     device: str
     team: Team
     held: dict[str, Tensors] = field(default_factory=dict)
+    on_device: tuple[str, DeviceTeam] | None = None  # who makes the pictures of a condition on a GPU, and its name
+
+    def maker(self, spec: TrainSpec, trained_on: str, shown: Sequence[Showing]) -> DeviceTeam | None:
+        """Return who makes a condition's pictures on this GPU; None where there is none, or it cannot make them."""
+        if not self.device.startswith("cuda") or not can_make(shown):
+            return None
+        if self.on_device is None or self.on_device[0] != trained_on:
+            if self.on_device is not None:
+                self.on_device[1].close()
+            processes = share_of(spec.renderers) if spec.renderers > 1 else core_count()
+            self.on_device = trained_on, DeviceTeam(self.device, shown, spec.max_pixels, processes)
+        return self.on_device[1]
 
 
 class TrainingWorker:
@@ -157,7 +170,8 @@ class TrainingWorker:
         shown = job.trained_pictures(self.collection.samples, self.spec.seed)
         recipe = self.spec.settled()
         # With crops, a picture is held somewhat larger, and every epoch takes another part of it.
-        renderer = self._renderer(resources, recipe.scaled or recipe.size)
+        maker = resources.maker(self.spec, job.trained_on, shown)
+        renderer = replace(self._renderer(resources, recipe.scaled or recipe.size), device=maker)
         if len(shown) * (4 if self.masks else 3) * renderer.size**2 > self.memory:
             place = {name: number for number, name in enumerate(self.classes)}
             labels = torch.tensor([place[sample.label] for sample, _ in shown])

@@ -51,14 +51,14 @@ class DeviceTeam:
         under_way: deque[tuple[decoding.Unit, bool]] = deque()  # units, and whether each is the last of its group
         arrival = decoding.Arrival(self._units(renderer, groups, under_way), self._decoder, self._crew)
         try:
-            batch = _Gathered(self, renderer)
+            batch = _DecodedGroup(self, renderer)
             for facts, decoded, release in arrival:
                 unit, last = under_way.popleft()
                 batch.add(unit, facts, decoded)
                 self.uploads.release(release)
                 if last:
                     yield batch.pictures()
-                    batch = _Gathered(self, renderer)
+                    batch = _DecodedGroup(self, renderer)
         finally:
             arrival.close()
 
@@ -75,7 +75,7 @@ class DeviceTeam:
                 yield unit
 
 
-class _Gathered:
+class _DecodedGroup:
     """The decoded pictures of one group, on the device, by size."""
 
     def __init__(self, team: DeviceTeam, renderer: Renderer) -> None:

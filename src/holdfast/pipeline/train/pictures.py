@@ -222,9 +222,9 @@ def tensors_of(renderer: Renderer, shown: Sequence[Showing], classes: Sequence[s
         if picture.image is None:
             failed.append((sample, picture.status, picture.error))
             continue
-        image_at[len(kept)] = np.asarray(picture.image)
+        image_at[len(kept)] = _on_host(picture.image)
         if mask_at is not None:
-            mask_at[len(kept)] = np.asarray(picture.mask)
+            mask_at[len(kept)] = _on_host(picture.mask)
         kept.append(sample)
         facts.append(picture.facts)
     if failed:  # a view would keep the whole of it
@@ -232,6 +232,10 @@ def tensors_of(renderer: Renderer, shown: Sequence[Showing], classes: Sequence[s
         where = where[: len(kept)].clone() if where is not None else None
     labels = torch.tensor([place[sample.label] for sample in kept], dtype=torch.int64)
     return Tensors(images, labels, where, tuple(kept), tuple(facts), tuple(failed))
+
+
+def _on_host(picture: Any) -> Any:
+    return picture.cpu().numpy() if isinstance(picture, torch.Tensor) else picture
 
 
 Batch = tuple[Any, Any]  # images NCHW uint8 and labels

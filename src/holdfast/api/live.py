@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import unknown
+from holdfast.data.native import MOST_BANDS, encode_native
 from holdfast.models import live
 
 IMAGE, LABEL, MASK = ("image", "img", "picture"), ("label", "labels", "target", "class"), ("mask", "masks")
@@ -63,9 +64,9 @@ def write_data(value: Any, folder: Path) -> tuple[str, tuple[str, ...]]:
                     f"{where} changes between two readings, so answers could not be repeated: give the dataset without "
                     "random augmentation"
                 )
-            row["path"] = _write(folder / "images" / f"{stem}.png", picture[:, :, ::-1])
+            row["path"] = _write(folder / "images" / stem, picture)
         if item.get("mask") is not None:
-            row["mask"] = _write(folder / "masks" / f"{stem}.png", _mask(item["mask"], where))
+            row["mask"] = _write(folder / "masks" / stem, _mask(item["mask"], where))
         rows.append(row)
     if not rows:
         raise UserError("the dataset holds no item")
@@ -75,11 +76,16 @@ def write_data(value: Any, folder: Path) -> tuple[str, tuple[str, ...]]:
     return f"manifest:{folder / 'manifest.parquet'}?root=/", tuple(data.classes)
 
 
-def _write(file: Path, pixels: NDArray[np.uint8]) -> str:
-    """Write a PNG file and return its path from the root; a file of the same bytes is left alone."""
+def _write(stem: Path, pixels: NDArray[Any]) -> str:
+    """Write a file without loss and return its path from the root; a file of the same bytes is left alone."""
     import cv2
 
-    encoded = cv2.imencode(".png", np.ascontiguousarray(pixels))[1].tobytes()
+    if pixels.ndim == 2 or (pixels.dtype == np.uint8 and pixels.shape[2] == 3):
+        last_first = pixels if pixels.ndim == 2 else pixels[:, :, ::-1]
+        encoded, suffix = cv2.imencode(".png", np.ascontiguousarray(last_first))[1].tobytes(), "png"
+    else:
+        encoded, suffix = encode_native(pixels)
+    file = stem.with_name(f"{stem.name}.{suffix}")
     if not (file.is_file() and file.read_bytes() == encoded):
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(".part")
@@ -165,19 +171,28 @@ def _item(item: Any, number: int) -> dict[str, Any]:
     raise UserError(f"item {number} of the dataset should be (image, label), (image, label, mask) or a dict")
 
 
-def _array(image: Any, where: str) -> NDArray[np.uint8]:
-    """Return an image as HWC uint8 RGB; PIL images, arrays and tensors, CHW or HWC, 0..255 or 0..1."""
-    if hasattr(image, "convert"):
+def _array(image: Any, where: str) -> NDArray[Any]:
+    """Return an image as HWC uint8 RGB; PIL images, arrays and tensors, CHW or HWC, 0..255 or 0..1.
+
+    Whole numbers of 16 bits stay as they are, and so do several bands, which are HWC.
+    """
+    if hasattr(image, "convert") and not image.mode.startswith("I;16"):
         return np.asarray(image.convert("RGB"))
     array = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
+    several = array.ndim == 3 and not {1, 3} & {array.shape[0], array.shape[2]} and array.shape[2] <= MOST_BANDS
+    if several and array.dtype in (np.uint8, np.uint16):
+        return np.ascontiguousarray(array)
     if array.ndim == 2:
         array = np.repeat(array[:, :, None], 3, axis=2)
     if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
         array = np.moveaxis(array, 0, 2)
     if array.ndim != 3 or array.shape[2] not in (1, 3):
-        raise UserError(f"{where} has an image of shape {array.shape}; height × width × 3 is wanted")
+        raise UserError(
+            f"{where} has an image of shape {array.shape}; height × width × 3 is wanted, or up to {MOST_BANDS} bands "
+            "of uint8 or uint16"
+        )
     array = np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array
-    if array.dtype == np.uint8:
+    if array.dtype in (np.uint8, np.uint16):
         return np.ascontiguousarray(array)
     if array.dtype.kind != "f" or not np.isfinite(array).all() or array.min() < 0 or array.max() > 1:
         raise UserError(

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 
 _BROUGHT_BY = {
     "attack": ("eagerpy", "foolbox"),
+    "dicom": ("pydicom",),
     "dossier": ("cryptography", "typst"),
     "exchange": ("pydantic",),
     "explain": ("captum", "torchmetrics"),

@@ -30,9 +30,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """The only parsers that get untrusted bytes; some of Pillow's others start programs."""
 
 IMAGE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
+    {".jpg", ".jpeg", ".jpe", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".dcm"}
 )
-"""Suffixes of FORMATS, in either case."""
+"""Suffixes of FORMATS and of DICOM, in either case."""
 
 ORIENTATION = 0x0112
 """The EXIF tag."""
@@ -49,7 +49,8 @@ def decode_image(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
     """Return stored bytes as HWC uint8 RGB, upright.
 
     Greyscale, CMYK, palette, 16-bit (its high byte), EXIF-rotated and animated files (their first frame) are normal;
-    transparency is composited over white. The size is checked before any pixel is decoded.
+    transparency is composited over white; DICOM is seen through its window. The size is checked before any pixel is
+    decoded.
     Raises SampleError: the bytes are no image, an incomplete one, or one of more than ``max_pixels``.
     """
     return over_white(decode_image_with_alpha(data, max_pixels=max_pixels))
@@ -57,6 +58,10 @@ def decode_image(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
 
 def decode_image_with_alpha(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
     """Return the image like ``decode_image``, but as RGBA where the file has transparency."""
+    from holdfast.data import native  # which decodes with this module
+
+    if native.is_native_only(data):
+        return native.eight_bits(*native.decode_native(data, max_pixels=max_pixels))
     return _to_array(load_upright(open_header(data), max_pixels=max_pixels))
 
 
@@ -72,6 +77,8 @@ def over_white(image: Image) -> Image:
 def load_upright(picture: Pillow.Image, *, max_pixels: int) -> Pillow.Image:
     """Return the first frame of a header, decoded and turned as EXIF says, in the file's mode."""
     check_size(*picture.size, max_pixels=max_pixels)
+    if picture.format == "TIFF":
+        _refuse_pages(picture)
     try:
         picture.load()
         if picture.getexif().get(ORIENTATION, 1) != 1:
@@ -83,7 +90,21 @@ def load_upright(picture: Pillow.Image, *, max_pixels: int) -> Pillow.Image:
             "out large images with a lower --max-pixels"
         ) from None
     except Exception as error:  # decoders of untrusted bytes raise nearly anything
-        raise SampleError(f"the image is cut short or damaged ({_reason(error)})") from error
+        raise SampleError(f"the image is cut short or damaged ({reason(error)})") from error
+
+
+def _refuse_pages(picture: Pillow.Image) -> None:
+    """Raise SampleError for a TIFF of several pages; smaller copies of its first page do not count."""
+    try:
+        picture.seek(1)
+        reduced = picture.tag_v2.get(254, 0) & 1  # type: ignore[attr-defined]
+        picture.seek(0)
+    except EOFError:
+        return
+    except Exception as error:  # decoders of untrusted bytes raise nearly anything
+        raise SampleError(f"the image is cut short or damaged ({reason(error)})") from error
+    if not reduced:
+        raise SampleError("the TIFF has several pages; store each as a file of its own")
 
 
 def open_header(data: bytes) -> Pillow.Image:
@@ -107,7 +128,7 @@ def open_header(data: bytes) -> Pillow.Image:
         except (SyntaxError, IndexError, TypeError, KeyError, struct.error):  # how plugins say "not mine"
             continue
         except Exception as error:
-            raise SampleError(f"the image is cut short or damaged ({_reason(error)})") from error
+            raise SampleError(f"the image is cut short or damaged ({reason(error)})") from error
     if recognised:
         raise SampleError("the image is cut short or damaged (its header makes no sense)")
     raise SampleError(f"the file is not an image Holdfast can read ({', '.join(FORMATS)})")
@@ -123,7 +144,8 @@ def check_size(width: int, height: int, *, max_pixels: int) -> None:
         raise SampleError(f"the image is {width} × {height} pixels: there is nothing in it")
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Return what a decoder said, without its full stop."""
     return str(error).strip().rstrip(".") or type(error).__name__
 
 

@@ -21,6 +21,7 @@ from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Mask, Sam
 from holdfast.data.findings import DataFinding, PhotoFacts, Survey, find, short_digest
 from holdfast.data.images import ORIENTATION, EncodedImage, decode_image, open_header
 from holdfast.data.masks import VOID, EncodedMask, decode_mask
+from holdfast.data.native import bits_of, is_native_only
 
 _TOGETHER = 256  # photos that are looked at at a time
 _SMALL_VALUES = 32  # more classes than this in a label map are none
@@ -104,8 +105,10 @@ def look_at(sample: Sample, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> PhotoFac
         if isinstance(sample.image, EncodedImage):
             data = sample.image.read()
             facts = replace(facts, digest=short_digest(data), bytes=len(data))
-            header = open_header(data)
-            facts = replace(facts, format=header.format or "", deep=_is_deep(data, header))
+            facts = replace(facts, format="DICOM" if data[128:132] == b"DICM" else "NPY")
+            if not is_native_only(data):
+                header = open_header(data)
+                facts = replace(facts, format=header.format or "", deep=bits_of(data, header) > 8)
             image = decode_image(data, max_pixels=max_pixels)
         else:
             facts = replace(facts, digest=short_digest(sample.image.fingerprint().encode()))
@@ -118,16 +121,6 @@ def look_at(sample: Sample, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> PhotoFac
     if sample.mask is None:
         return facts
     return replace(facts, **_mask_facts(sample.mask, image, orientation if turned else 1))
-
-
-def _is_deep(data: bytes, header: Pillow.Image) -> bool:
-    """Return whether a file has more than 8 bits a channel."""
-    if header.format == "PNG":
-        return data[24] == 16  # where its header has the depth
-    if header.format == "TIFF":
-        bits: Any = getattr(header, "tag_v2", {}).get(258, (8,))
-        return bool(max(bits if isinstance(bits, tuple) else (bits,)) > 8)
-    return header.mode.startswith("I")
 
 
 def _mask_facts(source: Any, image: Image, orientation: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from holdfast.core.tasks import DETECT
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Sample
 from holdfast.data import load_collection
 from holdfast.data.images import open_header
+from holdfast.data.native import is_native_only
 from holdfast.data.writers import encode_image, encode_mask
 from holdfast.engine import core_count
 from holdfast.exchange.private import Clean, cleaner, texts_in
@@ -146,7 +147,7 @@ def _picture(sample: Sample, max_pixels: int) -> tuple[ExportedPicture | None, s
         image = sample.image.load(max_pixels=max_pixels)
         read = getattr(sample.image, "read", None)
         stored: bytes = read() if read is not None else b""
-        header = open_header(stored) if stored else None
+        header = open_header(stored) if stored and not is_native_only(stored) else None
         data, suffix = encode_image(image), ".png"
         if header is not None and header.mode == "RGB" and set(header.info) <= _HARMLESS and header.format in _ENDINGS:
             data, suffix = stored, _ENDINGS[header.format]  # byte for byte

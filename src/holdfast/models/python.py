@@ -94,6 +94,8 @@ class PythonClassifier:
         self.fingerprint = fingerprint({"code": identity, "outputs": outputs, "labels": labels})
         self.only_names = False
         self.versioned = True  # whether the fingerprint changes with its weights
+        owner = getattr(call, "__self__", call)
+        self.native = bool(getattr(owner, "native", False))  # whether it asks for pictures at their native depth
         self._call = call
         self._outputs = outputs
         self._rows = {_spelling(label): row for row, label in reversed(list(enumerate(labels.names)))}

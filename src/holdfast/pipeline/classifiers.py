@@ -86,6 +86,8 @@ def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
     tested = []
     for name in spec.models:
         classifier = load_classifier(name, device=spec.device, classes=collection.classes)
+        if getattr(classifier, "native", False) and getattr(spec, "depth", "8") != "native":
+            raise UserError(f"{classifier.name} asks for pictures at their native depth: use eval with --depth native")
         if hasattr(classifier, "batch_size"):  # it splits batches itself when memory runs out
             classifier.batch_size = spec.batch_size
         labels = map_labels(collection.classes, keys, classifier.labels)

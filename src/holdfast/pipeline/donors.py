@@ -21,6 +21,7 @@ from holdfast.core.fingerprint import canonical_json, fingerprint, generator
 from holdfast.core.places import address, listing, place
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, Mask, Rendered, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
+from holdfast.data.native import NativeImage
 
 CACHE_BYTES = 256 * 2**20
 
@@ -280,9 +281,14 @@ def make_pool(samples: Sequence[Sample], backgrounds: str | None, *, max_pixels:
     names = sorted(path for path in map(PurePosixPath, below) if path.suffix.lower() in IMAGE_SUFFIXES)
     if not names:
         raise UserError(f"--backgrounds {backgrounds} holds no images")
+    native = any(isinstance(sample.image, NativeImage) for sample in samples[:1])
+    files = [FileImage(f"{url or folder}/{name}") for name in names]
     # Their class is unknown, so they serve as other-class donors only; the same class is the collection's.
     return DonorPool(
-        [Sample(f"backgrounds/{name}", "", FileImage(f"{url or folder}/{name}")) for name in names],
+        [
+            Sample(f"backgrounds/{name}", "", NativeImage(file) if native else file)
+            for name, file in zip(names, files, strict=True)
+        ],
         max_pixels=max_pixels,
         kin=originals,
     )

@@ -26,6 +26,7 @@ from holdfast.data.collection import box_data, with_attributes
 from holdfast.data.findings import Survey, short_digest, two_classes
 from holdfast.data.inventory import Inventory, take_inventory
 from holdfast.data.labels import asks_for_nine, read_label_file, unmatched_rows
+from holdfast.data.native import NativeImage
 from holdfast.data.nine_classes import in_nine_classes
 from holdfast.data.reading import collection_name
 from holdfast.engine import core_count
@@ -80,6 +81,8 @@ def read(spec: DataSpec) -> Collection:
     empty = [s for s in collection.empty if not spec.split or s.split == spec.split]
     empty = empty[: -(-spec.limit * len(empty) // len(samples))] if spec.limit else empty
     samples = evenly(samples, spec.limit) if spec.limit else samples
+    if getattr(spec, "depth", "8") == "native":
+        samples = [replace(sample, image=NativeImage(sample.image)) for sample in samples]
     return replace(collection, samples=tuple(samples), empty=tuple(empty))
 
 
@@ -372,8 +375,10 @@ def render_conditions(
         yield Rendering(condition, rendered, moved=rendered.mask is not mask)
 
 
-def over_matte(image: Image, matte: tuple[int, int, int]) -> Image:
-    """Return an RGBA image over a flat colour; an RGB image as it is."""
+def over_matte(image: Image, matte: tuple[int, int, int], sample: Sample | None = None) -> Image:
+    """Return an RGBA image over a flat colour, an RGB image as it is, and a native one of a sample as 8-bit RGB."""
+    if sample is not None and isinstance(sample.image, NativeImage):
+        return sample.image.for_models(image)
     if image.shape[2] == 3:
         return image
     alpha = image[..., 3:].astype(np.uint16)

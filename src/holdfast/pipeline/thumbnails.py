@@ -63,7 +63,7 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -
                         if sample.condition == ORIGINAL
                         else condition_name(sample.condition, stored_variant(sample))
                     )
-                    image = over_matte(rendering.rendered.image, spec.matte)
+                    image = over_matte(rendering.rendered.image, spec.matte, sample)
                     files[sample.sample_id, name] = encode_image(small(image, size), format="jpeg", quality=80)
     return files
 

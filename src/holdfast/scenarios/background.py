@@ -10,7 +10,15 @@ import numpy as np
 from holdfast.core.errors import SampleError
 from holdfast.core.protocols import Context
 from holdfast.core.types import Donor, Image, Mask, Rendered
-from holdfast.scenarios.base.compositing import bounding_box, composite, flat, soft_mask, without_object
+from holdfast.scenarios.base.compositing import (
+    bounding_box,
+    composite,
+    flat,
+    level_of,
+    resized,
+    soft_mask,
+    without_object,
+)
 from holdfast.scenarios.base.definition import Parameter, scenario
 
 
@@ -22,6 +30,7 @@ from holdfast.scenarios.base.definition import Parameter, scenario
     aliases=("segmented_image", "black_background"),
     leaves="foreground",
     leaves_while={"jpeg": 0},
+    native="bands",
     parameters=(Parameter("jpeg", 0, "JPEG quality it has been through (0: none)", minimum=0, maximum=100),),
     variants={"released": {"jpeg": 95}},
 )
@@ -32,6 +41,8 @@ def segmented(
     cut = composite(image, np.zeros_like(image), mask, feather=feather, context=context, reuse=True)
     if jpeg == 0:
         return cut
+    if image.dtype != np.uint8 or image.shape[2] != 3:
+        raise SampleError("segmented@released is JPEG, which has 8 bits and three bands")
     coded: Any = cv2.imencode(".jpg", cv2.cvtColor(cut, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, jpeg])[1]
     return cast(Image, cv2.imdecode(coded, cv2.IMREAD_COLOR_RGB))
 
@@ -79,7 +90,7 @@ def cover(image: Image, height: int, width: int) -> Image:
     (top, bottom), (left, right), shrinks = covering(image.shape[0], image.shape[1], height, width)
     middle = image[top:bottom, left:right]
     method = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-    return cast(Image, cv2.resize(middle, (width, height), interpolation=method))
+    return resized(middle, width, height, method)
 
 
 def covering(
@@ -105,6 +116,7 @@ def covering(
     leaves="foreground",
     leaves_while={"placement": "kept"},
     donor="other_class",
+    native="bands",
     parameters=(
         Parameter(
             "placement",
@@ -137,7 +149,7 @@ def random_background(
     returns the moved mask. The released code (``summed``) stretches the cut-out to the size of the donor, whose
     object stays, and adds the two with saturation: the picture has the donor's size and a ghostly object.
     """
-    donor = context.donor(same_class=False)
+    donor = _like(image, context.donor(same_class=False))
     if placement == "summed":
         return _summed(image, mask, donor, feather)
     background, details = donor_background(donor)
@@ -149,6 +161,16 @@ def random_background(
     blended = cast(Image, cv2.addWeighted(moved, opacity, background, 1 - opacity, 0))
     composed = composite(blended, background, moved_mask, feather=feather, context=None)
     return Rendered(composed, moved_mask, {**details, "scale": scale, "moved_to": corner})
+
+
+def _like(image: Image, donor: Donor) -> Donor:
+    """Return the donor; SampleError where its depth or its bands are not the image's."""
+    own, lent = ((picture.dtype.name, picture.shape[2]) for picture in (image, donor.image))
+    if own != lent:
+        raise SampleError(
+            f"{donor.sample_id} cannot lend its background: it is {lent[0]} of {lent[1]} bands, not {own}"
+        )
+    return donor
 
 
 def _moved(
@@ -163,9 +185,7 @@ def _moved(
         shape = share > 0
     x, y = (int(rng.integers(0, space - part + 1)) for space, part in zip(mask.shape[::-1], size, strict=True))
     pasted, pasted_mask = background.copy(), np.zeros_like(mask)
-    pasted[y : y + size[1], x : x + size[0]] = cv2.resize(
-        image[top:bottom, left:right], size, interpolation=cv2.INTER_AREA
-    )
+    pasted[y : y + size[1], x : x + size[0]] = resized(image[top:bottom, left:right], *size, cv2.INTER_AREA)
     pasted_mask[y : y + size[1], x : x + size[0]] = shape
     return pasted, pasted_mask, [x, y]
 
@@ -187,12 +207,13 @@ def _summed(image: Image, mask: Mask, donor: Donor, feather: float) -> Rendered:
     aliases=("same_class_bg", "mixed_same"),
     leaves="foreground",
     donor="same_class",
+    native="bands",
 )
 def same_class_background(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float
 ) -> Rendered:
     """Put the object before a donor of the same class: the drop is the cost of pasting, not of the context."""
-    background, details = donor_background(context.donor(same_class=True))
+    background, details = donor_background(_like(image, context.donor(same_class=True)))
     over = composite(image, cover(background, *mask.shape), mask, feather=feather, context=context, reuse=True)
     return Rendered(over, mask, details)
 
@@ -206,6 +227,7 @@ GREY = 128
     family="diagnostic",
     group="diagnostic",
     aliases=("only_bg", "only_bg_t", "background_only"),
+    native="bands",
     composites=False,
 )
 def only_background(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context) -> Rendered:
@@ -225,11 +247,13 @@ def only_background(image: Image, mask: Mask, *, rng: np.random.Generator, conte
     family="diagnostic",
     group="diagnostic",
     aliases=("mean_bg",),
+    native="bands",
     leaves="foreground",
 )
 def mean_background(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float) -> Image:
     """Keep only the mean colour of the scene."""
-    colour = cv2.mean(image, mask=1 - mask.view(np.uint8))[:3]
+    three = image.shape[2] == 3
+    colour = cv2.mean(image, mask=1 - mask.view(np.uint8))[:3] if three else image[~mask].mean(axis=0)
     return composite(image, flat(image, tuple(colour)), mask, feather=feather, context=context, reuse=True)
 
 
@@ -239,6 +263,7 @@ def mean_background(image: Image, mask: Mask, *, rng: np.random.Generator, conte
     family="diagnostic",
     group="diagnostic",
     aliases=("only_foreground", "only_fg", "grey_background"),
+    native="bands",
     leaves="foreground",
     parameters=(Parameter("level", GREY, "grey of the background", minimum=0, maximum=255),),
 )
@@ -246,7 +271,7 @@ def foreground_on_grey(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, level: int, feather: float
 ) -> Image:
     """Put the object on grey, which unlike black and white is no end of the scale."""
-    return composite(image, flat(image, (level,) * 3), mask, feather=feather, context=context, reuse=True)
+    return composite(image, flat(image, level_of(image, level)), mask, feather=feather, context=context, reuse=True)
 
 
 @scenario(
@@ -255,6 +280,7 @@ def foreground_on_grey(
     family="diagnostic",
     group="diagnostic",
     aliases=("shape", "shape_only"),
+    native="bands",
     parameters=(
         Parameter("shade", 32, "grey of the shape", minimum=0, maximum=255),
         Parameter("level", GREY, "grey of the ground", minimum=0, maximum=255),
@@ -264,6 +290,5 @@ def silhouette(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, shade: int, level: int, feather: float
 ) -> Image:
     """Keep only the outline: no pixel of the image is shown."""
-    return composite(
-        flat(image, (shade,) * 3), flat(image, (level,) * 3), mask, feather=feather, context=context, reuse=True
-    )
+    dark, ground = (flat(image, level_of(image, grey)) for grey in (shade, level))
+    return composite(dark, ground, mask, feather=feather, context=context, reuse=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask, Rendered
-from holdfast.scenarios.base.compositing import composite
+from holdfast.scenarios.base.compositing import composite, full_scale
 from holdfast.scenarios.base.definition import Parameter, Scenario, Value, scenario
 
 HUES = 180
@@ -30,6 +30,7 @@ HUES = 180
     family="colour",
     group="static",
     aliases=("image_grey", "image_gray", "gray", "greyscale", "grayscale"),
+    native="rgb",
     leaves="foreground",
 )
 def grey(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float) -> Image:
@@ -41,7 +42,7 @@ def grey(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context
 
 def _in_one_colour(channel: int, hues: tuple[range, ...]) -> Callable[..., Rendered | Image]:
     """Return the body of ``red``, ``green`` and ``blue``: keep a channel, or draw one of the hues."""
-    keep = tuple(255 if index == channel else 0 for index in range(4))
+    keep = tuple(0xFFFF if index == channel else 0 for index in range(4))
     choices = [hue for group in hues for hue in group]
 
     def single(
@@ -53,7 +54,7 @@ def _in_one_colour(channel: int, hues: tuple[range, ...]) -> Callable[..., Rende
         that is what it gives here, too.
         """
         if method == "channel":
-            kept = cast(Image, cv2.bitwise_and(image, cast(Any, keep)))  # OpenCV takes a colour for an image
+            kept = cast(Image, cv2.bitwise_and(image, cast(Any, keep)))  # OpenCV takes a colour for an image, saturated
             return composite(image, kept, mask, feather=feather, context=context, reuse=True)
         hue = choices[int(rng.integers(len(choices)))] % HUES
         tinted = _with_hue(image, np.full(256, hue, np.uint8))
@@ -66,6 +67,12 @@ def _in_one_colour(channel: int, hues: tuple[range, ...]) -> Callable[..., Rende
 
 def _with_hue(image: Image, table: NDArray[np.uint8]) -> Image:
     """Return the whole image with every hue replaced by a table of 256; saturation and value stay."""
+    if image.dtype != np.uint8:  # OpenCV has hues of 16 bits as floats only, in degrees
+        top = np.float32(np.iinfo(image.dtype).max)
+        real: Any = cv2.cvtColor(image.astype(np.float32) / top, cv2.COLOR_RGB2HSV)
+        step = np.floor(real[..., 0] / 2).astype(np.uint8)
+        real[..., 0] = 2 * (table[step] + real[..., 0] / 2 - step)
+        return cast(Image, np.rint(cv2.cvtColor(real, cv2.COLOR_HSV2RGB) * top).astype(image.dtype))
     hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV)
     hue = cv2.extractChannel(hsv, 0)
     cv2.LUT(hue, table, hue)  # in place: a fresh array costs more than the work
@@ -81,6 +88,7 @@ def _single_colour(name: str, channel: int, *hues: range) -> Scenario:
         family="colour",
         group="static",
         aliases=(f"image_{letter}", letter, f"{name}_background"),
+        native="rgb",
         leaves="foreground",
         parameters=(
             Parameter("method", "channel", "channel: the other two are 0; hue: one random hue", choices=METHODS),
@@ -112,6 +120,7 @@ RAINBOW_SEVERITIES: dict[int, dict[str, Value]] = {
     family="colour",
     group="static",
     aliases=("image_rainbow",),
+    native="rgb",
     leaves="foreground",
     parameters=(
         Parameter("shift_low", 30, "smallest shift, in steps of two degrees", minimum=0, maximum=179),
@@ -161,9 +170,11 @@ SEVERITIES: dict[int, dict[str, Value]] = {
 
 
 def brighten(image: Image, image_weight: float, blur_weight: float, offset: float, radius: int) -> Image:
-    """Return image_weight·image + blur_weight·blur + offset of the whole image, rounded, clipped to 0..255."""
+    """Return image_weight·image + blur_weight·blur + offset of the whole image, rounded, clipped to its scale."""
     blurred = cv2.GaussianBlur(image, (2 * radius + 1, 2 * radius + 1), 0)
-    return cast(Image, cv2.addWeighted(image, image_weight, blurred, blur_weight, offset, dst=blurred))
+    top = full_scale(image)
+    bright = cv2.addWeighted(image, image_weight, blurred, blur_weight, offset * top / 255, dst=blurred)
+    return cast(Image, bright if top == 255 else np.minimum(bright, image.dtype.type(top)))
 
 
 def _shared(image: Image, context: Context, settings: Mapping[str, Any]) -> Image:
@@ -177,6 +188,7 @@ def _shared(image: Image, context: Context, settings: Mapping[str, Any]) -> Imag
     family="light",
     group="static",
     aliases=("bright_bg", "brightness_background"),
+    native="bands",
     leaves="foreground",
     parameters=BRIGHTNESS,
     variants={"released": {"image_weight": 1.5, "blur_weight": 0.9, "offset": 1.9, "radius": 4}},
@@ -196,6 +208,7 @@ def bright_background(
     family="light",
     group="static",
     aliases=("bright_foreground", "brightness_object"),
+    native="bands",
     leaves="background",
     parameters=BRIGHTNESS,
     severities=SEVERITIES,

@@ -17,6 +17,7 @@ from holdfast.scenarios.base.definition import scenario
     composites=False,
     needs_mask=False,
     leaves="everything",
+    native="bands",
 )
 def original(image: Image, mask: Mask, **_: Any) -> Image:
     """Return the same array."""

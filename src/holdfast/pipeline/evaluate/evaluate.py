@@ -61,6 +61,8 @@ def evaluate(
     if not spec.models:
         raise UserError("no model was named; --models a,b lists them (holdfast ls models)")
     groups = searched(conditions) if spec.search else []
+    if spec.depth == "native" and spec.fast:
+        raise UserError("--fast works with 8 bits; leave it out, or --depth native")
     if groups and spec.fast:
         raise UserError("--search asks what the last answers leave open, and --fast all at once: take one of them")
     run, summary = Run(out), Summary()
@@ -69,6 +71,8 @@ def evaluate(
         collection = read(spec)
         check_applicable(collection.samples or collection.empty, conditions)
         if asks_detectors(spec, collection):
+            if spec.depth == "native":
+                raise UserError("--depth native is for classifiers; leave it out for detectors")
             if spec.protocol is not None:
                 raise UserError("a protocol is for classifiers; leave out --protocol for detectors")
             summary = detect_objects(spec, collection, conditions, run, executor, progress)

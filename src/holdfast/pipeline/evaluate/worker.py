@@ -75,7 +75,7 @@ class AdaptationImages:
                 sample, [condition], prepared.pool, seed=spec.seed, max_pixels=spec.max_pixels, painter=painter
             )
             if rendering.rendered is not None and not rendering.pending:
-                yield over_matte(rendering.rendered.image, spec.matte)
+                yield over_matte(rendering.rendered.image, spec.matte, sample)
 
 
 def adaptation_images(spec: EvaluateSpec, prepared: Prepared, tested: Sequence[Tested]) -> AdaptationImages | None:
@@ -216,12 +216,16 @@ class Evaluation:
         details = {**stored_details(job.item), **rendered_details}
         ready.facts = {name: details.get(name) for name in DETAILS}
         if rendering.rendered is not None:
-            image = over_matte(rendering.rendered.image, self.spec.matte)
+            native = rendering.rendered.image
+            image = over_matte(native, self.spec.matte, job.item)
             ready.facts |= {"image_sha256": array_sha256(image)}
             if rendering.condition.definition.paints:
                 keep_thumbnail(self.folder, job.item, rendering.condition, image)
             attack = bool(rendering.condition.definition.attack)
-            ready.prepared = [_model_input(resources.tested[position], image, attack) for position, _ in owed]
+            ready.prepared = [
+                native.copy() if is_native(model := resources.tested[position]) else _model_input(model, image, attack)
+                for position, _ in owed
+            ]
             ready.rendering = replace(rendering, rendered=RELEASED)
         return ready
 
@@ -241,6 +245,8 @@ class Evaluation:
         seen: list[dict[str, Any]] = [{}] * len(batch)
         if self.adaptation is not None and isinstance(model.classifier, AdaptedClassifier):
             self.adaptation.fit(model.classifier, samples[0], condition, self.spec, self.prepared, painter)
+        if is_native(model):
+            seen = [{"image_sha256": array_sha256(picture)} for picture in inputs]
         if condition.definition.attack:
             pictures, probabilities = attacks.run_attack(
                 resolve_name(condition.definition.attack),
@@ -276,6 +282,11 @@ def _stop_if_silent(model: str, answers: Sequence[Any], first_errors: dict[str, 
     errors += [re.sub(r"\d+", "", str(answer)) for answer in answers]
     if len(errors) >= SAME_ERRORS and len(set(errors)) == 1:
         raise UserError(f"{model} failed on its first {len(errors)} images in the same way: {answers[0]}")
+
+
+def is_native(model: Any) -> bool:
+    """Return whether a model under test asks for pictures at their native depth."""
+    return bool(getattr(model.model, "native", False))
 
 
 def _model_input(model: Any, image: Image, attack: bool) -> Any:

@@ -276,7 +276,7 @@ class ExplainWorker:
                 if rendered is None or rendered.mask is None:
                     notes.add(sample.sample_id, f"skipped: {rendering.error or 'there is no mask for this picture'}")
                     continue
-                image = over_matte(rendered.image, self.again.matte)
+                image = over_matte(rendered.image, self.again.matte, sample)
                 if row["image_sha256"] and array_sha256(image) != row["image_sha256"]:
                     notes.add(sample.sample_id, "skipped: the picture is no longer what the models saw")
                     continue

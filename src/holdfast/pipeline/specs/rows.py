@@ -143,6 +143,13 @@ LETTER_TEMPLATE = (
 )
 
 
+depth = partial(
+    option, "8", choices=("8", "native"),
+    help="Make conditions at 8 bits a channel, or at the pictures' own depth and with all their bands (native); models "
+    "get 8-bit RGB in both cases, unless they ask for native.",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class EvaluateSpec(PaintSpec):
     """What ``holdfast eval`` does."""
@@ -153,6 +160,7 @@ class EvaluateSpec(PaintSpec):
     attributes: str | None = attributes()
     feather: float = feather()
     matte: tuple[int, int, int] = matte()
+    depth: str = depth()
     batch_size: int = batch_size(32)
     workers: int = workers(1)
     expect_accuracy: float | None = option(
@@ -195,6 +203,7 @@ class SynthSpec(PaintSpec):
 
     scenarios: str = scenarios("static")
     feather: float = feather()
+    depth: str = depth(help="Write 8 bits a channel, or the pictures' own depth and all their bands (native).")
     format: str = option("png", help="Format of the files.", choices=("png", "jpeg", "webdataset", "parquet"))
     quality: int = option(95, help="JPEG quality, 1 to 100.")
     layout: str = option("plain", help="A folder per condition (plain), or XIMAGENET-12's folders.",

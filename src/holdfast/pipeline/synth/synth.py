@@ -10,11 +10,13 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
-from holdfast.core.types import Sample
+from holdfast.core.types import Image, Sample
+from holdfast.data.native import encode_native
 from holdfast.data.writers import encode_image, encode_mask, mask_rle, write_atomic
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
@@ -87,6 +89,8 @@ def make_spec(**values: Any) -> SynthSpec:
     spec = SynthSpec(**values)
     if spec.layout == "ximagenet12" and spec.format in SHARD_FORMATS:
         raise UserError("the XIMAGENET-12 layout is a tree of folders: use --format png or jpeg")
+    if spec.depth == "native" and spec.format != "png":
+        raise UserError("--depth native writes files without loss: use --format png")
     if not 1 <= spec.quality <= 100:
         raise UserError(f"--quality {spec.quality} is not between 1 and 100")
     spec = replace(spec, review=spec.review or spec.review_votes is not None)
@@ -251,19 +255,24 @@ class SynthWorker:
             if rendered is None:
                 yield row | {"status": rendering.status, "error": rendering.error}, b"", b""
                 continue
-            opaque = rendered.image.shape[2] == 3
-            kind: Literal["png", "jpeg"] = "jpeg" if self.spec.format == "jpeg" and opaque else "png"
-            content = encode_image(rendered.image, format=kind, quality=self.spec.quality)
+            content, suffix = self._encoded(rendered.image)
             folder = folder_name(rendering.condition, self.spec.layout)
             row |= {
                 "status": rendering.status,
                 "error": rendering.error or None,
-                "path": f"{folder}/{name}.{'jpg' if kind == 'jpeg' else 'png'}",
+                "path": f"{folder}/{name}.{suffix}",
                 "sha256": bytes_sha256(content),
                 "height": rendered.image.shape[0],
                 "width": rendered.image.shape[1],
             }
             yield row, content, self._mask(row, rendering, name, in_place)
+
+    def _encoded(self, image: Image) -> tuple[bytes, str]:
+        """Return the image as a file, and its suffix."""
+        if self.spec.depth == "native" and (image.dtype != np.uint8 or image.shape[2] not in (3, 4)):
+            return encode_native(image)
+        kind: Literal["png", "jpeg"] = "jpeg" if self.spec.format == "jpeg" and image.shape[2] == 3 else "png"
+        return encode_image(image, format=kind, quality=self.spec.quality), "jpg" if kind == "jpeg" else "png"
 
     def _mask(self, row: dict[str, Any], rendering: Rendering, name: str, in_place: dict[str, Any]) -> bytes:
         """Encode and write the mask; conditions that leave the foreground in place share one file."""

@@ -29,6 +29,9 @@ def composite(
     weight: NDArray[np.float32] = (
         context.memo(("soft mask", feather), lambda: soft_mask(mask, feather)) if context else soft_mask(mask, feather)
     )
+    if inside.dtype != np.uint8:
+        blended = inside * weight[..., None] + outside * (1 - weight[..., None])
+        return np.where(inside == outside, inside, np.rint(blended).astype(inside.dtype))
     return cast(Image, cv2.blendLinear(inside, outside, weight, 1 - weight))
 
 
@@ -39,10 +42,31 @@ def soft_mask(mask: Mask, feather: float) -> NDArray[np.float32]:
 
 
 def flat(like: Image, colour: tuple[float, ...]) -> Image:
-    """Return an image of one colour (RGB, 0..255, rounded) with the size of another image."""
+    """Return an image of one colour (one value a band, rounded) with the size and depth of another image."""
     height, width = like.shape[:2]
-    seed = np.rint(np.array([[colour]])).astype(np.uint8)
+    seed = np.rint(np.array([[colour]])).astype(like.dtype)
     return cast(Image, cv2.resize(seed, (width, height), interpolation=cv2.INTER_NEAREST))
+
+
+def level_of(like: Image, level: float) -> tuple[float, ...]:
+    """Return a grey of 0..255 in the bands and on the scale of an image."""
+    return (level * full_scale(like) / 255,) * like.shape[2]
+
+
+def full_scale(image: Image) -> int:
+    """Return 255, and at 16 bits the top of the fewest bits (8, 10, 12, 14 or 16) that hold the brightest value."""
+    if image.dtype == np.uint8:
+        return 255
+    brightest = int(image.max())
+    return next((1 << bits) - 1 for bits in (8, 10, 12, 14, 16) if brightest < 1 << bits)
+
+
+def resized(image: Image, width: int, height: int, method: int) -> Image:
+    """Return the image at this size; OpenCV averages areas of at most four bands at once."""
+    if image.shape[2] <= 4:
+        return cast(Image, cv2.resize(image, (width, height), interpolation=method))
+    bands = [cv2.resize(image[..., band], (width, height), interpolation=method) for band in range(image.shape[2])]
+    return cast(Image, np.ascontiguousarray(np.stack(bands, axis=2)))
 
 
 def bounding_box(mask: Mask) -> Box:

@@ -73,6 +73,8 @@ class Scenario:
     leaves_while: Mapping[str, Value] = field(default_factory=dict)
     # Must be set if the function calls ``context.donor``: row ids then include the donor pool.
     donor: Literal["", "other_class", "same_class"] = ""
+    # Pictures of other than 8 bits and three bands that it takes: none, RGB of any depth, or any depth and bands.
+    native: Literal["", "rgb", "bands"] = ""
     paints: bool = False  # Whether it asks the context for new surroundings, which takes ``--generator``
     parameters: tuple[Parameter, ...] = ()  # With their defaults, which are the variant ``paper``
     # Name → parameters that differ from the defaults.

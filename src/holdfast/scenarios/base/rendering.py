@@ -85,8 +85,10 @@ def mask_missing(scenario: str) -> str:
 
 def check_input(definition: Scenario, image: Image, mask: Mask | None) -> None:
     """Raise SampleError where a scenario cannot be made of this image and mask."""
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
-        raise SampleError(f"{definition.id} needs an HWC uint8 RGB image, not {image.dtype} of shape {image.shape}")
+    depths, bands = (np.uint8, np.uint16) if definition.native else (np.uint8,), definition.native == "bands"
+    if image.dtype not in depths or image.ndim != 3 or (image.shape[2] != 3 and not bands) or image.size == 0:
+        wanted = "RGB" if definition.native else "uint8 RGB"
+        raise SampleError(f"{definition.id} needs an HWC {wanted} image, not {image.dtype} of shape {image.shape}")
     if mask is None:
         if definition.needs_mask:
             raise SampleError(mask_missing(definition.id))
@@ -107,9 +109,9 @@ def _check_output(definition: Scenario, result: Rendered, image: Image, promise:
     picture, mask = result.image, result.mask
     if (
         not isinstance(picture, np.ndarray)
-        or picture.dtype != np.uint8
+        or picture.dtype != image.dtype
         or picture.ndim != 3
-        or picture.shape[2] not in (3, 4)
+        or picture.shape[2] not in ({3, 4} if _is_plain(image) else {image.shape[2]})
     ):
         raise PromiseError(f"scenario {definition.id} did not return an HWC uint8 image of 3 or 4 channels")
     if not picture.flags.c_contiguous:
@@ -136,12 +138,22 @@ def _check_promise(definition: Scenario, picture: Image, image: Image, mask: Mas
         where = where if promise == "foreground" else 1 - where
         if not where.any():  # OpenCV reads an empty selection as no selection
             return
+    if not _is_plain(image):
+        kept = after == before if where is None else (after == before)[where.view(np.bool_)]
+        if not kept.all():
+            raise PromiseError(f"scenario {definition.id} promises to leave the {promise} as it is and changed it")
+        return
     if after.shape[2] == 4:
         if promise != "background" and cv2.norm(255 - cv2.extractChannel(after, 3), cv2.NORM_INF, mask=where):
             raise PromiseError(f"scenario {definition.id} made part of the {promise} transparent")
         after = cv2.cvtColor(after, cv2.COLOR_RGBA2RGB)
     if cv2.norm(before, after, cv2.NORM_INF, mask=where):
         raise PromiseError(f"scenario {definition.id} promises to leave the {promise} as it is and changed it")
+
+
+def _is_plain(image: Image) -> bool:
+    """Return whether an image is 8-bit RGB, as nearly all are."""
+    return image.dtype == np.uint8 and image.shape[2] == 3
 
 
 def _size(array: Any) -> str:

@@ -71,7 +71,7 @@ class Facts:
 
 @dataclass
 class Group:
-    """Pictures of one size: the places of their orders, NHWC uint8, NHW bool, NHWC uint8."""
+    """Pictures of one size: the places of their orders, NHWC uint8, NHW bool, NHWC uint8 (no pixels if not needed)."""
 
     places: list[int]
     images: NDArray[np.uint8]
@@ -133,6 +133,10 @@ class Decoder:
     conditions: Sequence[Condition]
     max_pixels: int
 
+    @property
+    def _borrows(self) -> bool:
+        return any(condition.definition.donor for condition in self.conditions)
+
     def __call__(self, unit: Unit) -> tuple[Facts, list[Group]]:
         """Decode a unit: return facts about its samples, and their pictures by size."""
         facts = Facts(unit.number)
@@ -144,7 +148,10 @@ class Decoder:
         groups = []
         for same_size in by_size.values():
             places, *pictures = zip(*same_size, strict=True)
-            groups.append(Group(list(places), *map(np.stack, pictures)))
+            images, masks, backgrounds = pictures
+            stacked = np.stack(images)
+            borrowed = np.stack(backgrounds) if self._borrows else stacked[:, :0, :0]  # a third of what is copied
+            groups.append(Group(list(places), stacked, np.stack(masks), borrowed))
         return facts, groups
 
     def _decode(self, place: int, order: Order, facts: Facts) -> _Decoded | None:
@@ -302,7 +309,8 @@ class Filling:
                     continue
                 placed = _Placed(group.places, [])
                 for name, array in zip(NAMES, arrays, strict=True):
-                    piece[offset : offset + array.nbytes] = array.data.cast("B")
+                    if array.nbytes:
+                        piece[offset : offset + array.nbytes] = array.data.cast("B")
                     placed.arrays.append((name, array.shape, array.dtype.str, offset))
                     offset += array.nbytes
                 answer.append(placed)

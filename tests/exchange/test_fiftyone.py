@@ -233,3 +233,40 @@ def test_fiftyone_itself_reads_boxes(boxed: Path) -> None:
     lines = [line.split() for line in answer.stdout.strip().splitlines()[-4:]]
     _, samples = _read(boxed)
     assert [int(line[0]) for line in lines] == [len(one["objects"]["detections"]) for one in samples]
+
+
+LIVE = """
+import json, sys
+import cv2, numpy as np
+import fiftyone as fo
+import holdfast
+
+dataset = fo.Dataset()
+for number in range(6):
+    path = f"{sys.argv[1]}/{number}.png"
+    cv2.imwrite(path, np.full((16, 16, 3), 200 - 160 * (number % 2), np.uint8))
+    sample = fo.Sample(filepath=path, camera="AB"[number % 2])
+    sample["ground_truth"] = fo.Classification(label="dark" if number % 2 else "light")
+    if number == 0:
+        sample["outline"] = fo.Segmentation(mask=np.eye(16, dtype=np.uint8))
+    dataset.add_sample(sample)
+
+def predict(images):
+    return ["dark" if image.mean() < 100 else "light" for image in images]
+
+run = holdfast.evaluate(dataset.limit(4), models={"mean": predict}, scenarios="original,blur_background", out=sys.argv[1] + "/run")
+print(json.dumps([run.accuracy()["n"].tolist(), run.run.samples()["attributes"].to_pylist()]))
+dataset.delete()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON, reason="HOLDFAST_FIFTYONE_PYTHON names no Python with FiftyOne and its database")
+def test_a_view_of_fiftyone_is_data(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [PYTHON, "-c", LIVE, str(tmp_path)], capture_output=True, text=True, check=True,
+        env={**os.environ, "HOME": str(tmp_path), "FIFTYONE_DO_NOT_TRACK": "1"},
+    )  # fmt: skip
+    counts, attributes = json.loads(answer.stdout.splitlines()[-1])
+    assert counts == [4, 1]  # one photo of the view has a mask, so one has a background
+    assert [json.loads(each)["camera"] for each in attributes] == list("ABAB")

@@ -146,14 +146,19 @@ def _from_table(rows: Iterable[Mapping[Any, Any]], columns: Sequence[str]) -> It
 
 
 def _from_fiftyone(view: Any) -> Iterator[dict[str, Any]]:
-    """Yield the samples of a FiftyOne dataset or view that have a classification."""
+    """Yield the samples of a FiftyOne dataset or view that have a classification, with masks and plain fields."""
     schema = view.get_field_schema()
-    fields = [name for name, kind in schema.items() if getattr(kind, "document_type", None).__class__ is type
-              and kind.document_type.__name__ == "Classification"]  # fmt: skip
-    label = _pick(("ground_truth", *fields), fields, "field with a Classification")
+    kinds = {name: getattr(getattr(kind, "document_type", None), "__name__", "") for name, kind in schema.items()}
+    labels = [name for name, kind in kinds.items() if kind == "Classification"]
+    label = _pick(("ground_truth", *labels), labels, "field with a Classification")
+    mask = next((name for name, kind in kinds.items() if kind == "Segmentation"), "")
+    attributes = [name for name, kind in kinds.items() if not kind and name not in ("id", "filepath", "sample_id")]
     for sample in view.iter_samples():
         if sample[label] is not None:
-            yield {"path": sample.filepath, "label": sample[label].label}
+            drawn = sample[mask] if mask else None
+            yield {name: sample[name] for name in attributes} | {
+                "path": sample.filepath, "label": sample[label].label, "mask": drawn and drawn.get_mask(),
+            }  # fmt: skip
 
 
 def _pick(wanted: Sequence[str], known: Sequence[str], what: str) -> str:

@@ -274,6 +274,7 @@ _DETECTORS = (
     ("owl", "detectors.transformers_detectors:load_owl", "zero-shot detection of transformers, asked for the classes"),
     ("onnx", "detectors.onnx_detectors:load", "an ONNX file with ?decode=yolox, yolov8, detr or boxes-scores-labels"),
     ("python", "detectors.python_detectors:load", "an object with detect, or a callable with ?task=detect"),
+    ("maite", "detectors.python_detectors:load_maite", "a detector that follows MAITE's protocol (?task=detect)"),
     (
         "ultralytics",
         "detectors.python_detectors:load_ultralytics",

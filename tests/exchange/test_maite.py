@@ -11,9 +11,19 @@ import pytest
 import holdfast
 from holdfast.core.errors import SampleError, UserError
 from holdfast.data.readers.maite import from_channels_first
-from holdfast.exchange.maite import AccuracyMetric, ScenarioAugmentation, metric_result
+from holdfast.exchange.maite import (
+    AccuracyMetric,
+    BoxedImages,
+    ClassifiedImages,
+    MaiteClassifier,
+    MaiteDetector,
+    RecallMetric,
+    ScenarioAugmentation,
+    metric_result,
+)
 
 protocols = pytest.importorskip("maite.protocols.image_classification")
+boxes = pytest.importorskip("maite.protocols.object_detection")
 tasks = pytest.importorskip("maite.tasks")
 
 MODULE = """
@@ -41,6 +51,18 @@ class Threshold:
 
 squares, threshold = Squares(), Threshold()
 """
+
+SCENES = "diorama:ood?n=12&objects=1..4&size=64"
+BOXES = f"""
+from holdfast.exchange.maite import BoxedImages, MaiteDetector
+
+scenes, finder = BoxedImages("{SCENES}"), MaiteDetector("embedded:boxes_rho0")
+"""
+
+
+def checked(problem: str) -> Any:
+    """Return MAITE's evaluation, which holds every argument and every answer to the protocols at run time."""
+    return pytest.importorskip("maite.spotcheck").spotcheck(tasks.evaluate, ai_problem=problem)
 
 
 @pytest.fixture
@@ -82,7 +104,9 @@ def test_a_scenario_is_an_augmentation(made: Any, scenario: str) -> None:
     again = augmentation(batch)[0]
     assert all(picture.shape == (3, 16, 20) and picture.dtype == np.uint8 for picture in pictures)
     assert all((first == second).all() for first, second in zip(pictures, again, strict=True))
-    assert targets is batch[1] and metadata[0]["condition"].startswith(scenario.partition("@")[0])
+    assert all(map(np.array_equal, targets, batch[1])) and metadata[0]["condition"].startswith(
+        scenario.partition("@")[0]
+    )
     inside = batch[2][0]["mask"]
     if scenario == "grey":
         assert (pictures[0] != batch[0][0]).any() and (pictures[0][0] == pictures[0][1])[~inside].all()
@@ -90,6 +114,62 @@ def test_a_scenario_is_an_augmentation(made: Any, scenario: str) -> None:
         assert (pictures[0][:, inside] == batch[0][0][:, inside]).all()
     if scenario == "random_background":
         assert (pictures[0][:, ~inside] != batch[0][0][:, ~inside]).any()
+
+
+def test_datasets_and_models_handed_out_give_the_accuracy_of_a_run(tmp_path: Path) -> None:
+    images, model = ClassifiedImages("diorama:test?n=24&size=64"), MaiteClassifier("embedded:resnet_rho0")
+    assert isinstance(images, protocols.Dataset) and isinstance(model, protocols.Model)
+    theirs, _, _ = checked("image_classification")(
+        model=model,
+        dataset=images,
+        metric=AccuracyMetric(),
+        augmentation=ScenarioAugmentation("gaussian_noise@5"),
+        batch_size=8,
+    )
+    run = holdfast.evaluate(
+        "diorama:test?n=24&size=64",
+        models=["embedded:resnet_rho0"],
+        scenarios="original,gaussian_noise@5",
+        out=tmp_path / "run",
+    )
+    ours = metric_result(run, run.counts.models[0], "gaussian_noise@severity_5")
+    assert dict(theirs) == pytest.approx(dict(ours)) and 0 < ours["accuracy"] < 1 and ours["n"] == 24
+    with pytest.raises(UserError, match="has no boxes"):
+        BoxedImages("diorama:test?n=2&size=64")
+
+
+def test_detectors_and_boxes_go_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = holdfast.evaluate(SCENES, models=["embedded:boxes_rho0"], scenarios="original,grey", out=tmp_path / "run")
+    ours = metric_result(run, "embedded:boxes_rho0")
+    assert 0 < ours["recall"] < 1 and 0 < ours["ap"] < 1 and ours["recall_low"] < ours["recall"] < ours["recall_high"]
+    scenes, finder, metric = BoxedImages(SCENES), MaiteDetector("embedded:boxes_rho0"), RecallMetric()
+    assert isinstance(scenes, boxes.Dataset) and isinstance(finder, boxes.Model) and isinstance(metric, boxes.Metric)
+    theirs, _, _ = checked("object_detection")(model=finder, dataset=scenes, metric=metric, batch_size=3)
+    assert dict(theirs) == pytest.approx(dict(ours), abs=1e-5)
+
+    (tmp_path / "maite_boxes.py").write_text(BOXES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    there_and_back = {"data": "maite:maite_boxes:scenes", "scenarios": "original"}
+    back = holdfast.evaluate(**there_and_back, models=["maite:maite_boxes:finder?task=detect"], out=tmp_path / "back")
+    assert metric_result(back, back.boxes.models[0]) == pytest.approx(dict(ours), abs=1e-5)
+    with pytest.raises(UserError, match=r"finder\?task=detect"):
+        holdfast.evaluate(**there_and_back, models=["maite:maite_boxes:finder"], out=tmp_path / "classes")
+
+
+def test_boxes_follow_the_objects_that_a_scenario_moves(tmp_path: Path) -> None:
+    """An independent way to the same pictures and boxes: the rows of a run."""
+    scenario = "random_background@moved"
+    scenes, moved = BoxedImages(SCENES), ScenarioAugmentation(scenario)
+    assert isinstance(moved, boxes.Augmentation)
+    batch = tuple(map(list, zip(*(scenes[index] for index in range(len(scenes))), strict=True)))
+    _, targets, facts = moved(batch)
+    run = holdfast.evaluate(SCENES, models=["known:perfect"], scenarios=f"original,{scenario}", out=tmp_path / "run")
+    rows = run.boxes.objects
+    for target, before, own in zip(targets, batch[1], facts, strict=True):
+        shown = rows[(rows["sample_id"] == own["id"]) & (rows["condition"] != "original") & ~rows["crowd"]]
+        np.testing.assert_allclose(target.boxes, shown[["x1", "y1", "x2", "y2"]], atol=1e-4)
+        assert (target.labels == before.labels).all() and (target.boxes != before.boxes).any()
 
 
 def test_what_is_no_picture_is_refused(made: Any) -> None:

@@ -172,11 +172,28 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
 
 
 def load_maite(name: Name, *, device: str, classes: Sequence[str] | None = None) -> PythonClassifier:
-    """Load ``maite:MODULE:ATTRIBUTE``, a MAITE model for images; it chooses its own device.
+    """Load ``maite:MODULE:ATTRIBUTE``, a MAITE model for image classification; it chooses its own device.
 
     It gets uint8 pictures (3, height, width), one each, and returns a score for each class of its ``index2label``.
     """
+    del device
     options = checked(name, {"outputs": str})
+    call, identity, labels, versioned = maite_model(name, classes)
+
+    def answer(images: list[Image]) -> NDArray[np.float64]:
+        scores = call([np.ascontiguousarray(image.transpose(2, 0, 1)) for image in images])
+        if any(hasattr(each, "boxes") for each in scores):
+            raise UserError(f"maite:{name.name} answers with boxes; a detector is maite:{name.name}?task=detect")
+        return np.stack([np.asarray(each, np.float64) for each in scores])
+
+    outputs = options.get("outputs", "auto")
+    classifier = PythonClassifier(display_name(name, name.name), answer, labels, identity=identity, outputs=outputs)
+    classifier.versioned = versioned
+    return classifier
+
+
+def maite_model(name: Name, classes: Sequence[str] | None = None) -> tuple[Callable[..., Any], str, LabelSpace, bool]:
+    """Return a MAITE model's call, its identity, its outputs, and whether the identity sees its weights."""
     target, source = find_attribute(name)
     target = target() if isinstance(target, type) else target
     call, identity, versioned = called(name, target, source, "__call__")
@@ -185,16 +202,7 @@ def load_maite(name: Name, *, device: str, classes: Sequence[str] | None = None)
         if names or not classes:
             raise UserError(f"maite:{name.name} needs metadata with index2label, a name for each output from 0 on")
         names = dict(enumerate(classes))
-    labels = label_spaces.named([str(names[index]) for index in range(len(names))])
-
-    def answer(images: list[Image]) -> NDArray[np.float64]:
-        pictures = [np.ascontiguousarray(image.transpose(2, 0, 1)) for image in images]
-        return np.stack([np.asarray(scores, np.float64) for scores in call(pictures)])
-
-    outputs = options.get("outputs", "auto")
-    classifier = PythonClassifier(display_name(name, name.name), answer, labels, identity=identity, outputs=outputs)
-    classifier.versioned = versioned
-    return classifier
+    return call, identity, label_spaces.named([str(names[index]) for index in range(len(names))]), versioned
 
 
 def is_builder(target: Any) -> bool:

@@ -1,4 +1,4 @@
-"""``maite:MODULE:ATTRIBUTE``: a dataset that follows MAITE's protocol for image classification.
+"""``maite:MODULE:ATTRIBUTE``: a dataset that follows MAITE's protocol for image classification or object detection.
 
 Typing is structural: nothing here imports the package ``maite``. Its images are (channels, height, width).
 """
@@ -6,7 +6,7 @@ Typing is structural: nothing here imports the package ``maite``. Its images are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.names import Name
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Problem, Sample
 from holdfast.data import reading
+from holdfast.data.boxes import ListedObject, ListedObjects, largest_label
 from holdfast.data.images import check_size
 from holdfast.data.masks import ArrayMask
 from holdfast.data.readers.listed import canonical
@@ -72,35 +73,53 @@ def _item(dataset: Any, index: int) -> tuple[Any, Any, Mapping[str, Any]]:
     return picture, target, metadata
 
 
+def listed_boxes(target: Any, classes: Mapping[int, str]) -> tuple[ListedObject, ...]:
+    """Return the boxes of a target; a label is the name of its number, or the number where it has none."""
+    boxes, labels = np.asarray(target.boxes, np.float64).reshape(-1, 4), np.asarray(target.labels).reshape(-1)
+    if len(boxes) != len(labels):
+        raise SampleError(f"the target has {len(boxes)} boxes and {len(labels)} labels")
+    return tuple(
+        ListedObject(str(place), classes.get(int(label), str(int(label))), tuple(box))
+        for place, (box, label) in enumerate(zip(boxes.tolist(), labels.tolist(), strict=True))
+    )
+
+
 def load(name: Name, *, masks: Path | None = None) -> Collection:
     """Read a dataset of MAITE's: classes from ``index2label``, id, ``mask`` and attributes from the items' metadata."""
     options = reading.text_options(name, ())
     dataset = _dataset(name.name)
     classes = {int(index): str(label) for index, label in dict(dataset.metadata.get("index2label", {})).items()}
-    samples, problems = [], list[Problem]()
+    samples, empty, problems = list[Sample](), list[Sample](), list[Problem]()
     for index in range(len(dataset)):
         try:
             _, target, metadata = _item(dataset, index)
-            scores = np.asarray(target, np.float64)
-            if scores.ndim != 1 or not scores.size or not np.isfinite(scores).all():
-                raise SampleError(f"the target is a score for each class, not an array of shape {scores.shape}")
-            label = int(scores.argmax())
+            objects = ListedObjects(listed_boxes(target, classes)) if hasattr(target, "boxes") else None
+            label = _label(target, classes) if objects is None else largest_label(objects.objects)
         except SampleError as error:
             problems.append(Problem(f"item {index}", str(error)))
             continue
         plain = {key: value for key, value in metadata.items() if key != "id" and np.isscalar(value)}
         mask = metadata.get("mask")
-        samples.append(
-            Sample(
-                str(metadata.get("id", index)),
-                classes.get(label, str(label)),
-                MaiteImage(name.name, index),
-                None if mask is None else ArrayMask(np.asarray(mask, np.bool_)),
-                attributes=canonical(plain),
-            )
-        )
+        sample = Sample(
+            str(metadata.get("id", index)), label, MaiteImage(name.name, index),
+            None if mask is None else ArrayMask(np.asarray(mask, np.bool_)), attributes=canonical(plain),
+            objects=objects,
+        )  # fmt: skip
+        (samples if label else empty).append(sample)
     samples = reading.without_repeats(samples, problems)
-    return reading.finish(
+    collection = reading.finish(
         str(dataset.metadata.get("id", name.name)), samples, problems, where=f"maite:{name.name}",
         classes=classes.values() if classes else None, masks=masks, format=options["mask_format"],
     )  # fmt: skip
+    listed = [sample.objects for sample in samples if isinstance(sample.objects, ListedObjects)]
+    boxed = {each.label for own in listed for each in own.objects}
+    named = [label for label in dict.fromkeys(classes.values() or sorted(boxed)) if label in boxed]
+    return replace(collection, empty=tuple(empty), object_classes=tuple(named))
+
+
+def _label(target: Any, classes: Mapping[int, str]) -> str:
+    scores = np.asarray(target, np.float64)
+    if scores.ndim != 1 or not scores.size or not np.isfinite(scores).all():
+        raise SampleError(f"the target is a score for each class, not an array of shape {scores.shape}")
+    label = int(scores.argmax())
+    return classes.get(label, str(label))

@@ -14,7 +14,7 @@ from holdfast.core.objects import LEAST_SCORE, Detections
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models.detectors.batched import Answer, PlacedImage, checked_answer
 from holdfast.models.options import checked, display_name
-from holdfast.models.python import called, own_labels
+from holdfast.models.python import called, maite_model, own_labels
 from holdfast.models.torch_classifier import weights_sha256
 from holdfast.registry import find_attribute
 
@@ -71,6 +71,25 @@ def load(name: Name, *, device: str) -> PythonDetector:
     if labels is None:
         raise UserError(f"python:{name.name} needs a labels attribute or ?labels=FILE: the classes of its boxes")
     return PythonDetector(display_name(name, name.name), call, labels, identity)
+
+
+def load_maite(name: Name, *, device: str) -> PythonDetector:
+    """Load ``maite:MODULE:ATTRIBUTE?task=detect``: a MAITE model for object detection; it chooses its own device."""
+    del device
+    checked(name, {"task": str})
+    call, identity, labels, _ = maite_model(name)
+
+    def answer(images: list[Image]) -> list[Answer]:
+        targets = call([np.ascontiguousarray(image.transpose(2, 0, 1)) for image in images])
+        return [(each.boxes, scores_of_labels(each), each.labels) for each in targets]
+
+    return PythonDetector(display_name(name, name.name), answer, labels, identity)
+
+
+def scores_of_labels(target: Any) -> Any:
+    """Return a score for each box: of scores for every class, the one of the box's label."""
+    scores, labels = np.asarray(target.scores), np.asarray(target.labels).reshape(-1)
+    return scores[np.arange(len(labels)), labels] if scores.ndim == 2 and len(labels) else scores
 
 
 class UltralyticsDetector(PythonDetector):

@@ -254,7 +254,8 @@ for number in range(6):
 def predict(images):
     return ["dark" if image.mean() < 100 else "light" for image in images]
 
-run = holdfast.evaluate(dataset.limit(4), models={"mean": predict}, scenarios="original,blur_background", out=sys.argv[1] + "/run")
+asked = {"models": {"mean": predict}, "scenarios": "original,blur_background", "out": sys.argv[1] + "/run"}
+run = holdfast.evaluate(dataset.limit(4), **asked)
 print(json.dumps([run.accuracy()["n"].tolist(), run.run.samples()["attributes"].to_pylist()]))
 dataset.delete()
 """

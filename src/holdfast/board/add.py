@@ -33,9 +33,11 @@ from holdfast.board.entry import (
     read_entry,
 )
 from holdfast.board.numbers import numbers, settings
+from holdfast.board.objects import board_rows
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.files import read_toml, whole_file
 from holdfast.core.schema import SCHEMA_VERSION
+from holdfast.core.tasks import DETECT
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline import choosing
 from holdfast.pipeline.jobs.progress import version
@@ -108,14 +110,10 @@ def add(
         if protocols:
             facts = _model(opened, model, details[model], device)
             entries += [_entry(opened, facts, dataset, name, part, details[model]) for name, part in protocols]
-    if not entries and "detect" in coded(rows["task"])[1]:
-        raise UserError(
-            f"{run} is a run of detectors, and boards hold classifiers only: holdfast report shows it, holdfast "
-            "compare tests one detector against another"
-        )
     if not entries:
         raise UserError(
-            f"{run} has nothing for a board: it takes originals with static scenarios, generated pictures, or walks"
+            f"{run} has nothing for a board: it takes originals with static scenarios (of classifiers or "
+            "detectors), generated pictures, or walks"
         )
     return _write(entries, Path(out))
 
@@ -131,7 +129,7 @@ def _protocols(rows: pa.Table) -> list[tuple[str, pa.Table]]:
         conditions = coded(own["condition"])[1]
         if name == "hard" and conditions:
             protocols.append((name, own))
-        if name == "static" and ORIGINAL in conditions and len(conditions) > 1:
+        if name in ("static", "objects") and ORIGINAL in conditions and len(conditions) > 1:
             protocols.append((name, own))
     return protocols
 
@@ -152,6 +150,11 @@ def _dataset(run: Run, rows: pa.Table) -> Dataset:
 
 def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Table, meta: Meta) -> tuple[Entry, bytes]:
     table = tables.published(rows)
+    if protocol == "objects":
+        table = board_rows(run, table)
+        if len(table) > tables.MAX_ROWS:
+            raise UserError(f"{run.path} has {len(table):,} pictures, objects and boxes of {model.name}; a board takes "
+                            f"{tables.MAX_ROWS:,}: evaluate fewer pictures (--limit)")  # fmt: skip
     data = tables.packed(table)
     digest = hashlib.sha256(data).hexdigest()
     stated: dict[str, Any] = settings(table, protocol)
@@ -159,7 +162,7 @@ def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Tab
     if matte != WHITE:  # behind transparent pictures; the rows do not say it
         stated["matte"] = ",".join(str(level) for level in matte)
     # --fast hashes no picture that it makes
-    if run.spec().get("fast") and equals(table, "status", "ok")[table["image_sha256"].is_null().to_numpy()].any():
+    if run.spec().get("fast") and _unhashed(tables.pictures_of(table)):
         stated["fast"] = True
     try:
         environment = json.loads((run.path / "environment.json").read_text(encoding="utf8"))
@@ -183,11 +186,18 @@ def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Tab
     return entry, data
 
 
+def _unhashed(pictures: pa.Table) -> bool:
+    """Return whether some answered picture has no hash."""
+    return bool(equals(pictures, "status", "ok")[pictures["image_sha256"].is_null().to_numpy()].any())
+
+
 def _model(run: Run, name: str, meta: Meta, device: str) -> Model:
     """Return what is known of a model; parameters and input size are counted if it can be loaded here."""
     parameters, size = meta.parameters, meta.input_size
+    if parameters is None:
+        parameters = run.spec().get("model_parameters", {}).get(name)
     text = choosing.sources([run]).get(name, "")
-    if text and (parameters is None or size is None):
+    if text and (parameters is None or size is None) and run.spec().get("task") != DETECT.name:
         try:
             counted, side = choosing.size_and_input(text, classes=run.spec().get("classes"), device=device)
         except (HoldfastError, OSError, ImportError, RuntimeError, ValueError):

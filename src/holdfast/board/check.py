@@ -12,6 +12,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from holdfast import registry
+from holdfast.board import objects
 from holdfast.board.entry import (
     PROTOCOLS,
     Count,
@@ -26,7 +27,7 @@ from holdfast.board.entry import (
     read_text,
 )
 from holdfast.board.numbers import numbers, read_table, settings
-from holdfast.board.table import is_of_protocol, run_fingerprint
+from holdfast.board.table import is_of_protocol, pictures_of, run_fingerprint
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.schema import SCHEMA_VERSION
@@ -39,13 +40,14 @@ from holdfast.stats.walks.walk_rows import PERTURBED, RANDOM_WALK, RECONSTRUCTIO
 from holdfast.store.foreign import parse_foreign_json
 
 TOLERANCE = 1e-9
+AP_TOLERANCE = 1e-5  # its resamples are summed in single precision, whose order differs by machine
 DATASETS = "datasets.json"
 ALLOWED = {DATASETS, "README.md", "LICENSE"}
 MAX_DATASETS = 8 << 20
 _STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
 _TOLD = ("matte", "fast")  # settings that the rows cannot show
 UNANSWERED = 0.01  # the share of pictures under a condition that may be without an answer: numbers are of the others
-_ACCURACIES = ("accuracy", "accuracy_within", "standard_accuracy")
+_ACCURACIES = ("accuracy", "accuracy_within", "standard_accuracy", "recall", "false_alarms")
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,8 @@ def _believe(board: Board, folder: Path, mine: set[Path]) -> None:
         remember(board, entry, str(path))
         board.facts.setdefault(entry.dataset.sha256, entry.dataset)
         if entry.kind == "measured":
-            board.believed.setdefault(entry.dataset.sha256, (entry, path))
+            key = f"{entry.dataset.sha256} objects" if entry.protocol.name == "objects" else entry.dataset.sha256
+            board.believed.setdefault(key, (entry, path))
 
 
 def remember(board: Board, entry: Entry, file: str) -> list[str]:
@@ -216,7 +219,8 @@ def _entry(stem: Path, board: Board) -> list[str]:
             ]
         rows = read_table(table, entry)
         problems += _dataset(entry, rows, board)
-        problems += _rows(entry, rows)
+        problems += _rows(entry, pictures_of(rows))
+        problems += objects.problems(rows) if entry.protocol.name == "objects" else []
         scores = numbers(rows, entry.protocol.name)
         problems += _recomputed(entry, rows, scores)
     except UserError as error:
@@ -241,8 +245,10 @@ def _dataset(entry: Entry, rows: pa.Table, board: Board) -> list[str]:
         mine, theirs = getattr(dataset, name), getattr(known, name)
         if mine != theirs:
             problems.append(f"says that {name} of its dataset is {mine}, and it is {theirs}")
-    samples, names = codes_of(rows, "sample_id")
-    labels, classes = codes_of(rows, "label")
+    of_objects = entry.protocol.name == "objects"
+    pictures = pictures_of(rows)
+    samples, names = codes_of(pictures, "sample_id")
+    classes = codes_of(objects.part_of(rows, objects.OBJECT) if of_objects else rows, "label")[1]
     images = known.images
     if images is not None and len(names) > images:
         problems.append(f"has rows of {len(names)} images, and the dataset has {images}")
@@ -251,29 +257,37 @@ def _dataset(entry: Entry, rows: pa.Table, board: Board) -> list[str]:
     if known.classes is not None and len(classes) > known.classes:
         problems.append(f"has {len(classes)} classes, and the dataset has {known.classes}")
     first = np.unique(samples, return_index=True)[1]
-    own = labels[first]
-    if (own[samples] != labels).any():
-        problems.append("gives one image two labels")
-    sources = codes_of(rows, "source_id")[0]
-    if (sources[first][samples] != sources).any():
-        problems.append("gives one image two source photos")
-    others = _labels(board, dataset.sha256)
-    for name, code in zip(names, own, strict=True):
-        if others.setdefault(name, classes[code]) != classes[code]:
-            problems.append(f"labels {name} {classes[code]}, where other entries have {others[name]}")
+    for column, words in (("label", "labels"), ("source_id", "source photos")):
+        own = codes_of(pictures, column)[0]
+        if (own[first][samples] != own).any():
+            problems.append(f"gives one image two {words}")
+    others = _labels(board, dataset.sha256, of_objects=of_objects)
+    for name, label in _truths(rows, of_objects).items():
+        if others.setdefault(name, label) != label:
+            problems.append(f"labels {name} {label[:200]}, where other entries have {others[name][:200]}")
             break
     return problems
 
 
-def _labels(board: Board, sha256: str) -> dict[str, str]:
-    """Return sample → label of a dataset, as the first entry about it has them."""
-    if sha256 not in board.labels:
-        entry, path = board.believed.get(sha256, (None, None))
-        board.labels[sha256] = {}
+def _truths(rows: pa.Table, of_objects: bool) -> dict[str, str]:
+    """Return sample → label, or its objects in one text."""
+    if of_objects:
+        return objects.truths(rows)
+    samples, names = codes_of(rows, "sample_id")
+    labels, classes = codes_of(rows, "label")
+    own = labels[np.unique(samples, return_index=True)[1]]
+    return {name: classes[code] for name, code in zip(names, own, strict=True)}
+
+
+def _labels(board: Board, sha256: str, *, of_objects: bool) -> dict[str, str]:
+    """Return sample → label (or objects) of a dataset, as the first entry about it has them."""
+    key = f"{sha256} objects" if of_objects else sha256
+    if key not in board.labels:
+        entry, path = board.believed.get(key, (None, None))
+        board.labels[key] = {}
         if entry is not None and path is not None:
-            table = read_table(path.with_suffix(".parquet"), entry)
-            board.labels[sha256] = dict(zip(table["sample_id"].to_pylist(), table["label"].to_pylist(), strict=True))
-    return board.labels[sha256]
+            board.labels[key] = _truths(read_table(path.with_suffix(".parquet"), entry), of_objects)
+    return board.labels[key]
 
 
 def _rows(entry: Entry, rows: pa.Table) -> list[str]:
@@ -362,6 +376,7 @@ def _scores(stated: Sequence[Score], recomputed: Sequence[Score]) -> list[str]:
     for name, mine in ours.items():
         for part in ("estimate", "low", "high", "n"):
             their, two = getattr(theirs[name], part), getattr(mine, part)
-            if (their is None) != (two is None) or (their is not None and not abs(their - two) <= TOLERANCE):
+            near = AP_TOLERANCE if name.startswith("ap") else TOLERANCE
+            if (their is None) != (two is None) or (their is not None and not abs(their - two) <= near):
                 return [f"says that {name} ({part}) is {their}, and its table gives {two}"]
     return []

@@ -22,7 +22,7 @@ from holdfast.store.foreign import parse_foreign_json
 ENTRY_VERSION: Literal[1] = 1
 MAX_BYTES = 1 << 20
 
-PROTOCOLS = {"static": 1, "hard": 1, "dynamic": 1}
+PROTOCOLS = {"static": 1, "hard": 1, "dynamic": 1, "objects": 1}
 """Protocol → its version: raised when a number would come out differently from the same rows."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=rf"^[^{STEERING}{ZERO_WIDTH}\t\n]*$")]
@@ -85,7 +85,7 @@ class Dataset(_Part):
 class Protocol(_Part):
     """How it was measured; entries are compared only if all of this is equal."""
 
-    name: Literal["static", "hard", "dynamic"]
+    name: Literal["static", "hard", "dynamic", "objects"]
     version: Count = 1
     settings: Annotated[dict[Name, Words | int | Finite | bool | list[Words] | None], Field(max_length=100)] = {}
 

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ValidationError
 
+from holdfast.board import objects
 from holdfast.board.entry import PROTOCOLS, Score, in_words
-from holdfast.board.table import read_table
+from holdfast.board.table import pictures_of, read_table
 from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
@@ -48,6 +49,10 @@ def numbers(table: pa.Table, protocol: str) -> list[Score]:
     - hard: ``accuracy``, ``accuracy_restricted``, and ``accuracy:KIND`` of each kind of nuisance.
     - dynamic: ``fmr``, ``standard_accuracy``, ``perturbed_accuracy``, ``validation_rate``, the bounds ``fmr_low`` and
       ``fmr_high``, ``fmr_matched``, and the baselines that were run.
+    - objects: ``mean_recall`` over the conditions that leave the objects and change what lies around, ``recall`` on
+      originals, ``mean_false_alarms`` and ``false_alarms`` per picture, likewise; ``ap``, ``ap50``;
+      ``background_effect`` of recall; ``recall:CONDITION``, ``false_alarms:CONDITION``, ``ap:CONDITION``. Every object
+      weighs the same.
 
     Accuracies give every class the same weight; FMR pools images, as published.
     """
@@ -55,6 +60,10 @@ def numbers(table: pa.Table, protocol: str) -> list[Score]:
         raise UserError(f"a protocol is {', '.join(PROTOCOLS)}, not {protocol!r}")
     if protocol == "dynamic":
         return _dynamic(table)
+    if protocol == "objects":
+        if "what" not in table.column_names:
+            raise UserError("the numbers of detectors need the tables beside the rows")
+        return [_score(*score) for score in objects.numbers(table)]
     rows = answers_of(table)
     if not len(rows.right):
         raise UserError("there is no answered row in this table")
@@ -72,6 +81,9 @@ def settings(table: pa.Table, protocol: str) -> dict[str, Any]:
         setting = setting_of(table)
         plain = {name: value for name, value in setting.items() if isinstance(value, (str, int, float, bool))}
         return dict(sorted(plain.items())) | _seed(table)
+    if protocol == "objects":
+        conditions = ordered(objects.judged_rows(table)[0].answers.conditions)
+        return {"conditions": conditions} | objects.settings(table) | _seed(pictures_of(table))
     rows = answers_of(table)
     stated: dict[str, Any] = {"conditions": ordered(rows.conditions), "average": "macro"} | _seed(table)
     within = ordered([name for name in rows.trained if name])

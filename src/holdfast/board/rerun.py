@@ -18,11 +18,16 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast import registry
+from holdfast.board import objects
 from holdfast.board.entry import Entry, dataset_sha256
+from holdfast.board.table import pictures_of
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import parse_name
+from holdfast.core.tasks import CLASSIFY, DETECT, Task
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.evaluate.detector_worker import Detection, TestedDetector, load_detectors
+from holdfast.pipeline.evaluate.matching import as_detectors_see
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, adaptation_images
 from holdfast.pipeline.evaluation_rows import EvaluationIds, EvaluationJob, row_key
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
@@ -34,7 +39,7 @@ from holdfast.scenarios import Condition, find_scenario, make_condition
 from holdfast.stats.walks.walk_rows import PERTURBED, RANDOM_WALK
 from holdfast.store.foreign import parse_foreign_json
 
-MODELS = ("embedded", "timm", "torchvision", "packaged", "clip", "hf")
+MODELS = ("embedded", "known", "timm", "torchvision", "packaged", "clip", "hf")
 GENERATORS = ("embedded", "pixel", "noise", "rotate", "vqgan", "kl", "tiny", "ddim")
 _FROM_HUB = ("clip", "hf", "vqgan", "kl", "tiny", "ddim")
 """These look for a folder or a file of the name before they ask the hub."""
@@ -109,6 +114,9 @@ class RerunOptions:
     oracle: str = ""
     prompts: str | None = None
     sparse: str | None = None
+    boxes: str | None = None  # boxes, images, box_masks: of a detector's data, as for ``eval``
+    images: str | None = None
+    box_masks: str = "grabcut"
     device: str = "auto"  # device, batch_size: where and how it computes
     batch_size: int = 32
 
@@ -131,14 +139,17 @@ class Evaluated:
 
     spec: EvaluateSpec
     prepared: Prepared
-    tested: list[Tested]
+    tested: Sequence[Tested | TestedDetector]
     painter: Painter | None
     expected: dict[Key, tuple[Sample, Condition]]
     folder: Path
+    threshold: float | None = None  # of a detector's boxes
 
     @classmethod
     def of(cls, entry: Entry, table: pa.Table, given: RerunOptions, folder: Path, progress: Progress) -> Evaluated:
         """Read the data; a UserError if it is not the entry's."""
+        threshold = objects.threshold_of(table) if entry.protocol.name == "objects" else None
+        table = pictures_of(table)
         if any(table["trained_on"].unique().to_pylist()):
             raise UserError(
                 "the models of this entry were trained in the submitter's run: verify cannot load them; ask for the "
@@ -154,15 +165,18 @@ class Evaluated:
             prompts=given.prompts, oracle=given.oracle,
             matte=parse_matte(str(entry.protocol.settings.get("matte", "white"))),
             fast=bool(entry.protocol.settings.get("fast")),  # how rows are named; they are measured exactly
+            boxes=given.boxes, images=given.images, box_masks=given.box_masks,
         )  # fmt: skip
         collection = read(spec)
+        if threshold is not None:
+            collection = as_detectors_see(spec, collection)
         prepared = prepare(spec, collection, progress)
         check_dataset(entry, samples_table(prepared))
-        tested = load_models(spec, collection)
+        tested = load_models(spec, collection) if threshold is None else load_detectors(spec, collection)
         conditions = conditions_of(table)
         painter = load_painter(spec, collection, conditions)
         expected = _expected(spec, prepared, entry, conditions, table)
-        return cls(spec, prepared, tested, painter, expected, folder)
+        return cls(spec, prepared, tested, painter, expected, folder, threshold)
 
     def problems(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return what is wrong with all rows together: invented or missing ones, or labels that the data lacks."""
@@ -181,7 +195,7 @@ class Evaluated:
         """Return key of an entry's row → the same row, measured here."""
         plain: dict[str, tuple[Sample, list[tuple[Condition, int]], list[str]]] = {}
         painted: dict[str, tuple[Sample, list[tuple[Condition, int]], list[str]]] = {}
-        ids = EvaluationIds(self.spec, self.prepared, self.tested, self.painter)
+        ids = EvaluationIds(self.spec, self.prepared, self.tested, self.painter, self._task)
         names: dict[str, Key] = {}
         for row in {key_of(chosen_row): chosen_row for chosen_row in chosen}.values():
             sample, condition = self.expected[key_of(row)]
@@ -194,8 +208,7 @@ class Evaluated:
         rows: dict[Key, dict[str, Any]] = {}
         progress("verify", 0, len(chosen))
         for jobs, painter in ((plain, None), (painted, self.painter)):
-            adaptation = adaptation_images(self.spec, self.prepared, self.tested)
-            worker = Evaluation(self.spec, self.prepared, self.folder, adaptation)
+            worker = self._worker()
             loaded = Loaded(self.tested, painter)
             waiting = [EvaluationJob(*job) for job in jobs.values()]
             for start in range(0, len(waiting), _SHARD):
@@ -203,6 +216,18 @@ class Evaluated:
                     rows[names[row["row_id"]]] = row
                 progress("verify", len(rows), len(chosen))
         return rows
+
+    @property
+    def _task(self) -> Task:
+        return CLASSIFY if self.threshold is None else DETECT
+
+    def _worker(self) -> Evaluation:
+        if self.threshold is not None:
+            thresholds = {each.model.name: self.threshold for each in self.tested if isinstance(each, TestedDetector)}
+            return Detection(self.spec, self.prepared, self.folder, thresholds)
+        tested = [each for each in self.tested if isinstance(each, Tested)]
+        adaptation = adaptation_images(self.spec, self.prepared, tested)
+        return Evaluation(self.spec, self.prepared, self.folder, adaptation)
 
 
 def check_dataset(entry: Entry, samples: pa.Table) -> None:
@@ -255,7 +280,8 @@ def _expected(
     planned: dict[Key, tuple[Sample, Condition]] = {}
     for sample in samples:
         for condition in applicable(sample, wanted, stored):
-            row = row_key(spec, prepared.collection.name, sample, condition, entry.model.name)
+            task = DETECT if entry.protocol.name == "objects" else CLASSIFY
+            row = row_key(spec, prepared.collection.name, sample, condition, entry.model.name, task)
             generated = row["kind"] == "generated" and not condition.definition.paints
             if key_of(row)[1:] in ways and generated == (entry.protocol.name == "hard"):
                 planned[key_of(row)] = sample, condition
@@ -271,7 +297,7 @@ def row_problems(records: Sequence[Mapping[str, Any]], samples: Iterable[Sample]
         wrong = [
             row
             for row in records
-            if row["sample_id"] in known and row[column] != getattr(known[row["sample_id"]], column)
+            if row["sample_id"] in known and row[column] not in _spellings(known[row["sample_id"]], column)
         ]
         if wrong:
             row = wrong[0]
@@ -282,6 +308,12 @@ def row_problems(records: Sequence[Mapping[str, Any]], samples: Iterable[Sample]
     if twice := sum(count - 1 for count in Counter(key_of(row) for row in records).values()):
         problems.append(f"{twice} rows are there twice: the same picture and condition under another id.")
     return problems
+
+
+def _spellings(sample: Sample, column: str) -> tuple[Any, ...]:
+    """Return what a row may have in a column of the dataset; a picture without objects has no label."""
+    value = getattr(sample, column)
+    return (value, None) if value == "" else (value,)
 
 
 def walked(

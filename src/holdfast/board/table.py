@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from holdfast.board import objects
 from holdfast.board.entry import Entry
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
@@ -44,6 +45,8 @@ def rows_of_protocol(rows: pa.Table, protocol: str) -> pa.Table:
 
 def is_of_protocol(rows: pa.Table, protocol: str) -> NDArray[np.bool_]:
     """Return for each row whether it belongs to a protocol."""
+    if protocol == "objects":
+        return equals(rows, "task", "detect")
     kinds, names = codes_of(rows, "kind")
     conditions, known = codes_of(rows, "condition")
     kind = np.array([*names, ""], object)[kinds]
@@ -96,6 +99,7 @@ def packed(rows: pa.Table) -> bytes:
 
 def run_fingerprint(rows: pa.Table) -> str:
     """Return the fingerprint of all row ids, which stand for pictures, masks, labels, weights and settings."""
+    rows = pictures_of(rows)
     ids = codes_of(rows, "row_id")[1]  # sorted
     return fingerprint(ids if len(ids) == len(rows) else sorted(rows["row_id"].cast(pa.string()).to_pylist()))
 
@@ -116,12 +120,20 @@ def read_table(path: Path, entry: Entry) -> pa.Table:
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != entry.table.sha256:
         raise UserError(f"{path.name} is not the table of its entry: its hash is another")
-    rows = _unpacked(data, path.name, entry.table.rows)
+    of_objects = entry.protocol.name == "objects"
+    rows = _unpacked(data, path.name, entry.table.rows, objects.SCHEMA if of_objects else PREDICTIONS)
+    if of_objects:
+        objects.check_contents(rows, path.name)
     _contents(rows, path.name, entry)
     return rows
 
 
-def _unpacked(data: bytes, name: str, rows: int) -> pa.Table:
+def pictures_of(rows: pa.Table) -> pa.Table:
+    """Return the rows of pictures, one each: of a detector's table some, of any other all."""
+    return objects.part_of(rows, objects.PICTURE) if "what" in rows.column_names else rows
+
+
+def _unpacked(data: bytes, name: str, rows: int, wanted: pa.Schema) -> pa.Table:
     """Return the rows; texts stay dictionaries, so that one long text in a million rows is stored once."""
 
     def check(metadata: pq.FileMetaData, unpacked: int) -> None:
@@ -129,21 +141,21 @@ def _unpacked(data: bytes, name: str, rows: int) -> pa.Table:
             raise UserError(f"{name} unpacks to more than a board takes: {MAX_ROWS} rows of {MAX_ROW_BYTES} bytes")
         if metadata.num_rows != rows:
             raise UserError(f"{name} has {metadata.num_rows} rows, and its entry says {rows}")
-        _schema(metadata.schema.to_arrow_schema(), name)
+        _schema(metadata.schema.to_arrow_schema(), name, wanted)
 
-    return read_coded(data, PREDICTIONS, name, check)
+    return read_coded(data, wanted, name, check)
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_dictionary(kind))
 
 
-def _schema(schema: pa.Schema, name: str) -> None:
-    if schema.names != PREDICTIONS.names:
-        strange = sorted(set(schema.names) ^ set(PREDICTIONS.names))
+def _schema(schema: pa.Schema, name: str, wanted_schema: pa.Schema) -> None:
+    if schema.names != wanted_schema.names:
+        strange = sorted(set(schema.names) ^ set(wanted_schema.names))
         what = f"differs in {', '.join(strange)[:200]}" if strange else "has its columns in another order"
         raise UserError(f"{name} is no table of predictions: it {what}")
-    for field, wanted in zip(schema, PREDICTIONS, strict=True):
+    for field, wanted in zip(schema, wanted_schema, strict=True):
         given = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if _is_text(wanted.type):
             fine = pa.types.is_string(given)
@@ -157,9 +169,12 @@ def _schema(schema: pa.Schema, name: str) -> None:
 
 
 def _contents(rows: pa.Table, name: str, entry: Entry) -> None:
-    if len(codes_of(rows, "row_id")[1]) != len(rows):
+    pictures = pictures_of(rows)
+    if len(codes_of(pictures, "row_id")[1]) != len(pictures):
         raise UserError(f"{name} has a row_id twice, or a row without one")
     for column in rows.column_names:
+        if column in (*objects.CORNERS, "area"):
+            continue
         values = rows[column]
         if pa.types.is_floating(values.type):
             if values.null_count == len(values):
@@ -170,13 +185,14 @@ def _contents(rows: pa.Table, name: str, entry: Entry) -> None:
         elif _is_text(values.type) or pa.types.is_list(values.type):
             _texts(values, column, name)
     for column in _NEEDED:
-        if rows[column].null_count:
+        if pictures[column].null_count and (column != "label" or pictures is rows):
             raise UserError(f"{name} has a row without {column}")
     if codes_of(rows, "model")[1] != [entry.model.name]:
         raise UserError(f"{name} has rows of another model than {entry.model.name}")
     if codes_of(rows, "dataset")[1] != [entry.dataset.name]:
         raise UserError(f"{name} has rows of another dataset than {entry.dataset.name}")
-    _answers(rows, name)
+    if pictures is rows:
+        _answers(rows, name)
 
 
 def _texts(values: pa.ChunkedArray, column: str, name: str) -> None:

@@ -17,9 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.board import rerun
+from holdfast.board import objects, rerun
 from holdfast.board.check import check
 from holdfast.board.entry import Entry
+from holdfast.board.table import pictures_of
 from holdfast.core.conditions import condition_name
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file
@@ -165,16 +166,20 @@ def _rows(
     progress: Progress,
 ) -> Verified:  # fmt: skip
     again = rerun.Evaluated.of(claimed, table, given, folder, progress)
-    records = table.to_pylist()
+    records = pictures_of(table).to_pylist()
     problems = again.problems(records)
     known = [row for row in records if rerun.key_of(row) in again.expected]
     drawn = stratified([f"{row['condition']} {row['variant']} {row['parameters']}" for row in known], count, seed)
     chosen = [known[place] for place in drawn]
     measured = again.rows(chosen, progress)
-    compared = [_compared(row, measured.get(rerun.key_of(row)), tolerance) for row in chosen]
+    boxes = objects.by_picture(table) if claimed.protocol.name == "objects" else None
+    compared = [
+        _compared(row, measured.get(rerun.key_of(row)), tolerance, None if boxes is None else boxes[row["row_id"]])
+        for row in chosen
+    ]
     wrong = sum(not row.agrees for row in compared)
     bound = upper_bound(wrong, len(compared))
-    return Verified(claimed, compared, len(table), "rows", len(compared), len(known), wrong, bound, seed, problems)
+    return Verified(claimed, compared, len(records), "rows", len(compared), len(known), wrong, bound, seed, problems)
 
 
 def _walks(
@@ -230,12 +235,20 @@ def chance_to_find(share: float, drawn: int, total: int) -> float:
     return 1 - float(hypergeom.pmf(0, total, max(1, round(share * total)), drawn))
 
 
-def _compared(claimed: Mapping[str, Any], measured: Mapping[str, Any] | None, tolerance: float) -> Compared:
+def _compared(
+    claimed: Mapping[str, Any],
+    measured: Mapping[str, Any] | None,
+    tolerance: float,
+    boxes: tuple[list[dict[str, Any]], list[dict[str, Any]]] | None = None,
+) -> Compared:
     name = condition_name(claimed["condition"], claimed["variant"])
     if measured is None:
         return Compared(claimed["sample_id"], name, False, "has no such row here", None, None, _number(claimed), None)
     mine, other = claimed.get("image_sha256"), measured.get("image_sha256")
-    why = _difference(claimed, measured, tolerance)
+    why = ""
+    if boxes is not None and claimed["status"] == measured.get("status") == "ok":
+        why = objects.difference(boxes, measured, tolerance)
+    why = why or _difference(claimed, measured, tolerance)
     same = mine == other if mine and other else None
     return Compared(
         claimed["sample_id"], name, not why, why, same, claimed["row_id"] == measured.get("row_id"), _number(claimed),

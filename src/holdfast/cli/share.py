@@ -140,6 +140,9 @@ def verify(
     prompts: Prompts = None,
     sparse: Annotated[Path | None, Option(help="Mask of the latent, for sparse walks.")] = None,
     backgrounds: Backgrounds = None,
+    boxes: Annotated[str | None, Option(help="Boxes of the images, for a detector, as eval takes them.")] = None,
+    images: Annotated[str | None, Option(help="Folder of the images that a file of boxes names.")] = None,
+    box_masks: Annotated[str, Option(help="Makes masks of boxes that have none, as in eval.")] = "grabcut",
     split: Split = "",
     limit: Limit = 0,
     out: Annotated[Path | None, Option(help="CSV to write, with every row compared.")] = None,
@@ -170,7 +173,7 @@ def verify(
             masks=text(masks),
             labels=text(labels), backgrounds=text(backgrounds), split=split, limit=limit, max_pixels=max_pixels,
             model=model, generator=generator, oracle=oracle, prompts=text(prompts), sparse=text(sparse), device=device,
-            batch_size=batch_size,
+            batch_size=batch_size, boxes=boxes, images=images, box_masks=box_masks,
         )  # fmt: skip
     for sentence in verified.sentences():
         typer.echo(sentence)

@@ -18,6 +18,7 @@ RANKED = {
     "static": ("mean_accuracy", "robustness_score_background", "robustness_score", "accuracy"),
     "hard": ("accuracy",),
     "dynamic": ("fmr", "standard_accuracy", "perturbed_accuracy", "validation_rate"),
+    "objects": ("mean_recall", "recall"),
 }
 """Measures that models are ranked by; the first is the one a table opens with."""
 

@@ -14,13 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.board import objects
 from holdfast.board.entry import Entry, Score
 from holdfast.board.numbers import answers_of, background_effect, ordered, scored
+from holdfast.board.table import pictures_of
 from holdfast.stats.core.answers import Answers, codes_of, equals
 from holdfast.stats.core.bootstrap import Codes, Floats
 from holdfast.stats.core.cells import ClassAccuracies, class_accuracies, pooled_influence
 from holdfast.stats.effects.score_spread import score_influence
-from holdfast.stats.effects.verdict import evidence_of
+from holdfast.stats.effects.verdict import VerdictSteps, evidence_of
 from holdfast.stats.effects.verdict_words import VerdictWords, in_words
 from holdfast.stats.walks.walk_rows import setting_of, walk_influence, walks_of
 from holdfast.store.run import guarded
@@ -71,9 +73,11 @@ class Measured:
 def measured(entry: Entry, table: pa.Table) -> Measured:
     """Return everything that is shown of a checked entry, from its rows as ``read_table`` gives them."""
     protocol = entry.protocol.name
-    fine = equals(table, "status", "ok") & equals(table, "task", "classify")
-    states, names = codes_of(table, "status")
+    states, names = codes_of(pictures_of(table), "status")
     statuses = {name: int((states == place).sum()) for place, name in enumerate(names) if name != "ok"}
+    if protocol == "objects":
+        return _detector(entry, table, statuses)
+    fine = equals(table, "status", "ok") & equals(table, "task", "classify")
     answered = table if fine.all() else table.filter(pa.array(fine))
     rows = answers_of(table)
     base = rows.on(rows.base())
@@ -97,6 +101,24 @@ def measured(entry: Entry, table: pa.Table) -> Measured:
         entry, class_accuracies(own),
         _cells(answered, own, restricted=restricted), sources, influence, words, statuses,
     )  # fmt: skip
+
+
+def _detector(entry: Entry, table: pa.Table, statuses: dict[str, int]) -> Measured:
+    """Return what is shown of a detector: every counted object stands where a picture stands elsewhere."""
+    evidence = objects.judged_rows(table)[0]
+    classified = objects.as_classified(evidence.answers)
+    rows, design = objects.recalled(evidence.answers)
+    influence: dict[str, Floats] = {}
+    if design is not None:
+        for name, values in score_influence(design).items():
+            if name != "robustness_score":
+                influence[name.replace("accuracy", "recall")] = spread = np.zeros(len(rows.sources))
+                spread[design.present] = values
+    row = evidence.holds.iloc[0]
+    steps = VerdictSteps(row["leans"], row["sees"], "", "")
+    words = VerdictWords(steps, row["headline"], row["rests_on"], row["small_print"], list(row["warnings"]))
+    cells = _cells(classified, rows, restricted=False)
+    return Measured(entry, class_accuracies(rows), cells, rows.sources, influence, words, statuses)
 
 
 def _static_influence(rows: Answers) -> tuple[list[str], dict[str, Floats]]:

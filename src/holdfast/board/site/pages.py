@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 Kind = Literal["percent", "points", "number"]
 
-PROTOCOL_TITLES = {"static": "Static", "hard": "Hard set", "dynamic": "Dynamic"}
+PROTOCOL_TITLES = {"static": "Static", "hard": "Hard set", "dynamic": "Dynamic", "objects": "Detectors"}
 PROTOCOL_WORDS = {
     "static": "The same photos with their surroundings changed: does the answer stay?",
     "hard": "Generated pictures that other models fail on: how many does this one get right?",
     "dynamic": "Pictures pushed against each model as far as an oracle still sees their class: what survives?",
+    "objects": "The same photos with the surroundings of their objects changed: does the detector still find them?",
 }
 VERDICTS = {
     "foreground": "sees the object",
@@ -73,6 +74,15 @@ _KNOWN = (
     Measure("fmr_matched", "FMR, matched", hint="both accuracies on the accepted pictures only"),
     Measure("reconstruction", "Reconstructed", hint="accuracy after encoding and decoding without a step"),
     Measure("random_walk", "Random walk", hint="accuracy after as many steps in a random direction"),
+    Measure("mean_recall", "Recall, surroundings changed",
+            hint="share of objects found, on average under the conditions that leave them as they are"),
+    Measure("recall", "Recall on originals", hint="objects found: a box of their class overlaps them by half or more"),
+    Measure("mean_false_alarms", "False alarms, surroundings changed", "number", "low",
+            "per picture, under the conditions that leave every object as it is"),
+    Measure("false_alarms", "False alarms on originals", "number", "low",
+            "per picture: boxes on no object of their class"),
+    Measure("ap", "AP on originals", hint="average precision over overlaps of 0.5 to 0.95, as pycocotools computes it"),
+    Measure("ap50", "AP50 on originals", hint="the same at an overlap of 0.5"),
     Measure("drop", "Accuracy lost", "points", "low", "against the original dataset, as printed"),
 )  # fmt: skip
 KNOWN = {measure.name: measure for measure in _KNOWN}
@@ -81,11 +91,13 @@ COLUMNS = {
     "static": ("mean_accuracy", "accuracy", "background_effect", "robustness_score_background", "robustness_score"),
     "hard": ("accuracy", "accuracy_restricted"),
     "dynamic": ("fmr", "standard_accuracy", "perturbed_accuracy", "validation_rate", "fmr_low", "fmr_high"),
+    "objects": ("mean_recall", "recall", "background_effect", "mean_false_alarms", "ap"),
 }
 AXES = {
     "static": [("accuracy", "robustness_score_background"), ("accuracy", "background_effect")],
     "hard": [("parameters", "accuracy")],
     "dynamic": [("standard_accuracy", "fmr")],
+    "objects": [("mean_false_alarms", "mean_recall"), ("ap", "mean_recall")],
 }
 """Choices of the horizontal and the vertical axis, the first one first."""
 MOST_COLUMNS = 7
@@ -96,13 +108,17 @@ def measure_of(name: str, protocol: str) -> Measure:
     """Return how a score of a protocol is called; ``accuracy:grey`` is the accuracy under grey."""
     if (protocol, name) == ("static", "accuracy"):
         return replace(KNOWN["standard_accuracy"], name=name)
+    if (protocol, name) == ("objects", "background_effect"):
+        return replace(KNOWN[name], hint="recall lost when only the background changes, both pasted")
     if name in KNOWN:
         return KNOWN[name]
     what, _, condition = name.partition(":")
     if condition:
         within = " (trained on it)" if what == "accuracy_within" else ""
-        return Measure(name, condition_words(condition) + within, hint=f"{what.replace('_', ' ')} under {condition}")
-    kind: Kind = "percent" if any(word in name for word in ("accuracy", "rate", "acc", "fmr")) else "number"
+        kind: Kind = "number" if what == "false_alarms" else "percent"
+        words = f"{what.replace('_', ' ')} under {condition}"
+        return Measure(name, condition_words(condition) + within, kind, hint=words)
+    kind = "percent" if any(word in name for word in ("accuracy", "rate", "acc", "fmr")) else "number"
     return Measure(name, name.replace("_", " ").capitalize(), kind)
 
 
@@ -263,7 +279,7 @@ def model(member: Measured, place: EntryPlace, *, title: str, report: bool) -> s
     return templates().get_template("model.html.j2").render(
         title=title, one=member, entry=entry, place=place, report=report,
         facts=_facts(member, pairs), whole=[pair for pair in pairs if ":" not in pair[1].name],
-        conditions=[(measure, score, bar(score)) for measure, score in pairs if ":" in score.name],
+        conditions=_conditions(pairs), right="Recall" if entry.protocol.name == "objects" else "Accuracy",
         ranks={name: rank_text(*rank) for name, rank in place.ranks.items()},
         settings=settings(entry.protocol.settings), words=member.words,
         sign=SIGNS.get(member.verdict, ""), classes=_classes(member),
@@ -280,10 +296,26 @@ def _facts(member: Measured, pairs: Sequence[tuple[Measure, Score]]) -> list[tup
     return [(measure.title, text_of(measure, score.estimate), interval_of(measure, score)) for measure, score in kept]
 
 
-def bar(score: Score) -> dict[str, float]:
-    """Return the places of a bar and its interval, 0..100."""
+_BARS = {"recall": "Recall", "false_alarms": "False alarms per picture", "ap": "AP"}
+
+
+def _conditions(pairs: Sequence[tuple[Measure, Score]]) -> dict[str, list[tuple[Measure, Score, dict[str, float]]]]:
+    """Return what is measured → measure, score and bar of each condition; long bars end at the highest bound."""
+    tables: dict[str, list[tuple[Measure, Score]]] = {}
+    for measure, score in pairs:
+        if ":" in score.name:
+            tables.setdefault(_BARS.get(score.name.partition(":")[0], "Accuracy"), []).append((measure, score))
+    longest = {title: max(1.0, *(score.high or 1.0 for _, score in rows)) for title, rows in tables.items()}
+    return {
+        title: [(measure, score, bar(score, longest[title])) for measure, score in rows]
+        for title, rows in tables.items()
+    }
+
+
+def bar(score: Score, whole: float = 1.0) -> dict[str, float]:
+    """Return the places of a bar and its interval, 0..100 of the whole."""
     low, high = (score.estimate if bound is None else bound for bound in (score.low, score.high))
-    return {name: round(100 * min(max(value, 0.0), 1.0), 2) for name, value in
+    return {name: round(100 * min(max(value / whole, 0.0), 1.0), 2) for name, value in
             (("value", score.estimate), ("low", low), ("high", high))}  # fmt: skip
 
 

@@ -79,7 +79,7 @@ def objects_under_conditions(
             row |= _share(after, "found", "recall") | _share(after, "wrong_class", "wrong_class")
             row |= _still_seen(answers, model, condition) | _fit(after)
             for column, name in (("false_alarms", "false_alarms"), ("n_predictions", "predictions")):
-                row |= _level(shown, column, name, **options)
+                row |= per_picture(shown, column, name, **options)
                 row |= _change(before_pictures, shown, column, name, condition, **options)
             row |= _drops(before, after, condition, **options)
             if reference is not None:
@@ -182,7 +182,9 @@ def _pairs_of(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
     return shares[0].rename("x").to_frame().join(shares[1].rename("y"), how="inner")
 
 
-def _level(pictures: pd.DataFrame, column: str, name: str, *, resamples: int, seed: int) -> dict[str, float]:
+def per_picture(
+    pictures: pd.DataFrame, column: str, name: str, *, resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, float]:
     """Return a mean per picture with its interval, never below zero."""
     values = pictures[column].to_numpy(np.float64)
     value, low, high = _mean(values, pictures, resamples, seed)

@@ -70,30 +70,31 @@
   function show(info, group, first, second) {
     const title = (id) => info.entries.find((entry) => entry[0] === id)[1];
     const [one, two] = [title(form.elements.a.value), title(form.elements.b.value)];
+    const objects = info.kind === "objects", things = objects ? "objects" : "pictures", right = objects ? "finds" : "right";
     const found = state.kinds = counted(group, first, second).filter((row) => row.found);
     outcome.hidden = false;
-    status.textContent = found.length ? "" : "They answered no picture in common.";
+    status.textContent = found.length ? "" : `They answered none of the ${things} in common.`;
     const clear = found.filter((row) => row.found.low > 0 || row.found.high < 0);
     $(".lead", outcome).textContent = clear.length
       ? `${two} differs from ${one} under ${clear.length} of ${found.length} conditions, each by its own 95 % interval: ${clear.map((row) => `${row.name.replaceAll("_", " ")} (${signed(row.found.value)} points)`).slice(0, 6).join(", ")}${clear.length > 6 ? ` and ${clear.length - 6} more` : ""}.`
-      : `The pictures tell ${two} and ${one} apart under none of ${found.length} conditions.`;
-    $(".note", outcome).textContent = `Second − first in points, over the pictures both answered, every picture alike; paired intervals, clustered on the photo.${info.kind === "dynamic" ? " Pushed pictures were made against each model, so they are not the same pictures: what is paired is the original." : ""}`;
+      : `The ${things} tell ${two} and ${one} apart under none of ${found.length} conditions.`;
+    $(".note", outcome).textContent = `Second − first in points, over the ${things} both answered, each alike; paired intervals, clustered on the photo.${info.kind === "dynamic" ? " Pushed pictures were made against each model, so they are not the same pictures: what is paired is the original." : ""}`;
     const table = $(".compared", outcome);
-    $("thead", table).replaceChildren(header(["Condition", "Pictures", one, two, "Second − first", "Only first right", "Only second right", "Both wrong"]));
+    $("thead", table).replaceChildren(header(["Condition", objects ? "Objects" : "Pictures", one, two, "Second − first", `Only first ${right}`, `Only second ${right}`, objects ? "Neither finds" : "Both wrong"]));
     $("tbody", table).replaceChildren(...found.map((row) => {
       const button = make("button", { type: "button" }, row.name.replaceAll("_", " "));
       button.addEventListener("click", () => choose(row.name, row.kinds.a.length >= row.kinds.b.length ? "a" : "b"));
       const { value, low, high } = row.found;
-      const line = make("tr", { "data-name": row.name }, make("th", { scope: "row" }, button), cell("Pictures", `${row.rows.length}`),
+      const line = make("tr", { "data-name": row.name }, make("th", { scope: "row" }, button), cell(objects ? "Objects" : "Pictures", `${row.rows.length}`),
         cell(one, percent(row.a)), cell(two, percent(row.b)), cell("Second − first", signed(value), `${signed(low)} to ${signed(high)}`),
-        cell("Only first right", `${row.kinds.a.length}`), cell("Only second right", `${row.kinds.b.length}`), cell("Both wrong", `${row.kinds.x.length}`));
+        cell(`Only first ${right}`, `${row.kinds.a.length}`), cell(`Only second ${right}`, `${row.kinds.b.length}`), cell(objects ? "Neither finds" : "Both wrong", `${row.kinds.x.length}`));
       if (low > 0) line.children[4].classList.add("good");
       if (high < 0) line.children[4].classList.add("bad");
       return line;
     }));
     const wanted = told().get("c");
     choices($("select[name=c]", outcome), found.map((row) => [row.name, row.name.replaceAll("_", " ")]), wanted ?? "");
-    Object.assign(state, { group, one, two });
+    Object.assign(state, { group, one, two, thing: objects ? "Object" : "Picture" });
     if (found.length) list();
   }
 
@@ -108,12 +109,12 @@
   function list() {
     const condition = $("select[name=c]", outcome).value, which = $("select[name=show]", outcome).value;
     const row = state.kinds.find((one) => one.name === condition), all = row.kinds[which];
-    const { group, one, two } = state;
-    $(".which", outcome).textContent = `Image by image: ${condition.replaceAll("_", " ")}`;
+    const { group, one, two, thing } = state;
+    $(".which", outcome).textContent = `${thing} by ${thing.toLowerCase()}: ${condition.replaceAll("_", " ")}`;
     for (const line of $$(".compared tbody tr")) line.classList.toggle("current", line.dataset.name === condition);
     const table = $(".listed", outcome);
-    $("caption span", table).textContent = `${all.length} ${all.length === 1 ? "picture" : "pictures"}`;
-    $("thead", table).replaceChildren(make("tr", {}, ...["Picture", "Class", `${one} said`, `${two} said`].map((name) => make("th", { scope: "col" }, name))));
+    $("caption span", table).textContent = `${all.length} ${thing.toLowerCase()}${all.length === 1 ? "" : "s"}`;
+    $("thead", table).replaceChildren(make("tr", {}, ...[thing, "Class", `${one} said`, `${two} said`].map((name) => make("th", { scope: "col" }, name))));
     $("tbody", table).replaceChildren(...all.slice(0, state.shown).map(({ image, a, b }) => make("tr", {},
       make("th", { scope: "row" }, group.images[image]), make("td", { "data-label": "Class" }, group.classes[group.labels[image]]),
       make("td", { "data-label": `${one} said`, class: a.right ? "good" : "bad" }, `${a.right ? "✓" : "✗"} ${a.said}`),

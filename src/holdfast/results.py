@@ -115,6 +115,12 @@ class Results:
 
         return failure_points(self.counts, outcome=outcome, **options)
 
+    def shape_share(self) -> pd.DataFrame:
+        """Return how often models name the shape, not the texture, of stylised pictures, with intervals."""
+        from holdfast.stats.effects.texture import shape_share
+
+        return shape_share(self.counts)
+
     def regression(self, *, outcome: Outcome = "full", **options: Any) -> Regression:
         """Fit accuracy ~ model + scenario + class; options of ``stats.regression.fit.fit``.
 

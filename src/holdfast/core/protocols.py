@@ -29,6 +29,18 @@ class Context(Protocol):
         What the mask marks may have changed; SampleError when nothing came out. Conditions of one image share it.
         """
 
+    def style(self) -> Donor:
+        """Return a picture of ``--styles``, or a donor of another class; SampleError if there is none."""
+
+    def stylise(self, image: Image, style: Image, strength: float) -> Image:
+        """Return the image with the style's texture, from 0 (none) to 1; SampleError without ``--stylist``."""
+
+    def fill(self, image: Image, mask: Mask) -> Image | None:
+        """Return the image with the object and a thin rim painted over by ``--fill``; None without it.
+
+        Every other pixel is kept.
+        """
+
     def target(self, mask: Mask) -> tuple[str, Mask]:
         """Return the name and the pixels of the object that conditions about one object are about.
 

@@ -139,6 +139,15 @@ def _varint(message: memoryview, place: int) -> tuple[int, int]:
 
 def open_session(file: Path, device: str, provider: str = "") -> Any:
     """Return an onnxruntime session of a file that takes one batch of images; a UserError for any other file."""
+    session = any_session(file, device, provider)
+    inputs = session.get_inputs()
+    if len(inputs) != 1 or inputs[0].type not in _TYPES or len(inputs[0].shape) != 4:
+        raise UserError(f"{file.name} should take one batch of images (four dimensions, float or bytes)")
+    return session
+
+
+def any_session(file: Path, device: str, provider: str = "", *, threads: int = 0) -> Any:
+    """Return an onnxruntime session of a file with any inputs; ``threads`` within an operator, 0 for all cores."""
     import onnxruntime
 
     known = {text.removesuffix("ExecutionProvider").lower(): text for text in onnxruntime.get_available_providers()}
@@ -146,13 +155,9 @@ def open_session(file: Path, device: str, provider: str = "") -> Any:
         raise UserError(f"this onnxruntime has no provider {provider!r}; it has {', '.join(known)}")
     chosen = provider.lower() or ("cuda" if resolve_device(device).startswith("cuda") and "cuda" in known else "cpu")
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level, options.intra_op_num_threads = 3, threads
     try:
         providers = list(dict.fromkeys([known[chosen], known["cpu"]]))
-        session = onnxruntime.InferenceSession(str(file), options, providers=providers)
+        return onnxruntime.InferenceSession(str(file), options, providers=providers)
     except Exception as error:  # onnxruntime's errors share no base class of their own
         raise UserError(f"{file.name} is not an ONNX model that onnxruntime can load") from error
-    inputs = session.get_inputs()
-    if len(inputs) != 1 or inputs[0].type not in _TYPES or len(inputs[0].shape) != 4:
-        raise UserError(f"{file.name} should take one batch of images (four dimensions, float or bytes)")
-    return session

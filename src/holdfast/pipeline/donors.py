@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from holdfast.core.places import address, listing, place
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, Mask, Rendered, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
 from holdfast.data.native import NativeImage
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.generate.tools import Tools
 
 CACHE_BYTES = 256 * 2**20
 
@@ -88,6 +91,7 @@ class DonorPool:
         # Eight bytes each, not a set: by chance a picture is remembered once in 10^13 that nobody lends.
         self._ids = np.sort(np.array([_eight_bytes(sample.sample_id) for sample in self.samples], np.uint64))
         self._packed: _Packed | None = None
+        self.tools: Tools | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -243,6 +247,24 @@ class SampleContext:
         painted: Rendered = self.memo("painted", lambda: painting(self.sample, image, mask))
         return painted
 
+    def style(self) -> Donor:
+        """Return a picture of ``--styles``, drawn from the sample's key, or the donor of another class."""
+        tools = self.pool.tools
+        if tools is None or tools.styles is None:
+            return self.donor(same_class=False)
+        return tools.styles.draw(self.sample, generator(self.seed, self.sample.sample_id, "style"), same_class=False)
+
+    def stylise(self, image: Image, style: Image, strength: float) -> Image:
+        """See core.protocols.Context."""
+        if self.pool.tools is None or self.pool.tools.stylist is None:
+            raise SampleError("there is no network to stylise with: name its folder (--stylist)")
+        return self.pool.tools.stylist(image, style, strength)
+
+    def fill(self, image: Image, mask: Mask) -> Image | None:
+        """See core.protocols.Context."""
+        tools = self.pool.tools
+        return None if tools is None or tools.filler is None else tools.filler(image, mask)
+
     def target(self, mask: Mask) -> tuple[str, Mask]:
         """See core.protocols.Context. Drawn from the sample's key, among the objects that count."""
         chosen: tuple[str, Mask] = self.memo("target object", lambda: self._target(mask))
@@ -270,9 +292,18 @@ def make_pool(samples: Sequence[Sample], backgrounds: str | None, *, max_pixels:
     originals = DonorPool([s for s in samples if s.condition == ORIGINAL], max_pixels=max_pixels)
     if backgrounds is None:
         return originals
-    folder = place(backgrounds)
+    # Their class is unknown, so they serve as other-class donors only; the same class is the collection's.
+    samples = [
+        Sample(f"backgrounds/{name}", "", image) for name, image in images_below("backgrounds", backgrounds).items()
+    ]
+    return DonorPool(samples, max_pixels=max_pixels, kin=originals)
+
+
+def images_below(option: str, folder_name: str) -> dict[PurePosixPath, FileImage]:
+    """Return the images below the folder that an option names, by their path in it; UserError where there are none."""
+    folder = place(folder_name)
     if not folder.is_dir():
-        raise UserError(f"--backgrounds {backgrounds} is not a folder")
+        raise UserError(f"--{option} {folder_name} is not a folder")
     below = (
         listing(url)
         if (url := address(folder))
@@ -280,6 +311,7 @@ def make_pool(samples: Sequence[Sample], backgrounds: str | None, *, max_pixels:
     )
     names = sorted(path for path in map(PurePosixPath, below) if path.suffix.lower() in IMAGE_SUFFIXES)
     if not names:
+<<<<<<< HEAD
         raise UserError(f"--backgrounds {backgrounds} holds no images")
     native = any(isinstance(sample.image, NativeImage) for sample in samples[:1])
     files = [FileImage(f"{url or folder}/{name}") for name in names]
@@ -292,3 +324,7 @@ def make_pool(samples: Sequence[Sample], backgrounds: str | None, *, max_pixels:
         max_pixels=max_pixels,
         kin=originals,
     )
+=======
+        raise UserError(f"--{option} {folder_name} holds no images")
+    return {name: FileImage(f"{url or folder}/{name}") for name in names}
+>>>>>>> 3692c58 (Stylised conditions by a style network that the user gives, the shape share, and MI-GAN to take objects out of only_background)

@@ -128,8 +128,8 @@ class EvaluationIds:
     ) -> None:
         self._task = task
         self._spec, self._prepared, self._painter, self._tested = spec, prepared, painter, tested
-        self._images: tuple[str, dict[str, str]] = ("", {})
-        self._of_condition: dict[Condition, tuple[bool, str, list[tuple[str, str]]]] = {}
+        self._images: tuple[str, dict[tuple[str, str], str]] = ("", {})
+        self._of_condition: dict[Condition, tuple[bool, tuple[str, str], list[tuple[str, str]]]] = {}
         self._templates: dict[Any, str] = {}
 
     def __call__(self, job: EvaluationJob) -> list[str]:
@@ -156,12 +156,12 @@ class EvaluationIds:
             ids.append(hashed(template % (image, model, name, source, mask, identity)))
         return ids
 
-    def _settings(self, condition: Condition) -> tuple[bool, str, list[tuple[str, str]]]:
+    def _settings(self, condition: Condition) -> tuple[bool, tuple[str, str], list[tuple[str, str]]]:
         """Return whether a condition uses the mask, what its image is made of, and names and weights of the models."""
         if condition not in self._of_condition:
             definition = condition.definition
             paints = self._painter is not None and definition.paints
-            kind = f"{'painted' if paints else ''}{'pasted' if definition.donor else ''}"
+            kind = ("painted" if paints else "", self._prepared.lent(definition))
             models = [(quoted(model.model.name), quoted(model.named(condition))) for model in self._tested]
             self._of_condition[condition] = definition.needs_mask, kind, models
         return self._of_condition[condition]
@@ -173,17 +173,17 @@ class EvaluationIds:
             self._templates[shared] = row_template(key)
         return self._templates[shared]
 
-    def _image(self, sample: Sample, kind: str) -> str:
+    def _image(self, sample: Sample, kind: tuple[str, str]) -> str:
         """Return the hash of what is measured, without the mask; the conditions of a sample share it."""
         if self._images[0] != sample.sample_id:
             self._images = (sample.sample_id, {})
         if kind not in self._images[1]:
-            pool = self._prepared.pool_fingerprint if "pasted" in kind else ""
-            painted = [self._painter.identity(sample)] if self._painter is not None and "painted" in kind else []
+            painting, lent = kind
+            painted = [self._painter.identity(sample)] if self._painter is not None and painting else []
             if self._task is DETECT and sample.objects is not None:
                 painted.append(sample.objects.fingerprint())
             self._images[1][kind] = fingerprint(
-                [self._prepared.images[sample.sample_id], sample.label, pool, self._spec.matte, *painted]
+                [self._prepared.images[sample.sample_id], sample.label, lent, self._spec.matte, *painted]
             )
         return self._images[1][kind]
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from holdfast.core.conditions import condition_name
 from holdfast.core.errors import RejectedError, SampleError, UserError
-from holdfast.core.fingerprint import canonical_json, generator
+from holdfast.core.fingerprint import canonical_json, fingerprint, generator
 from holdfast.core.places import address
 from holdfast.core.schema import SAMPLES
 from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
@@ -31,12 +31,13 @@ from holdfast.data.nine_classes import in_nine_classes
 from holdfast.data.reading import collection_name
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
+from holdfast.pipeline.generate.tools import load_tools
 from holdfast.pipeline.jobs.progress import Progress, Summary, environment, silent
 from holdfast.pipeline.metadata import find_ties
 from holdfast.pipeline.specs import DataSpec as DataSpec
 from holdfast.pipeline.specs import InventorySpec
 from holdfast.pipeline.specs import PaintSpec as PaintSpec
-from holdfast.scenarios import PAPER, Condition, render
+from holdfast.scenarios import PAPER, Condition, Scenario, render
 from holdfast.scenarios.base.rendering import mask_missing
 from holdfast.store import Run
 
@@ -58,6 +59,12 @@ class Prepared:
     problems: dict[str, str]
     pool: DonorPool
     pool_fingerprint: str
+
+    def lent(self, definition: Scenario) -> str:
+        """Return the hash of what a scenario takes besides the photo: donors, and networks that the user gave."""
+        donors = self.pool_fingerprint if definition.donor else ""
+        tools = self.pool.tools.identity(definition) if self.pool.tools else ""
+        return fingerprint([donors, tools]) if tools else donors
 
     def for_workers(self) -> Prepared:
         """Return what rendering needs, without what grows with the dataset: a shard brings its own samples."""
@@ -117,6 +124,7 @@ def prepare(spec: DataSpec, collection: Collection, progress: Progress) -> Prepa
     """Hash every image and mask, which finds unreadable files early, and make the pool of donors."""
     samples = collection.samples
     pool = make_pool(samples, spec.backgrounds, max_pixels=spec.max_pixels)
+    pool.tools = load_tools(spec)
     lent = pool.samples if spec.backgrounds else []
     places = _places(samples)
     images, masks = Hashes(_places(chain(samples, lent)) if lent else places), Hashes(places)

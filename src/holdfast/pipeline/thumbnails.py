@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection as Container
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ from holdfast.core.types import ORIGINAL, Collection, Image, Sample
 from holdfast.data.writers import encode_image, write_atomic
 from holdfast.pipeline.donors import AssignedDonors, DonorPool, make_pool
 from holdfast.pipeline.evaluate.matching import as_detectors_see, for_detectors
+from holdfast.pipeline.generate.tools import load_tools
 from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions, stored_conditions, stored_variant
 from holdfast.pipeline.specs import EvaluateSpec
 from holdfast.scenarios import Condition, parse_conditions
@@ -71,7 +73,10 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -
 def _pool(run: Run, collection: Collection, spec: EvaluateSpec) -> DonorPool:
     """Return who lent backgrounds: whoever a draw names, or in a run of rounds the donors that its rows name."""
     if "rounds" not in run.spec():
-        return make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels)
+        pool = make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels)
+        with suppress(HoldfastError):  # networks that are no longer there: their pictures are left out
+            pool.tools = load_tools(spec)
+        return pool
     samples = {sample.sample_id: sample for sample in collection.samples}
     rows = run.rows(["sample_id", "donor_id", "label", "donor_label"]).to_pylist()
     lenders = {

@@ -26,7 +26,7 @@ from holdfast.report.static.accuracy import maps, scenarios
 from holdfast.report.static.comparison import comparison, fit
 from holdfast.report.static.confidence import confidence
 from holdfast.report.static.corruptions import corruptions, failure_point_section
-from holdfast.report.static.families import families, groups
+from holdfast.report.static.families import families, groups, shape_and_texture
 from holdfast.report.static.front import early_words, front, verdict_items
 from holdfast.report.static.gallery import gallery, most_harmed, worst
 from holdfast.report.static.verdicts import early_numbers, score_frame, score_table, scores, verdict_table
@@ -234,6 +234,7 @@ def _static_sections(
         maps(evidence),
         *families(evidence),
         *groups(evidence),
+        *shape_and_texture(evidence),
         *corruptions(evidence),
         *failure_point_section(evidence, rows, pictures),
         comparison(evidence),

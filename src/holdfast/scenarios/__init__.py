@@ -9,7 +9,7 @@ from holdfast.scenarios.base.rendering import render
 
 # isort: off
 from holdfast.scenarios import original, blur, colour, background, attack, generated  # noqa: F401
-from holdfast.scenarios import industrial, corruptions, one_object  # noqa: F401
+from holdfast.scenarios import industrial, corruptions, one_object, stylised  # noqa: F401
 # isort: on
 
 __all__ = [

@@ -229,12 +229,17 @@ GREY = 128
     aliases=("only_bg", "only_bg_t", "background_only"),
     native="bands",
     composites=False,
+    tool="fill",
 )
 def only_background(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context) -> Rendered:
     """Cover the object's box with tiles of background, so that no silhouette is left.
 
-    Outside the box every pixel stays. An object so large that no rectangle of background is left gives an error.
+    Outside the box every pixel stays. An object so large that no rectangle of background is left gives an error. With
+    ``--fill`` a network paints over the object and a rim around it instead, and every other pixel stays.
     """
+    painted = context.fill(image, mask)
+    if painted is not None:
+        return Rendered(painted, np.zeros_like(mask))
     filled = without_object(image, mask)
     if filled is None:
         raise SampleError("the object leaves no rectangle of background to fill its box with")

@@ -37,6 +37,18 @@ class MemoryContext:
         """Return noise by ``seed`` everywhere; the scenario has to put the object back."""
         return Rendered(_rng(self._seed + 1000).integers(0, 256, image.shape, np.uint8), mask, {"prompt": "noise"})
 
+    def style(self) -> Donor:
+        """Return a donor of another class."""
+        return self.donor(same_class=False)
+
+    def stylise(self, image: Image, style: Image, strength: float) -> Image:
+        """Return the image mixed with the style's mean colour; the scenario has to put back what it keeps."""
+        return (image * (1 - strength / 2) + style.mean((0, 1)) * (strength / 2)).astype(np.uint8)
+
+    def fill(self, image: Image, mask: Mask) -> Image | None:
+        """Return None: nobody gave a network that fills holes."""
+        return None
+
     def target(self, mask: Mask) -> tuple[str, Mask]:
         """Return the whole foreground as one object."""
         return "", mask

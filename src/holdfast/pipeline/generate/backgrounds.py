@@ -24,6 +24,7 @@ from holdfast.generate.loading import resolve_device
 from holdfast.pipeline.classifiers import load_judge
 from holdfast.pipeline.donors import load_sample
 from holdfast.pipeline.generate.prompts import Prompts, check_spoken, prompts_for, spoken
+from holdfast.pipeline.generate.tools import check_tools
 from holdfast.pipeline.jobs.progress import Summary
 from holdfast.scenarios import Condition
 from holdfast.scenarios.background import cover
@@ -198,6 +199,7 @@ class Painter:
 
 def load_painter(spec: Any, collection: Collection, conditions: Sequence[Condition]) -> Painter | None:
     """Return the painter for these conditions, or None where none of them paints; ``spec`` has PaintSpec's options."""
+    check_tools(spec, conditions)
     painting = [condition.scenario for condition in conditions if condition.definition.paints]
     if not painting:
         given = next((name for name in ("generator", "prompts", "oracle") if getattr(spec, name)), None)

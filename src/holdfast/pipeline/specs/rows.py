@@ -133,6 +133,14 @@ class PaintSpec(DataSpec):
     oracle: str = option("", help="Oracle that must still recognise a painted picture (holdfast ls oracles).")
     labels: str | None = labels(help="CSV with other names of classes, for prompts and oracle.")
     device: str = device()
+    stylist: str | None = option(
+        None, help="Folder with the two ONNX files of arbitrary style transfer, for stylised conditions.", is_path=True
+    )
+    styles: str | None = option(
+        None, help="Take the texture of stylised conditions from the pictures of this folder, not from photos of other "
+        "classes; its folders may be named after classes.", is_path=True,
+    )  # fmt: skip
+    fill: str = option("", help="Paint over the object of only_background with a network: migan:FILE.")
 
 
 TWO_WAY, FULL_LIST = "two_way", "full_list"

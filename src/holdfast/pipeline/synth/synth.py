@@ -63,7 +63,7 @@ def rendering_ids(
         definition = condition.definition
         what = _spelled(condition.scenario, condition.variant, condition.parameters_json)
         painted = f'"painted":{canonical_json(painter.identity(sample))},' if painter and definition.paints else ""
-        pool = encode_basestring(prepared.pool_fingerprint if definition.donor else "")
+        pool = encode_basestring(prepared.lent(definition))
         text = f'{{"condition":{what},{middle},{painted}"pool":{pool},"sample":{own},"seed":{spec.seed}}}'
         yield hashlib.sha256(text.encode()).hexdigest()[:32]
 

@@ -135,8 +135,9 @@ def conditions_of(spec: TrainSpec, collection: Collection) -> dict[str, Conditio
     conditions = parse_conditions(scenarios_text(spec), feather=spec.feather)
     stored = stored_conditions(collection.samples)
     for condition in conditions:
-        if (condition.definition.attack or condition.definition.paints) and condition.scenario not in stored:
-            how = "is made against a finished model" if condition.definition.attack else "is painted by a generator"
+        definition = condition.definition
+        if (definition.attack or definition.paints or definition.tool == "style") and condition.scenario not in stored:
+            how = "is made against a finished model" if definition.attack else "is painted by another network"
             raise UserError(
                 f"{condition.scenario} {how} and cannot be trained on; holdfast synth writes images that can"
             )
@@ -207,8 +208,7 @@ def make_jobs(
 def content_of(spec: TrainSpec, prepared: Prepared, sample: Sample, condition: Condition) -> list[str]:
     """Return the hashes of what a picture is made of: image, label and donors, and the mask where it matters."""
     definition = condition.definition
-    pool = prepared.pool_fingerprint if definition.donor else ""
-    image = fingerprint([prepared.images[sample.sample_id], sample.label, pool, spec.matte])
+    image = fingerprint([prepared.images[sample.sample_id], sample.label, prepared.lent(definition), spec.matte])
     masked = definition.needs_mask or spec.task != CLASSIFY.name  # to a segmenter the mask is the truth
     return [image, prepared.masks[sample.sample_id] if masked else ""]
 

@@ -1,4 +1,4 @@
-"""Sections: what each family of scenarios costs, and error rates of groups by attributes of the user's samples."""
+"""Sections: what each family of scenarios costs, shape against texture, errors by attributes of the user's samples."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
-from holdfast.report.page.evidence import Evidence
+from holdfast.report.page.evidence import Evidence, with_display_names
 from holdfast.report.page.parts import Heading, Notice, Section, Text
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
-from holdfast.report.page.words import listing, p_value, percent, plural, points, span
+from holdfast.report.page.words import condition_label, estimate, listing, p_value, percent, plural, points, span
 from holdfast.stats.effects.families import EVERY, FamilyDrops, attribute_drops, attribute_errors, family_drops
+from holdfast.stats.effects.texture import shape_share
 
 
 def families(evidence: Evidence) -> list[Section]:
@@ -181,3 +182,38 @@ def _attribute_section(evidence: Evidence, name: str) -> Section:
     ]
     section.parts += [Table(f"group_drops_{key}", title, lost, columns)] if len(lost) else []
     return section
+
+
+def shape_and_texture(evidence: Evidence) -> list[Section]:
+    """Return the section on shape against texture, or none where no object had the texture of another class."""
+    frame = with_display_names(shape_share(evidence.counts))
+    if frame.empty:
+        return []
+    section = Section("shape", "Shape against texture")
+    known = frame.dropna(subset=["share"]).sort_values("share", kind="stable")
+    if len(known):
+        ends = [known.iloc[place] for place in ((-1, 0) if len(known) > 1 else (0,))]
+        said = [
+            f"{evidence.name(row['model'])} names the shape in {estimate(row['share'], row['low'], row['high'])} of "
+            f"{plural(row['shape'] + row['texture'], 'decision')} under {condition_label(row['condition'])}"
+            for row in ends
+        ]
+        section.lead.append(f"Of the answers that name the photo's class or the texture's: {'; '.join(said)}.")
+    section.lead.append(
+        "The texture is that of an object of another class, as in the cue conflicts of Geirhos et al. (2019), where "
+        "people named the shape in 96 % and ResNet-50 in 22 %. Photos count whose original the model names rightly. "
+        "Answers with neither class are left out of the share: where they are many, the picture was hard to read."
+    )
+    columns = [
+        CONDITION, model_column(evidence.short), Column("share", "Shape share", "percent", "low", "high"),
+        *plain("integer", shape="Shape", texture="Texture", neither="Neither", n="Pictures"),
+    ]  # fmt: skip
+    shown = frame.dropna(subset=["share"]).assign(solid=lambda each: (each["low"] > 0.5) | (each["high"] < 0.5))
+    figure = charts.model_figure(
+        "shape_share", "Share of answers by shape, with 95 % intervals", section.lead[0], shown, "share",
+        short=evidence.short, rows=list(dict.fromkeys(map(condition_label, frame["condition"]))), domain=(0, 1),
+        axis="answers by shape", note="Filled marks lie on one side of one half.",
+    )  # fmt: skip
+    table = Table("shape_share", "Answers by shape and by texture", frame, columns)
+    section.parts = [figure, table] if len(shown) else [table]
+    return [section]

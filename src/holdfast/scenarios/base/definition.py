@@ -76,6 +76,8 @@ class Scenario:
     # Pictures of other than 8 bits and three bands that it takes: none, RGB of any depth, or any depth and bands.
     native: Literal["", "rgb", "bands"] = ""
     paints: bool = False  # Whether it asks the context for new surroundings, which takes ``--generator``
+    # The network of the user's that it asks the context for: ``style`` needs ``--stylist``, ``fill`` takes ``--fill``.
+    tool: Literal["", "style", "fill"] = ""
     parameters: tuple[Parameter, ...] = ()  # With their defaults, which are the variant ``paper``
     # Name → parameters that differ from the defaults.
     variants: Mapping[str, Mapping[str, Value]] = field(default_factory=lambda: {PAPER: {}})

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from shapes import make_photos
 from typer.testing import CliRunner
 
 import holdfast
@@ -24,6 +23,7 @@ from holdfast.pipeline.specs import EvaluateSpec
 from holdfast.scenarios import parse_conditions, render
 from holdfast.scenarios.stylised import texture_of
 from holdfast.stats.core.cells import wilson
+from shapes import make_photos
 
 SHARED = Path(__file__).parents[3] / "shared"
 WEIGHTS = SHARED / "weights" / "style_transfer"
@@ -223,7 +223,7 @@ def test_filled_backgrounds_keep_every_pixel_but_the_hole(migan: Path, tmp_path:
 
 
 def test_mistakes_are_sentences(stylist: Path, migan: Path, tmp_path: Path, toy_models: str) -> None:
-    photos = make_photos(tmp_path / "photos", count=1)
+    photos = make_photos(tmp_path / "photos", count=2)
     call = ["eval", str(photos / "images"), "--models", f"{toy_models}:colour", "--out", str(tmp_path / "run")]
     (tmp_path / "text.onnx").write_text("no network")
     (tmp_path / "empty").mkdir()
@@ -243,7 +243,9 @@ def test_mistakes_are_sentences(stylist: Path, migan: Path, tmp_path: Path, toy_
         ended = CliRunner().invoke(app, [*call, *more])
         assert isinstance(ended.exception, UserError) and said in str(ended.exception), (more, ended.output)
     with pytest.raises(UserError, match="cannot be trained on"):
-        holdfast.train(str(photos / "images"), models=["tiny"], scenarios="original,stylised", out=tmp_path / "trained")
+        holdfast.train(
+            photos, architectures=["embedded:resnet_rho0"], scenarios="stylised", folds=2, out=tmp_path / "trained"
+        )
     bare = SampleContext(Sample("photo", "own", FileImage("")), DonorPool([], max_pixels=DEFAULT_MAX_PIXELS))
     with pytest.raises(SampleError, match="no network to stylise with"):
         bare.stylise(np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4, 3), np.uint8), 1)

@@ -293,10 +293,12 @@ def make_pool(samples: Sequence[Sample], backgrounds: str | None, *, max_pixels:
     if backgrounds is None:
         return originals
     # Their class is unknown, so they serve as other-class donors only; the same class is the collection's.
-    samples = [
-        Sample(f"backgrounds/{name}", "", image) for name, image in images_below("backgrounds", backgrounds).items()
+    native = any(isinstance(sample.image, NativeImage) for sample in samples[:1])
+    lenders = [
+        Sample(f"backgrounds/{name}", "", NativeImage(image) if native else image)
+        for name, image in images_below("backgrounds", backgrounds).items()
     ]
-    return DonorPool(samples, max_pixels=max_pixels, kin=originals)
+    return DonorPool(lenders, max_pixels=max_pixels, kin=originals)
 
 
 def images_below(option: str, folder_name: str) -> dict[PurePosixPath, FileImage]:
@@ -311,20 +313,5 @@ def images_below(option: str, folder_name: str) -> dict[PurePosixPath, FileImage
     )
     names = sorted(path for path in map(PurePosixPath, below) if path.suffix.lower() in IMAGE_SUFFIXES)
     if not names:
-<<<<<<< HEAD
-        raise UserError(f"--backgrounds {backgrounds} holds no images")
-    native = any(isinstance(sample.image, NativeImage) for sample in samples[:1])
-    files = [FileImage(f"{url or folder}/{name}") for name in names]
-    # Their class is unknown, so they serve as other-class donors only; the same class is the collection's.
-    return DonorPool(
-        [
-            Sample(f"backgrounds/{name}", "", NativeImage(file) if native else file)
-            for name, file in zip(names, files, strict=True)
-        ],
-        max_pixels=max_pixels,
-        kin=originals,
-    )
-=======
         raise UserError(f"--{option} {folder_name} holds no images")
     return {name: FileImage(f"{url or folder}/{name}") for name in names}
->>>>>>> 3692c58 (Stylised conditions by a style network that the user gives, the shape share, and MI-GAN to take objects out of only_background)

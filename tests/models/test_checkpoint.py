@@ -172,3 +172,40 @@ def test_no_state_dict_inside(tmp_path: Path) -> None:
     torch.save({"epoch": 3}, tmp_path / "a.pth")
     with pytest.raises(UserError, match="holds no state dict"):
         load_classifier(f"torch:test_resnet@{tmp_path / 'a.pth'}", device="cpu")
+
+
+SHARED = Path(__file__).parents[2].parent / "shared"
+SQUEEZENET = SHARED / "weights" / "squeezenet" / "squeezenet1_1_caffe_fp16_statedict.pt"
+
+
+@pytest.mark.skipif(not SQUEEZENET.is_file(), reason="needs SqueezeNet's weights and the pets12 photos in ../shared")
+def test_a_network_of_another_framework_through_its_declared_preprocessing(tmp_path: Path) -> None:
+    """Caffe's SqueezeNet takes BGR 0..255 minus 104, 117, 123: RGB with its first filters turned round, std 1/255."""
+    import csv
+
+    import PIL.Image
+
+    state = {key: value.float() for key, value in torch.load(SQUEEZENET, weights_only=True).items()}
+    turned = {**state, "features.0.weight": state["features.0.weight"].flip(1).contiguous()}
+    safetensors.torch.save_file(turned, tmp_path / "squeezenet.safetensors")
+    mean, std = "/".join(str(value / 255) for value in (123, 117, 104)), 1 / 255
+    options = f"mean={mean}&std={std}&size=224&crop=0.875&interpolation=bilinear"
+    classifier = load_classifier(
+        f"torch:torchvision/squeezenet1_1@{tmp_path}/squeezenet.safetensors?{options}", device="cpu"
+    )
+    pets = SHARED / "photos" / "pets12"
+    with (pets / "imagenet_index.csv").open() as lines:
+        index = {row["class"]: int(row["imagenet_index"]) for row in csv.DictReader(lines)}
+    files = sorted((pets / "images").glob("*/*.jpg"))[::3]
+    images = [np.asarray(PIL.Image.open(file).convert("RGB")) for file in files]
+    answers = classifier.predict(images)
+    right = sum(int(answer.argmax()) == index[file.parent.name] for answer, file in zip(answers, files, strict=True))
+    assert right >= 33  # of 40; all 120 give 105
+    network = torchvision.models.squeezenet1_1()
+    network.load_state_dict(state)
+    view = torchvision.transforms.Compose([torchvision.transforms.Resize(256), torchvision.transforms.CenterCrop(224)])
+    for image, answer in zip(images[:3], answers[:3], strict=True):
+        blue_first = np.asarray(view(PIL.Image.fromarray(image)), np.float32)[..., ::-1] - [104, 117, 123]
+        with torch.inference_mode():
+            batch = torch.from_numpy(blue_first.astype(np.float32).transpose(2, 0, 1).copy())[None]
+            np.testing.assert_allclose(answer, network.eval()(batch).softmax(1)[0].numpy(), atol=1e-4)

@@ -86,6 +86,40 @@ def test_transformers_detectors_are_recognised_and_answer_alike_in_any_batch(tmp
     assert detector.name == "hf:yolos"
 
 
+def test_rt_detr_answers_as_its_own_library_does(tmp_path):
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    backbone = transformers.RTDetrResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], layer_type="basic",
+        out_features=["stage2", "stage3", "stage4"],
+    )  # fmt: skip
+    config = transformers.RTDetrConfig(
+        backbone_config=backbone, encoder_in_channels=[8, 16, 16], encoder_hidden_dim=16, encoder_ffn_dim=16,
+        encoder_attention_heads=2, d_model=16, decoder_in_channels=[16, 16, 16], decoder_ffn_dim=16, decoder_layers=2,
+        decoder_attention_heads=2, num_queries=8, num_denoising=0, id2label={0: "cat", 1: "dog"},
+        label2id={"cat": 0, "dog": 1},
+    )  # fmt: skip
+    network = transformers.RTDetrForObjectDetection(config).eval()
+    network.save_pretrained(tmp_path / "rtdetr")
+    processor = transformers.RTDetrImageProcessor(size={"height": 64, "width": 64})
+    processor.save_pretrained(tmp_path / "rtdetr")
+    detector = load_detector(f"hf:{tmp_path / 'rtdetr'}", device="cpu")
+    answers = detector.detect(PICTURES)
+    same(answers, [detector.detect([picture])[0] for picture in PICTURES])
+    for picture, answer in zip(PICTURES, answers, strict=True):
+        with torch.inference_mode():
+            raw = network(**processor(picture, return_tensors="pt"))
+        (own,) = processor.post_process_object_detection(raw, threshold=0.0, target_sizes=[picture.shape[:2]])
+        best = int(own["scores"].argmax())
+        nearest = int(answer.scores.argmax())
+        assert abs(float(answer.scores[nearest]) - float(own["scores"][best])) < 1e-3
+        height, width = picture.shape[:2]
+        expected = own["boxes"][best].numpy().clip(0, [width, height, width, height])
+        assert np.abs(answer.boxes[nearest] - expected).max() < 0.5
+
+
 def test_decoders_read_boxes_in_pixels_of_the_input():
     raw = np.zeros((1, 4 + 2, 3))
     raw[0, :4, 1], raw[0, 5, 1] = (50, 40, 20, 10), 0.7

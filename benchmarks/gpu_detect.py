@@ -149,10 +149,10 @@ def part_usual(options: argparse.Namespace, folder: Path, module: Any, name: str
 
 def fast_run(options: argparse.Namespace, folder: Path, name: str, count: int, threads: int) -> dict[str, Any]:
     """One fast run: rate of the pass, of everything, and the GPU's utilisation meanwhile."""
-    from holdfast.pipeline.evaluate import detector_worker
+    from holdfast.pipeline.evaluate import detection, detector_worker
     from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 
-    detector_worker.THREADS = threads
+    detector_worker.THREADS, detection._ON_ONE_GPU = threads, options.processes
     file = annotated(folder, count)
     spec = EvaluateSpec(
         f"coco:{file}", images=str(folder / "images"), models=(name,), scenarios=SCENARIOS, device=options.device,
@@ -198,7 +198,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", default="2", help="numbers of threads to try")
     parser.add_argument("--boxes", type=int, default=300, help="boxes of a score worth keeping, before suppression")
-    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=4, help="processes that share the GPU")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if options.quick:

@@ -15,6 +15,7 @@ from holdfast.core.schema import PREDICTIONS
 from holdfast.core.tasks import DETECT
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor, LocalExecutor
+from holdfast.models.torch_classifier import resolve_device
 from holdfast.pipeline.classifiers import EvaluateSpec, parameter_count
 from holdfast.pipeline.evaluate.detector_worker import (
     Detection,
@@ -28,6 +29,7 @@ from holdfast.pipeline.evaluate.worker import Loaded
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion, split_portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.execute import Row, execute
+from holdfast.pipeline.jobs.plan import Plan
 from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.samples import Prepared, begin_run, prepare
 from holdfast.scenarios import Condition, parse_conditions
@@ -35,6 +37,8 @@ from holdfast.store import Run
 
 _AT_ONCE = 1000  # pictures whose stored answers are read as Python objects
 _FAST_SHARD = 4096  # photos of one piece of work with --fast; the processes that decode start once for each
+
+_ON_ONE_GPU, _PAYS = 4, 1500  # processes that share a GPU, and rows for which starting one pays
 
 
 def detect_objects(
@@ -151,15 +155,28 @@ class _Steps:
                 details=details_of(self.run.path), retry=spec.retry_errors, progress=self.progress,
             )  # fmt: skip
             few = 4 * spec.batch_size // max(1, len(portion.conditions))
-            size = _FAST_SHARD if worker is FastDetection else max(8, plan.count // 500, few)
+            executor, size = self.executor if painter is None else LocalExecutor(1), max(8, plan.count // 500, few)
+            if worker is FastDetection:
+                executor, size = _beside_each_other(plan, executor, spec.device)
             self.summary.merge(
                 execute(
                     plan, worker(spec, prepared, self.run.path, thresholds),
-                    self.executor if painter is None else LocalExecutor(1), step=step, size=size,
+                    executor, step=step, size=size,
                     known=Loaded(self.tested, painter), samples=prepared.collection.samples,
                     donors=prepared.pool.samples, progress=self.progress,
                 )
             )  # fmt: skip
+
+
+def _beside_each_other(plan: Plan, executor: Executor, device: str) -> tuple[Executor, int]:
+    """Return who makes the rows of ``--fast``, and how many photos are one piece of work.
+
+    A detector's many small steps keep a process busy, not the GPU: where there are many rows, some processes share it.
+    """
+    processes = min(_ON_ONE_GPU, plan.owed // _PAYS)
+    if processes < 2 or executor.remote or not resolve_device(device).startswith("cuda"):
+        return executor, _FAST_SHARD
+    return LocalExecutor(processes), min(_FAST_SHARD, -(-plan.count // processes))
 
 
 def _decided(run: Run, tested: Sequence[TestedDetector], summary: Summary) -> dict[str, float]:

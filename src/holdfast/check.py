@@ -40,7 +40,7 @@ from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME, what_it_holds
 from holdfast.stats.effects.verdict_words import more_photos
 from holdfast.stats.models.power import donor_advice, donors_of
-from holdfast.store import Run, writing
+from holdfast.store import Run, other_data, unmixed, writing
 
 MOST_FINDINGS = 3  # findings about the data that the answer shows
 SHOWN = (ORIGINAL, SAME, RANDOM, ONLY)
@@ -140,12 +140,12 @@ def check(
         if stop != "never" or budget:
             raise UserError("a check of a detector asks everything; leave --stop and --budget out")
         chosen = {"boxes": boxes, "images": images, "masks": masks, "labels": labels, "limit": limit, "device": device}
-        return _check_detector(model, photos, Path(out) if out else None, chosen, progress)
+        return _check_detector(model, photos, out, chosen, progress)
     if boxes or images:
         raise UserError(f"--boxes and --images are for detectors, and {model} names pictures")
     collection = read(DataSpec(photos, masks=masks, limit=limit))
     _check_classes(collection, limit)
-    folder = Path(out) if out else Path("checks") / _file_name(collection.name)
+    folder = _own_folder(out, collection.name, photos)
     _check_outside(folder, photos)
     if any(sample.mask is None for sample in collection.samples):
         check_new(collection.samples, folder / "masks")
@@ -190,9 +190,11 @@ def check(
     return answer
 
 
-def _check_detector(model: str, photos: str, out: Path | None, options: dict[str, Any], progress: Progress) -> Check:
+def _check_detector(
+    model: str, photos: str, out: str | Path | None, options: dict[str, Any], progress: Progress
+) -> Check:
     """Return the answer about a detector: whether it finds objects elsewhere, and what it sees where nothing is."""
-    folder = out or Path("checks") / _file_name(Path(photos.rstrip("/")).stem or "photos")
+    folder = _own_folder(out, Path(photos.rstrip("/")).stem or "photos", photos)
     _check_outside(folder, photos)
     results = api.evaluate(photos, models=[model], out=folder / _file_name(model), progress=progress, **options)
     evidence = DetectorEvidence([results.run], results.boxes)
@@ -272,6 +274,15 @@ def _check_outside(folder: Path, photos: str) -> None:
         raise UserError(
             f"{folder} lies among the photos and would be read as one of their classes; choose another --out"
         )
+
+
+def _own_folder(out: str | Path | None, name: str, photos: str) -> Path:
+    """Return where a check goes: ``out``, or the first of checks/NAME, checks/NAME-2 … without other photos in it."""
+    if out is None:
+        return unmixed(Path("checks") / _file_name(name), photos, "*/spec.json")
+    if others := other_data(Path(out), photos, "*/spec.json"):
+        raise UserError(f"{out} holds a check of other photos ({others[0]}); choose another --out")
+    return Path(out)
 
 
 def _file_name(text: str) -> str:
@@ -400,7 +411,7 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
     if len(answer.findings) > MOST_FINDINGS:
         rest = len(answer.findings) - MOST_FINDINGS
         lines.append(f"Data: {plural(rest, 'other finding')}; holdfast data PHOTOS lists them all")
-    steps = [*_mask_steps(answer.masks, folder), *step_list([verdict], str(answer.results.path))]
+    steps = [*_mask_steps(answer.masks, folder), *step_list([verdict], answer.results.run, counts)]
     if lost := most_lost(with_display_names(class_accuracy(counts, outcome=outcome))):
         steps.insert(len(steps) - 1, (lost, ""))
     lines += [f"Next: {text} {command}".rstrip() for text, command in steps]

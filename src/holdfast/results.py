@@ -379,7 +379,8 @@ def compare(
     if first.is_detection:
         if sequential:
             raise UserError("the sequential gate is for classifiers; compare detectors without it")
-        return object_gate(first.boxes, second.boxes, margin=margin, **options)
+        result = object_gate(first.boxes, second.boxes, margin=margin, **options)
+        return replace(result, notes=_pairing(first, second))
     plans = [next(iter(run.rounds.values()), []) for run in (first, second)]
     if not sequential:
         if any(plans):
@@ -387,12 +388,27 @@ def compare(
                 "a run that stopped early is compared with --sequential: other intervals do not hold for it"
             )
         result = gate(first.counts, second.counts, margin=margin, **options)
+        result = replace(result, notes=_pairing(first, second))
         if first.path.resolve() == second.path.resolve() and options.get("old_model") == options.get("new_model"):
             return replace(result, sentence=f"This is one run compared with itself. {result.sentence}")
         return result
     common = min(map(len, plans))
     in_rounds = common > 0 and plans[0][:common] == plans[1][:common]
     return sequential_gate(first.counts, second.counts, margin=margin, in_rounds=in_rounds, **options)
+
+
+def _pairing(old: Results, new: Results) -> tuple[str, ...]:
+    """Return sentences on photos that only one run has, and on masks that differ."""
+    columns = ["source_id", "mask_fingerprint"]
+    masks = [dict(zip(*(run.run.samples()[name].to_pylist() for name in columns), strict=True)) for run in (old, new)]
+    both = masks[0].keys() & masks[1].keys()
+    notes = [
+        f"{len(own) - len(both):,} of {len(own):,} photos of the {which} run have no partner in the other, and do not "
+        "count." for which, own in zip(("old", "new"), masks, strict=True) if len(own) > len(both)
+    ]  # fmt: skip
+    if other := sum(masks[0][name] != masks[1][name] for name in both):
+        notes.append(f"The masks of {other:,} photos differ between the runs: part of any change may come from them.")
+    return tuple(notes)
 
 
 def _costs(runs: Sequence[Run], speed: str, device: str) -> tuple[dict[str, ModelCost], str]:

@@ -25,7 +25,7 @@ def test_printed_steps_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     holdfast.evaluate(DATA, models=models[:1], scenarios=names, out="new")
     records = run.verdicts(resamples=100).to_dict("records")
     records[1] = {**records[1], "leans": "yes"}  # advice for a leaning model is printed, too
-    commands = [line for _, command in step_list(records, str(run.path)) for line in command.split("; ") if line]
+    commands = [line for _, command in step_list(records, run.run, run.counts) for line in command.split("; ") if line]
     assert sum("compare" in line for line in commands) == 1 and any("synth" in line for line in commands)
     for line in commands:
         words = [{"NEW_RUN": "new", "TRAINING_PHOTOS": DATA}.get(word, word) for word in shlex.split(line)]

@@ -135,6 +135,8 @@ def test_trouble_with_an_image_is_a_row(spec: EvaluateSpec, tmp_path: Path, phot
     assert status["disc/3", "grey"][0] == "error" and "empty" in status["disc/3", "grey"][1]
     assert status["cross/0", "grey"][0] == "error"
     assert status["cross/1", "grey"] == ("skipped", "grey needs a mask and this image has none")
+    assert summary.notes[0].startswith("2 of 13 photos have no mask, so 17 of 18 conditions are skipped for them")
+    assert evaluate(spec, tmp_path / "run")[1].notes[0] == summary.notes[0], "said again where nothing is left to do"
     assert status["cross/1", "original"][0] == "ok"
     assert sum(summary.trouble.values()) >= 3 * 18
     assert all(row["correct"] is None and row["error"] for row in rows if row["status"] != "ok")

@@ -90,4 +90,5 @@ def test_objects_print_what_a_reader_wants(tmp_path: Path) -> None:
     assert repr(Collection("pets", ("cat",), ())) == "Collection('pets', 0 samples, 1 classes)"
     assert repr(LabelSpace(tuple("abcd"))) == "LabelSpace(4 outputs: 'a', 'b', 'c' …)"
     verdict = compare(run, run, old_model="timm:first", new_model="timm:second")
-    assert repr(verdict) == f"Gate({verdict.sentence!r}, {len(verdict.conditions)} conditions)"
+    text = repr(verdict)
+    assert verdict.sentence in text and len(text.splitlines()) >= 3 + len(verdict.conditions)

@@ -70,7 +70,7 @@ def test_the_verdict_follows_recall(random: Planted, verdict: str, words: str) -
 def test_without_the_pasted_scenes_the_verdict_is_open() -> None:
     row = what_detectors_hold(detector_answers(*made_detections({ORIGINAL: Planted()})), resamples=50).iloc[0]
     assert row["verdict"] == "undecided"
-    assert "same class background and random background were not run" in row["small_print"]
+    assert "no answers under same class background and random background" in row["small_print"]
 
 
 def test_replaced_rows_failed_pictures_and_crowds_count_nowhere() -> None:

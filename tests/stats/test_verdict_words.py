@@ -113,6 +113,10 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
     def above(name: str) -> bool:
         return row[f"{name}_low"] > MARGIN
 
+    if row["why_leans"] == row["why_sees"] == "wrong":
+        assert re.fullmatch(r"Not judged: right on none of \d\d+ unchanged photos", row["headline"])
+        assert "labels or its preprocessing" in row["small_print"] and not row["rests_on"]
+        return
     assert row["headline"] == HEADLINES[row["leans"], row["sees"]]
     if row["leans"] == "yes":
         assert above("background_effect")
@@ -135,13 +139,12 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
         assert above("paste_effect") and below("same_class_excess")
     if "on them it is no better" in small:
         assert math.isnan(row["object_effect"]) and row["foreground_evidence_high"] < MARGIN
-    if "not run" in small:
-        assert missing
+    assert ("no answers under" in small) <= bool(missing)
     for low, high in re.findall(r"([−\d.]+) to ([−\d.]+) points (?:above guessing )?include the margin of 5", small):
         assert float(low.replace("−", "-")) <= 5 <= float(high.replace("−", "-"))
     fall = re.search(
         r"accuracy (falls|rises) by ([\d.]+) points \(([−\d.]+) to ([−\d.]+) lost; 0 is best\) .*: ([\d.]+) % .* "
-        r"class, ([\d.]+) % on one of another",
+        r"background, ([\d.]+) % on a random",
         row["rests_on"],
     )
     assert bool(fall) == bool(row["n"]), row["rests_on"]
@@ -175,6 +178,20 @@ def test_a_reason_is_not_given_to_pasting_where_photos_are_few() -> None:
     few = Excess(24, 0.7, 0.5, 0.2, 0.02, 0.4, 0.01)
     words = in_words(VerdictEvidence((), none, none, none, NO_EFFECT, there, few, few, NO_EXCESS, NO_EXCESS))
     assert "pasting alone" not in words.sentence and "24 photos do not tell" in words.small_print
+
+
+def test_a_model_that_is_never_right_is_not_judged() -> None:
+    """The commonest mistake of a new user: other labels, or another preprocessing, than the model was trained with."""
+    photos = [(source, name) for source in range(24) for name in CONDITIONS[:3]]
+    rows = [
+        {"model": "m", "source_id": f"p{source}", "condition": name, "label": "ab"[source % 2], "prediction": "z",
+         "correct": False}
+        for source, name in photos
+    ]  # fmt: skip
+    row = what_it_holds(reduce(table(rows)), resamples=60).iloc[0]
+    assert row["headline"] == "Not judged: right on none of 24 unchanged photos" and row["why_leans"] == "wrong"
+    few = what_it_holds(reduce(table(rows[: 3 * 11])), resamples=60).iloc[0]
+    assert few["why_leans"] != "wrong", "eleven wrong answers may be chance"
 
 
 def test_the_good_direction_is_said() -> None:

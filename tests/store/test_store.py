@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS
-from holdfast.store import Parts, Run, writing
+from holdfast.store import Parts, Run, other_data, unmixed, writing
 
 ROWS = pa.schema([("row_id", pa.string()), ("status", pa.dictionary(pa.int32(), pa.string())), ("value", pa.int32())])
 
@@ -119,3 +120,15 @@ def test_opening_what_is_no_run(tmp_path: Path) -> None:
 def test_an_empty_run_has_an_empty_table(tmp_path: Path) -> None:
     assert Run(tmp_path).rows().schema == PREDICTIONS
     assert Run(tmp_path).samples().num_rows == 0
+
+
+def test_runs_of_other_data_never_share_a_folder(tmp_path: Path) -> None:
+    """Two folders called pets: the second goes beside the first, and finds its own place again."""
+    first, second = (tmp_path / side / "pets" for side in "ab")
+    folder = tmp_path / "checks" / "pets"
+    assert unmixed(folder, str(first), "*/spec.json") == folder
+    for data, place in ((first, folder), (second, folder.with_name("pets-2"))):
+        (place / "model").mkdir(parents=True)
+        (place / "model" / "spec.json").write_text(json.dumps({"data": str(data)}))
+        assert unmixed(folder, str(data), "*/spec.json") == place
+    assert other_data(folder, str(second), "*/spec.json") == [str(first)] and not other_data(folder, f"{first}/")

@@ -207,13 +207,12 @@ def compare(
         conditions=split_list(",".join(conditions or ())) or None, sequential=sequential,
         **_of_detectors(old, outcome, floors, alarms_margin),
     )  # fmt: skip
-    columns = ["condition", "old", "new", "difference", "low", "high", "n", "donors", "verdict", "more_photos"]
-    columns = [*(["measure"] if "measure" in gate.conditions else []), *columns, "most_photos"]
-    # The bounds are one-sided: one decides on passing, the other on failing.
-    compared = gate.conditions[gate.conditions["n"] > 0] if gate.conditions["n"].any() else gate.conditions
-    print_frame(compared[columns].rename(columns={"low": "at least", "high": "at most"}))
-    typer.echo(gate.sentence)
-    if compared["condition"].str.contains("@severity_").any():
+    typer.echo(gate.heading)
+    titles, *rows = gate.rows()
+    print_table(titles, rows)
+    for line in (*gate.footnotes(), gate.sentence, *gate.notes):
+        typer.echo(line)
+    if gate.conditions["condition"].str.contains("@severity_").any():
         for line in _failure_lines(old, new, old_model, new_model, outcome):
             typer.echo(line)
     held = [(name, *_check_floor(new, new_model, name, floor, outcome)) for name, floor in floors]

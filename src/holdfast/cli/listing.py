@@ -17,12 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from holdfast.core.names import unknown, visible
-from holdfast.pipeline.jobs.progress import PACKAGES, environment, version
+from holdfast.pipeline.jobs.progress import PACKAGES, Summary, environment, version
+from holdfast.scenarios.base.rendering import NEEDS_MASK
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from holdfast.pipeline.jobs.progress import Summary
     from holdfast.store import Run
 
 KINDS = (
@@ -241,6 +241,11 @@ def echo_summary(summary: Summary, where: str, what: str = "made") -> None:
 
 def echo_trouble(summary: Summary) -> None:
     """Print what went wrong, the commonest first, with the first image of each kind."""
+    masked = [text for text in summary.trouble if NEEDS_MASK in text]
+    if len(masked) > 1:  # the same of every condition
+        text = f"skipped: {len(masked)} conditions need a mask and the image has none"
+        summary = Summary(trouble=summary.trouble.copy(), examples=summary.examples | {text: summary.examples[masked[0]]})
+        summary.trouble[text] = sum(summary.trouble.pop(name) for name in masked)
     lines = [f"{count} × {text} (first: {summary.examples[text]})" for text, count in summary.trouble.most_common()]
     echo_lines(lines, "other kinds of trouble, all in the table")
 

@@ -31,8 +31,6 @@ def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
     """Run models on images under every condition; writes the table and nothing else."""
     from holdfast.cli.listing import print_accuracy, print_recall
     from holdfast.pipeline.evaluate.evaluate import evaluate as run_evaluate
-    from holdfast.pipeline.evaluate.evaluate import never_right
-    from holdfast.scenarios.base.rendering import NEEDS_MASK
 
     with job.running(whole=False) as (folder, executor, progress):
         run, summary = run_evaluate(job.spec, folder, progress=progress, executor=executor)
@@ -41,9 +39,6 @@ def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
         asked, stored = summary.rows + summary.already, run.predictions.dataset().count_rows()
         if stored > asked:
             typer.echo(f"This table is of the whole run, {stored:,} rows; this command asked for {asked:,} of them.")
-        for model, count in never_right(run):
-            typer.echo(f"{model} is right on none of {count} unchanged photos: its labels (--labels) or its "
-                       "preprocessing are probably wrong; docs/adding/model.md says how to state them")  # fmt: skip
     echo_summary(summary, job.where)
     if track:
         from holdfast.exchange.tracking import record_run
@@ -51,9 +46,6 @@ def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
 
         tell(track, lambda: record_run(Results(run), Results(run).report()))
     if not job.quiet:
-        if any(NEEDS_MASK in text for text in summary.trouble):
-            data = shlex.quote(job.spec.data)
-            typer.echo(f"Next: holdfast mask {data} --out masks; then the same command with --masks masks")
         typer.echo(f"Next: holdfast report {shlex.quote(job.where)}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import keyword
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,6 +64,8 @@ class CommandCall(Generic[S]):
         from holdfast.store import workplace
 
         where = self.engine
+        if self.quiet:
+            logging.getLogger("holdfast").setLevel(logging.ERROR)
         # Every worker has its own folder for a store, so there is no folder that all workers must see.
         executor = open_executor(
             where.engine, address=where.address, workers=where.workers, gpus=where.gpus, cpus=where.cpus,
@@ -129,7 +132,10 @@ def verb(
             asked = make(spec, given, verb=function.__name__)
             path: Any = values.pop("out") if out else None
             if otherwise and path is None:
-                path = Path(otherwise) / (re.sub(r"[^\w.-]+", "_", Path(given["data"]).stem).strip("_.") or "run")
+                from holdfast.store import unmixed
+
+                name = re.sub(r"[^\w.-]+", "_", Path(given["data"]).stem).strip("_.") or "run"
+                path = unmixed(Path(otherwise) / name, given["data"])
             function(CommandCall(asked, path, values.pop("quiet"), where), **values)
 
         return with_parameters(command, parameters)

@@ -2,7 +2,7 @@
 
 from holdfast.store.parts import Parts, read_json, read_table, write_json, write_table, writing
 from holdfast.store.remote import delivered, fetched, in_store, workplace
-from holdfast.store.run import Run
+from holdfast.store.run import Run, other_data, unmixed
 
 __all__ = [
     "Parts",
@@ -10,8 +10,10 @@ __all__ = [
     "delivered",
     "fetched",
     "in_store",
+    "other_data",
     "read_json",
     "read_table",
+    "unmixed",
     "workplace",
     "write_json",
     "write_table",

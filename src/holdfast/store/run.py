@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,10 +18,22 @@ import pyarrow.csv as pacsv
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.lazy import pd
-from holdfast.core.places import is_file, shown
+from holdfast.core.places import address, is_file, shown
 from holdfast.core.schema import PREDICTIONS, SAMPLES
 from holdfast.store.parts import Parts, read_table, write_json, write_table
 from holdfast.store.remote import fetched
+
+
+def other_data(folder: Path, data: str, specs: str = "spec.json") -> list[str]:
+    """Return the data of the runs in a folder that are not ``data``; ``specs`` says where their specs lie."""
+    texts = {str(Run(path.parent).spec().get("data")) for path in folder.glob(specs)}
+    return sorted(text for text in texts if text != data and Path(text).resolve() != Path(data).resolve())
+
+
+def unmixed(folder: Path, data: str, specs: str = "spec.json") -> Path:
+    """Return the folder, or the first of FOLDER-2, FOLDER-3 …, in which no run is of other data."""
+    names = (folder.with_name(f"{folder.name}-{place}") for place in itertools.count(2))
+    return next(each for each in itertools.chain([folder], names) if not other_data(each, data, specs))
 
 
 class Run:
@@ -34,7 +47,9 @@ class Run:
     def open(cls, path: Path | str) -> Run:
         """Return the run at a path; a UserError if it is none."""
         if not is_file(f"{shown(path)}/spec.json"):  # looked for first: a store's folder of images is long to fetch
-            raise UserError(f"{shown(path)} is not a run directory (it has no spec.json)")
+            why = "is not a run directory (it has no spec.json)"
+            missing = not address(path) and not Path(path).exists()
+            raise UserError(f"{shown(path)} {'does not exist' if missing else why}; holdfast eval makes a run")
         return cls(fetched(path))
 
     def begin(self, spec: Mapping[str, Any], *, same: tuple[str, ...] = ()) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +33,7 @@ from holdfast.store import Run, writing
 
 __all__ = ["EvaluateSpec", "evaluate"]
 
+LOG = logging.getLogger(__name__)
 SAME_RUN = ("verb", "dataset", "classes", "seed")  # what a continued run must share with the command before
 
 
@@ -70,6 +72,9 @@ def evaluate(
         _check_not_mixed(run, spec)
         collection = read(spec)
         check_applicable(collection.samples or collection.empty, conditions)
+        if unmasked := _missing_masks(spec, collection, conditions):
+            LOG.warning("%s", unmasked)  # before the work, and again below its outcome
+            summary.notes.append(unmasked)
         if asks_detectors(spec, collection):
             if spec.depth == "native":
                 raise UserError("--depth native is for classifiers; leave it out for detectors")
@@ -105,7 +110,24 @@ def evaluate(
             for model in tested if not getattr(model.classifier, "versioned", True)
         ]  # fmt: skip
     _check_answered(run, [model.classifier.name for model in tested])
+    summary.notes += [
+        f"{model} is right on none of {count} unchanged photos: its labels (--labels) or its preprocessing are probably "
+        "wrong; docs/my-model.md says how to state them" for model, count in never_right(run)
+    ]  # fmt: skip
     return run, summary
+
+
+def _missing_masks(spec: EvaluateSpec, collection: Collection, conditions: Sequence[Condition]) -> str:
+    """Return how many photos have no mask, what that costs and what to do; empty where no condition needs one."""
+    masked = sum(condition.definition.needs_mask for condition in conditions)
+    count = sum(sample.mask is None and sample.condition == ORIGINAL for sample in collection.samples)
+    if not masked or not count:
+        return ""
+    return (
+        f"{count} of {len(collection.samples)} photos have no mask, so {masked} of {len(conditions)} conditions are "
+        f"skipped for them: make masks first (holdfast mask {shlex.quote(spec.data)} --out masks), then give this "
+        "command again with --masks masks"
+    )
 
 
 def _models(

@@ -28,24 +28,19 @@ from holdfast.report.page.parts import (
 )
 from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural, points
 from holdfast.report.static.gallery import model_answer
-from holdfast.stats.core.reduce import right_column
+from holdfast.scenarios.base.rendering import NEEDS_MASK
+from holdfast.stats.core.reduce import Counts, right_column
 from holdfast.stats.effects.sequential import sequential_looks
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
-from holdfast.stats.effects.verdict_words import SIGNS, photo_advice
+from holdfast.stats.effects.verdict_words import SIGNS, open_numbers, photo_advice
+from holdfast.store import Run
 
 LOOKS = 8  # Rounds that the first chart of an early check shows
 CARDS = 4  # Models that get a card of their own; where there are more, those with one headline share a line
 
 LARGE_PICTURE = 320
-WORDS = {
-    ORIGINAL: "the photo as it is",
-    SAME: "own-class background",
-    RANDOM: "another background",
-    ONLY: "background alone †",
-}  # Conditions of the first chart, and what they show
-
-CAPTIONS = {ORIGINAL: "as it is", SAME: "background of its class", RANDOM: "background of another class"}
-"""The same below the pictures."""
+CHARTED = (ORIGINAL, SAME, RANDOM, ONLY)  # Conditions of the first chart
+FEW = 30  # Photos of a class below which its drop, picked as the largest, may well be chance
 
 
 def front(
@@ -150,9 +145,8 @@ def _three_pictures(evidence: Evidence, rows: ReportRows, flip: Flip, pictures: 
         if own.empty:
             continue
         row = own.sort_values("sample_id").iloc[0].to_dict()
-        caption = CAPTIONS.get(condition, condition_words(condition))
         given = model_answer(evidence, flip.model, row, condition)
-        tiles.append(tile(caption, images.get((str(row["sample_id"]), condition), b""), [given]))
+        tiles.append(tile(condition_words(condition), images.get((str(row["sample_id"]), condition), b""), [given]))
     if not any(shown.picture for shown in tiles):
         return []
     label = class_words(str(said["label"].iloc[0]))
@@ -163,7 +157,7 @@ def _flips(evidence: Evidence, flip: Flip, label: str) -> str:
     """Return how often an answer turns as in the pictures."""
     last = flip.conditions[-1]
     drops = evidence.drops[(evidence.drops["model"] == flip.model) & (evidence.drops["condition"] == last)]
-    where = f"on a {CAPTIONS[last]}" if last in CAPTIONS else f"under {condition_label(last)}"
+    where = f"under {condition_label(last)}"
     text = f"The same photo ({label}): " + ("the answer turns" if flip.turned else "the answer stays") + "."
     if drops.empty:
         return text
@@ -186,19 +180,19 @@ def answer_figure(evidence: Evidence) -> Figure:
             frame, models=[""], rows=rows, axis="points lost; 0 is best", zero=True,
         )  # fmt: skip
     frame = evidence.summary
-    chosen = [name for name in WORDS if name in set(frame["condition"])]
+    chosen = [name for name in CHARTED if name in set(frame["condition"])]
     if len(chosen) < 2:
         chosen = [name for name in evidence.conditions if not without_object(name)][:5]
     kept = frame[frame["condition"].isin(chosen)]
     tidy = kept.assign(
-        model=kept["model"].map(evidence.short), row=[_words(name) for name in kept["condition"]],
+        model=kept["model"].map(evidence.short), row=[condition_label(name) for name in kept["condition"]],
         estimate=kept["accuracy"],
     )  # fmt: skip
     kind = "mean of the classes" if evidence.average == "macro" else "all photos"
     return charts.dot_figure(
         "answer", f"Right answers ({kind}), with 95\N{NO-BREAK SPACE}% intervals",
         "Accuracy on the photos, on other backgrounds, and on the background alone.",
-        tidy, models=[evidence.short[name] for name in evidence.models], rows=[_words(name) for name in chosen],
+        tidy, models=[evidence.short[name] for name in evidence.models], rows=[condition_label(name) for name in chosen],
         axis="right answers", domain=(0, 1),
         note="† Without the object a right answer comes from the background." if ONLY in chosen else "",
     )  # fmt: skip
@@ -241,38 +235,58 @@ _MEND = (
 _ENDS = {"": "estimate", "_low": "low", "_high": "high"}
 
 
-def _words(condition: str) -> str:
-    return WORDS.get(condition, condition_label(condition))
-
-
 def next_steps(evidence: Evidence, rows: ReportRows) -> list[tuple[str, str]]:
     """Return what to do next, each with a command or nothing."""
     records = evidence.holds.to_dict("records")
-    path = str(rows.runs[0].path) if rows.runs else "RUN"
-    steps = step_list(records, path, early=evidence.all_early)
+    steps = step_list(records, rows.runs[0] if rows.runs else None, evidence.counts, early=evidence.all_early)
     lost = most_lost(evidence.classes)
     if lost:
         steps.insert(len(steps) - 1, (lost, ""))
     return steps
 
 
-def step_list(records: Sequence[Mapping[Any, Any]], run: str, *, early: bool = False) -> list[tuple[str, str]]:
-    """Return the steps that follow from verdicts alone; ``early``: whether they were asked in rounds."""
+def step_list(
+    records: Sequence[Mapping[Any, Any]], run: Run | None, counts: Counts | None = None, *, early: bool = False
+) -> list[tuple[str, str]]:
+    """Return the steps that follow from verdicts and from what is missing; ``early``: asked in rounds."""
     steps: list[tuple[str, str]] = []
-    asking = [row for row in records if "open" in (row["leans"], row["sees"])]
+    open_rows = [row for row in records if "open" in (row["leans"], row["sees"])]
+    wrong = [str(row["model"]) for row in open_rows if row["why_leans"] == "wrong"]
+    if wrong:
+        whose = f" of {listing(wrong)}" if len(records) > 1 else ""
+        steps.append((f"Mend labels or preprocessing{whose} before anything else; docs/my-model.md says how.", ""))
+        if len(wrong) == len(records):
+            return steps
+    place, data = (shlex.quote(str(text)) for text in ((run.path, run.spec().get("data")) if run else ("RUN", "DATA")))
+    missing = [row for row in open_rows if row["why_leans"] == "missing"]
+    if missing and counts is not None and (unmasked := without_mask(counts)):
+        steps.append((
+            f"Make masks: {plural(unmasked, 'photo')} have none, and no background changes without them; then "
+            "holdfast eval with --masks masks.",
+            f"holdfast mask {data} --out masks",
+        ))  # fmt: skip
+    elif missing:
+        steps.append((f"Ask {listing([str(row['model']) for row in missing])} under the conditions that are missing, "
+                      f"{condition_words(SAME)} and {condition_words(RANDOM)}.", ""))  # fmt: skip
+    asking = [row for row in open_rows if open_numbers(row)]
     if asking:
         whose = f"{asking[0]['model']}: " if len(records) > 1 else ""
         advice = "Add some and give the same command again: it goes on." if early else photo_advice(asking[0])
         steps.append((f"More photos. {whose}{advice}", ""))
     leaning = [row for row in records if row["leans"] == "yes"]
-    place = shlex.quote(run)
     if leaning:
         name = str(leaning[0]["model"]) if len(records) > 1 else "it"
         steps.append((f"See where {name} looks.", f"holdfast explain {place}"))
         steps.append(
             (f"Train {name} on pictures whose backgrounds do not give the class away, of other photos.", _MEND)
         )
-    return [*steps, compare_step(run, [str(row["model"]) for row in records], early)]
+    return [*steps, compare_step(str(run.path) if run else "RUN", [str(row["model"]) for row in records], early)]
+
+
+def without_mask(counts: Counts) -> int:
+    """Return how many photos were skipped because they have no mask."""
+    skipped = counts.trouble[counts.trouble["error"].astype(str).str.contains(NEEDS_MASK, regex=False)]
+    return int(skipped.groupby(["model", "condition"], observed=True)["n"].sum().max()) if len(skipped) else 0
 
 
 def most_lost(frame: pd.DataFrame) -> str:
@@ -289,5 +303,5 @@ def most_lost(frame: pd.DataFrame) -> str:
     n = int(frame[(frame["label"] == label) & (frame["condition"] == RANDOM)]["n"].max())
     return (
         f"Look at {class_words(label)}: accuracy falls by {points(lost.max(), 0)} when only the background changes, "
-        f"the most of all classes ({plural(n, 'photo')})."
+        f"the most of {len(lost)} classes ({plural(n, 'photo')}{', so it may be chance' if n < FEW else ''})."
     )

@@ -9,7 +9,7 @@ capital depends on which values came, not on their order. docs/statistics/sequen
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -31,9 +31,10 @@ from holdfast.stats.effects.verdict import (
     SAME,
     Excess,
     VerdictEvidence,
+    all_wrong,
     verdict_row,
 )
-from holdfast.stats.models.gate import COLUMNS, Gate, paired_conditions
+from holdfast.stats.models.gate import COLUMNS, Gate, named_model, paired_conditions
 
 ALPHA = 0.025  # Chance of each one-sided error over all looks together: the two sides of a 95 % interval
 
@@ -128,6 +129,7 @@ class SequentialEvidence:
             replaced=excess("replaced", under[RANDOM]),
             only_background=NO_EXCESS,
             silhouette=NO_EXCESS,
+            wrong=all_wrong(answers),
         )
 
     def _effect(
@@ -296,7 +298,8 @@ def sequential_gate(
         else f"{row['condition']}: no photo was answered by both, so nothing can be said."
         for row in table.to_dict("records")
     ]
-    return _overall(table, borrowing, margin, level)
+    models = named_model(old.models, old_model, "old"), named_model(new.models, new_model, "new")
+    return replace(_overall(table, borrowing, margin, level), models=models)
 
 
 def _overall(table: pd.DataFrame, borrowing: Sequence[str], margin: float, level: float) -> Gate:

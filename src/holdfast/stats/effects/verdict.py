@@ -33,8 +33,10 @@ MARGIN = 0.05
 
 Step = Literal["yes", "no", "open"]
 Reason = Literal[
-    "", "missing", "guessing", "perhaps guessing", "pasting", "perhaps pasting", "interval", "classless", "unpaired"
+    "", "wrong", "missing", "guessing", "perhaps guessing", "pasting", "perhaps pasting", "interval", "classless",
+    "unpaired",
 ]  # fmt: skip
+LEAST_WRONG = 12  # Originals, none of them answered rightly, from which on labels or preprocessing are suspected
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class VerdictEvidence:
     replaced: Excess
     only_background: Excess
     silhouette: Excess
+    wrong: int = 0  # how many originals there are, where not one of ``LEAST_WRONG`` or more is answered rightly
 
 
 def what_it_holds(
@@ -142,7 +145,9 @@ def decide(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictSteps:
        could be: then *yes* is accuracy on them above the permuted rate by more than the margin.
     """
     blind: Reason = ""  # why an effect of nothing would say nothing
-    if evidence.missing:
+    if evidence.wrong:
+        blind = "wrong"
+    elif evidence.missing:
         blind = "missing"
     elif not evidence.original.low > margin:
         blind = "perhaps guessing" if evidence.original.high > margin else "guessing"
@@ -223,7 +228,15 @@ def evidence_of(
         replaced=excess[RANDOM],
         only_background=excess[ONLY],
         silhouette=excess[SILHOUETTE],
+        wrong=all_wrong(answers),
     )
+
+
+def all_wrong(answers: Answers) -> int:
+    """Return the number of originals where not one of ``LEAST_WRONG`` or more is answered rightly, else 0."""
+    asked = answers.under(ORIGINAL)
+    count = int(answers.n[asked].sum())
+    return count if count >= LEAST_WRONG and not answers.right[asked].any() else 0
 
 
 def _excesses(answers: Answers, trained: int) -> dict[str, Excess]:

@@ -15,6 +15,7 @@ from holdfast.stats.effects.drops import Effect
 from holdfast.stats.effects.verdict import MARGIN, Excess, Reason, Step, VerdictEvidence, VerdictSteps, decide
 from holdfast.stats.models.power import photo_range
 
+WRONG = "Its labels or its preprocessing are probably wrong; mend them first, whatever the numbers say."
 SIGNS = {"foreground": "●", "background": "○", "both": "◐", "undecided": "◌"}
 HEADLINES: dict[tuple[Step, Step], str] = {
     ("yes", "yes"): "Leans on the background, and sees the object too",
@@ -59,6 +60,9 @@ def in_words(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictWords:
     """Return a verdict and everything that is said about it."""
     steps = decide(evidence, margin)
     headline = HEADLINES[steps.leans, steps.sees]
+    if steps.why_leans == steps.why_sees == "wrong":
+        headline = f"Not judged: right on none of {evidence.wrong} unchanged photos"
+        return VerdictWords(steps, headline, "", WRONG, [])
     return VerdictWords(
         steps, headline, _rests_on(evidence, margin), _small_print(evidence, steps, margin),
         _warnings(evidence, steps, margin),
@@ -71,7 +75,7 @@ def more_photos(row: Mapping[str, Any], *, margin: float = MARGIN) -> tuple[int,
     The range is that of the estimate's own middle half (``stats.models.power.photo_range``), 8 times of 10 each.
     """
     ranges = []
-    for name in _open_numbers(row):
+    for name in open_numbers(row):
         low, high, n = row[f"{name}_low"], row[f"{name}_high"], int(row["n"])
         needed = photo_range(n, value=row[name], low=low, high=high, margin=margin)
         if needed is None:
@@ -85,19 +89,17 @@ def more_photos(row: Mapping[str, Any], *, margin: float = MARGIN) -> tuple[int,
 
 def photo_advice(row: Mapping[str, Any], *, margin: float = MARGIN) -> str:
     """Return what more photos would do for the verdict of a row of ``what_it_holds``, in a sentence."""
-    needed, open_numbers = more_photos(row, margin=margin), _open_numbers(row)
+    needed, names = more_photos(row, margin=margin), open_numbers(row)
     if row["leans"] != "open" and row["sees"] != "open":
         return f"None needed: both intervals lie clear of the margin of {100 * margin:.0f} points."
-    if not open_numbers:
+    if not names:
         return "They would not help: what is open is so for another reason than their number."
     if needed:
         fewest, most = map(two_digits, needed)
         return (
-            f"{fewest:,} to {most:,} more like these would answer what is open, 8 times of 10, if the true effect lies "
-            "in the middle half of where it may lie."
+            f"About {fewest:,} to {most:,} more like these would probably answer what is open (a rough range)."
         )
-    name = open_numbers[0]
-    width = 100 * (row[f"{name}_high"] - row[f"{name}_low"])
+    width = 100 * (row[f"{names[0]}_high"] - row[f"{names[0]}_low"])
     return (
         f"How many would answer what is open cannot be told from these {int(row['n'])}. Four times as many would halve "
         f"the interval, which is {width:.1f} points wide."
@@ -116,7 +118,7 @@ def two_digits(count: float) -> int:
     return int(round(count, 1 - math.floor(math.log10(count)))) if count > 0 else 0
 
 
-def _open_numbers(row: Mapping[str, Any]) -> list[str]:
+def open_numbers(row: Mapping[str, Any]) -> list[str]:
     """Return the numbers of a row whose intervals more photos would narrow, those of the first question first."""
     object_ = "foreground_evidence" if math.isnan(row["object_effect"]) else "object_effect"
     about: dict[str, Mapping[str, str]] = {
@@ -146,8 +148,8 @@ def background_words(measure: str, effect: Effect) -> str:
     falls = "rises" if effect.value < 0 else "falls"
     size = f"{100 * abs(effect.value):.1f} points ({span(effect)} lost; 0 is best)"
     return (
-        f"Its {measure} {falls} by {size} when only the background changes: {100 * effect.first:.1f} % on a "
-        f"background of the object's own class, {100 * effect.second:.1f} % on one of another class."
+        f"Its {measure} {falls} by {size} when only the background changes: {100 * effect.first:.1f} % on a same "
+        f"class background, {100 * effect.second:.1f} % on a random background, of another class."
     )
 
 
@@ -177,10 +179,10 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, mar
     """Return a clause that is true of the evidence."""
     border = f"the margin of {100 * margin:.0f}"
     match why:
+        case "wrong":
+            return "it is right on none of the unchanged photos"
         case "missing":
-            names = [condition_words(name) for name in evidence.missing]
-            verb = "was" if len(names) == 1 else "were"
-            return f"{' and '.join(names)} {verb} not run"
+            return f"there are no answers under {' and '.join(condition_words(name) for name in evidence.missing)}"
         case "guessing" | "perhaps guessing":
             what, excess = "on the originals", evidence.original
         case "pasting" | "perhaps pasting":
@@ -198,7 +200,7 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, mar
         )
     if why in ("guessing", "pasting"):
         return f"{what} it is no better than guessing, so there is nothing to hold on to"
-    reach = f"{span(excess)} points above guessing include {border}"
+    reach = f"counted among the dataset's classes, {span(excess)} points above guessing include {border}"
     return f"{excess.n} photos do not tell whether it is better than guessing {what}: {reach}"
 
 
@@ -211,8 +213,8 @@ def _warnings(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> 
             "background of its own class, so part of any drop on pasted scenes is the pasting."
         )
     only = evidence.only_background
-    if only.n == 0:
-        warnings.append("only_background was not run: whether the backgrounds alone give the class away is unknown.")
+    if only.n == 0 and not evidence.missing:
+        warnings.append("only background was not run: whether the backgrounds alone give the class away is unknown.")
     elif steps.verdict == "foreground" and only.low > margin:
         warnings.append(
             f"The backgrounds alone give {_percent(only.accuracy)} right answers ({_percent(only.permuted)} with "
@@ -224,7 +226,7 @@ def _warnings(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> 
             "shuffled labels), though it leans on the background: look at the pasted scenes."
         )
     shape = evidence.silhouette
-    if shape.n == 0:
+    if shape.n == 0 and not evidence.missing:
         warnings.append("silhouette was not run: whether the outline alone gives the class away is unknown.")
     elif shape.low > margin:
         warnings.append(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from holdfast.core.conditions import condition_words
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.stats.core.answers import numbered_column
@@ -45,9 +46,54 @@ class Gate:
     margin: float  # the loss that is tolerated, 0..1
     more_photos: float  # the largest ``more_photos`` of an undecided condition, NaN where there is none
     sentence: str  # all of it in one
+    models: tuple[str, str] = ("", "")  # names of the old and of the new one
+    notes: tuple[str, ...] = ()  # what a reader should know of the photos before believing it
 
     def __repr__(self) -> str:
-        return f"Gate({self.sentence!r}, {len(self.conditions)} conditions)"
+        rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join([self.heading, *lines, *self.footnotes(), self.sentence, *self.notes])
+
+    @property
+    def heading(self) -> str:
+        """Return what was compared, and which loss is tolerated."""
+        old, new = self.models
+        return f"New: {new}. Old: {old}. A loss of {100 * self.margin:g} points is tolerated."
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the table as people read it, its titles first: per cent, and points with one-sided 95 % bounds."""
+        table = self.conditions[self.conditions["n"] > 0] if self.conditions["n"].any() else self.conditions
+        titles = ("condition", "old", "new", "change (at least, at most)", "photos", "verdict", "more photos to decide")
+        return [titles, *map(self._row, table.to_dict("records"))]
+
+    def _row(self, row: Mapping[Any, Any]) -> tuple[str, ...]:
+        share = row.get("measure", "recall") == "recall"  # others are numbers per picture
+        name = " ".join(text for text in (str(row.get("measure", "")), condition_words(row["condition"])) if text)
+        if not row["n"]:
+            return name, "", "", "", "0", str(row["verdict"]), ""
+        old, new = (f"{row[key]:.1%}" if share else f"{row[key]:.2f}" for key in ("old", "new"))
+        ends = [row[key] * (100 if share else 1) for key in ("difference", "low", "high")]
+        change, low, high = (f"{value:+.{1 if share else 2}f}".replace("-", "−") for value in ends)
+        more = row["more_photos"]
+        needed = "" if math.isnan(more) else f"{more:,.0f} to {row['most_photos']:,.0f}"
+        verdict = f"{row['verdict']}{' *' if self._kept(row) else ''}"
+        return name, old, new, f"{change} ({low}, {high})", f"{row['n']:,}", verdict, needed
+
+    def _kept(self, row: Mapping[Any, Any]) -> bool:
+        """Return whether a condition fails by itself, and is undecided among all that were tested."""
+        share = row.get("measure", "recall") == "recall"
+        return bool(row["n"] and share and row["verdict"] == "undecided" and row["high"] < -self.margin)
+
+    def footnotes(self) -> list[str]:
+        """Return what the stars of the table mean."""
+        rows = self.conditions.to_dict("records")
+        if not any(map(self._kept, rows)):
+            return []
+        return [
+            f"* By itself it would have failed. {len(rows)} conditions are tested at once, so that one of them looks "
+            "this bad by chance more often; Holm's correction for that asks for more photos."
+        ]
 
 
 def check_floor(estimate: float, low: float, high: float, floor: float) -> Verdict:
@@ -93,7 +139,8 @@ def gate(
     table["verdict"] = np.where(table["p_pass"] <= 1 - level, "passed", fails).astype(object)
     table.loc[table["verdict"] != "undecided", ["more_photos", "most_photos"]] = np.nan
     table["sentence"] = [_sentence(row, margin) for row in table.to_dict("records")]
-    return _overall(table[COLUMNS], margin, level)
+    models = (named_model(_models(old), old_model, "old"), named_model(_models(new), new_model, "new"))
+    return replace(_overall(table[COLUMNS], margin, level), models=models)
 
 
 def paired_conditions(
@@ -112,7 +159,7 @@ def paired_conditions(
     present = set(before["condition"].astype(str))
     names = [name for name in chosen(old, conditions) if name in present]
     after = own_cells(new, [name for name in names if name in new.conditions])
-    ours, theirs = _only(before, old, old_model, "old"), _only(after, new, new_model, "new")
+    ours, theirs = named_model(_models(old), old_model, "old"), named_model(_models(new), new_model, "new")
     if len(after) and not set(before["source_id"]) & set(after["source_id"]):
         raise UserError("The two runs have no photo in common: compare runs on the same data.")
     pairs = {}
@@ -123,13 +170,17 @@ def paired_conditions(
     return pairs
 
 
-def _only(cells: pd.DataFrame, counts: Counts, model: str | None, which: str) -> str:
-    """Return the model that is meant; one that failed on every photo has no answers but may be meant all the same."""
-    models = sorted({*cells["model"].astype(str), *counts.trouble["model"].astype(str)})
-    if model is None and len(models) == 1:
-        return str(models[0])
-    if model in models:
-        return str(model)
+def _models(counts: Counts) -> list[str]:
+    """Return all models; one that failed on every photo has no answers but may be meant all the same."""
+    return sorted({*counts.cells["model"].astype(str), *counts.trouble["model"].astype(str)})
+
+
+def named_model(models: Sequence[str], model: str | None, which: str) -> str:
+    """Return the model that is meant, the only one by default; ``mobilenet_v2`` is enough for its scheme, too."""
+    meant = [name for name in models if model is None or name == model]
+    meant = meant or [name for name in models if name.partition(":")[2].partition("?")[0] == model]
+    if len(meant) == 1:
+        return str(meant[0])
     if not models:
         raise UserError(f"The {which} run has no answers: evaluate first.")
     wanted = f"has no model {model!r}" if model is not None else f"has several models: name one with --{which}-model"
@@ -276,7 +327,7 @@ def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
     errs = f"errs in at most {100 * (1 - level):.2g} %"
     known = f" The test counts that photos share {lent.min():.0f} donors or more, and {errs}." if len(lent) else ""
     if "failed" in verdicts:
-        names = ", ".join(table.loc[table["verdict"] == "failed", "condition"])
+        names = _few(list(table.loc[table["verdict"] == "failed", "condition"]))
         silent = table["n"].sum() and (table["unanswered"] == table["n"]).all()
         mend = " Every row of the new model is an error: mend it and evaluate it with --retry-errors."
         reason = mend if silent else ""
@@ -292,7 +343,7 @@ def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
         f" ({n} donors cannot carry a gate)" if small else "" for n, small in zip(open_ones["donors"], few, strict=True)
     ]
     shown = open_ones["condition"] + reasons
-    names = ", ".join(shown[open_ones["n"] > 0])
+    names = _few(list(shown[open_ones["n"] > 0]))
     under = f" under {names}" if names else ": what both runs have passed" if "passed" in verdicts else ""
     text = f"Undecided{under}{ask}.{_without_change(open_ones, margin)}{_only_one(table)}{known}"
     return Gate("undecided", table, margin, more, text)
@@ -315,5 +366,8 @@ def _only_one(table: pd.DataFrame) -> str:
     names = list(table.loc[table["n"] == 0, "condition"])
     if not names:
         return ""
-    listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    return f" Not compared, because no photo was answered by both models there: {listed}."
+    return f" Not compared, because no photo was answered by both models there: {_few(names)}."
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

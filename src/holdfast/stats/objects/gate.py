@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from holdfast.core.lazy import pd
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import codes, sums, t_quantile
 from holdfast.stats.core.grid import holm
-from holdfast.stats.models.gate import COLUMNS, Gate, more_photos
+from holdfast.stats.models.gate import COLUMNS, Gate, more_photos, named_model
 from holdfast.stats.models.noninferiority import LEAST_DONORS, Differences, t_tail, two_way
 from holdfast.stats.objects.answers import DetectorAnswers
 
@@ -68,19 +69,11 @@ def object_gate(
     table.loc[table["verdict"] != "undecided", ["more_photos", "most_photos"]] = np.nan
     margins = {RECALL: margin, ALARMS: alarms_margin}
     table["sentence"] = [_sentence(row, margins[row["measure"]]) for row in table.to_dict("records")]
-    return _overall(table[["measure", *COLUMNS]], margins)
+    return replace(_overall(table[["measure", *COLUMNS]], margins), models=(ours, theirs))
 
 
 def _only(answers: DetectorAnswers, model: str | None, which: str) -> str:
-    models = sorted({*answers.models, *answers.failed["model"]})
-    if model is None and len(models) == 1:
-        return str(models[0])
-    if model in models:
-        return str(model)
-    if not models:
-        raise UserError(f"The {which} run has no answers: evaluate first.")
-    wanted = f"has no model {model!r}" if model is not None else f"has several models: name one with --{which}-model"
-    raise UserError(f"The {which} run {wanted} ({', '.join(models)}).")
+    return named_model(sorted({*answers.models, *answers.failed["model"]}), model, which)
 
 
 def _recall_pairs(

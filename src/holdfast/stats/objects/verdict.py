@@ -126,8 +126,7 @@ def _small_print(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) 
 def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect, margin: float) -> str:
     match why:
         case "missing":
-            names = [condition_words(name) for name in evidence.missing]
-            return f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'} not run"
+            return f"there are no answers under {' and '.join(condition_words(name) for name in evidence.missing)}"
         case "guessing" | "perhaps guessing":
             return f"on the originals it finds {_percent(evidence.original)} of the objects, too few to lose any"
         case "pasting" | "perhaps pasting":

@@ -244,7 +244,8 @@ def echo_trouble(summary: Summary) -> None:
     masked = [text for text in summary.trouble if NEEDS_MASK in text]
     if len(masked) > 1:  # the same of every condition
         text = f"skipped: {len(masked)} conditions need a mask and the image has none"
-        summary = Summary(trouble=summary.trouble.copy(), examples=summary.examples | {text: summary.examples[masked[0]]})
+        examples = summary.examples | {text: summary.examples[masked[0]]}
+        summary = Summary(trouble=summary.trouble.copy(), examples=examples)
         summary.trouble[text] = sum(summary.trouble.pop(name) for name in masked)
     lines = [f"{count} × {text} (first: {summary.examples[text]})" for text, count in summary.trouble.most_common()]
     echo_lines(lines, "other kinds of trouble, all in the table")

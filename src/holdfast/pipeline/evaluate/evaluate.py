@@ -111,8 +111,8 @@ def evaluate(
         ]  # fmt: skip
     _check_answered(run, [model.classifier.name for model in tested])
     summary.notes += [
-        f"{model} is right on none of {count} unchanged photos: its labels (--labels) or its preprocessing are probably "
-        "wrong; docs/my-model.md says how to state them" for model, count in never_right(run)
+        f"{model} is right on none of {count} unchanged photos: its labels (--labels) or its preprocessing are "
+        "probably wrong; docs/my-model.md says how to state them" for model, count in never_right(run)
     ]  # fmt: skip
     return run, summary
 

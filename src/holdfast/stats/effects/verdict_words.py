@@ -96,9 +96,7 @@ def photo_advice(row: Mapping[str, Any], *, margin: float = MARGIN) -> str:
         return "They would not help: what is open is so for another reason than their number."
     if needed:
         fewest, most = map(two_digits, needed)
-        return (
-            f"About {fewest:,} to {most:,} more like these would probably answer what is open (a rough range)."
-        )
+        return f"About {fewest:,} to {most:,} more like these would probably answer what is open (a rough range)."
     width = 100 * (row[f"{names[0]}_high"] - row[f"{names[0]}_low"])
     return (
         f"How many would answer what is open cannot be told from these {int(row['n'])}. Four times as many would halve "

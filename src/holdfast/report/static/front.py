@@ -192,7 +192,8 @@ def answer_figure(evidence: Evidence) -> Figure:
     return charts.dot_figure(
         "answer", f"Right answers ({kind}), with 95\N{NO-BREAK SPACE}% intervals",
         "Accuracy on the photos, on other backgrounds, and on the background alone.",
-        tidy, models=[evidence.short[name] for name in evidence.models], rows=list(map(condition_label, chosen)), axis="right answers", domain=(0, 1),
+        tidy, models=[evidence.short[name] for name in evidence.models], rows=list(map(condition_label, chosen)),
+        axis="right answers", domain=(0, 1),
         note="† Without the object a right answer comes from the background." if ONLY in chosen else "",
     )  # fmt: skip
 

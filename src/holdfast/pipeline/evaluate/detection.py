@@ -168,7 +168,7 @@ class _Steps:
             )  # fmt: skip
 
 
-def _beside_each_other(plan: Plan[Any], executor: Executor, device: str) -> tuple[Executor, int]:
+def _beside_each_other(plan: Plan[Any, Any], executor: Executor, device: str) -> tuple[Executor, int]:
     """Return who makes the rows of ``--fast``, and how many photos are one piece of work.
 
     A detector's many small steps keep a process busy, not the GPU: where there are many rows, some processes share it.

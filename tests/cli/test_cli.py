@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 
 from commands import alone, run
+from holdfast.cli.listing import KINDS
 
 
 def test_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     listed = alone("ls")
-    for word in ("random_background", "silhouette", "timm:", "ximagenet12:", "u2netp"):
-        assert word in listed.stdout
+    assert len(listed.stdout.splitlines()) == len(KINDS) and all(
+        f"holdfast ls {kind} " in listed.stdout for kind in KINDS
+    )
     assert listed.returncode == 0 and not listed.stderr
+    for kind, word in (("scenarios", "silhouette"), ("models", "timm:"), ("data", "ximagenet12:"), ("masks", "u2netp")):
+        assert word in run("ls", kind).stdout
+    assert "refused" not in run("ls", "models").stdout, "what no command takes is not listed"
     assert "timm:" not in run("ls", "scenarios").stdout
     wrong = alone("eval", "no-such-folder", "--models", "timm:resnet18", "--out", "x")
     assert wrong.returncode == 2 and wrong.stderr.startswith("holdfast: ") and wrong.stderr.count("\n") == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import re
 import shutil
 import sys
 import time
@@ -17,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from holdfast.core.names import unknown, visible
-from holdfast.pipeline.jobs.progress import PACKAGES, Summary, environment, version
+from holdfast.pipeline.jobs.progress import Summary, environment, version
 from holdfast.scenarios.base.rendering import NEEDS_MASK
 
 if TYPE_CHECKING:
@@ -32,22 +34,22 @@ KINDS = (
 
 
 def print_listing(what: str) -> None:
-    """Print a line per thing of one of ``KINDS``, cut at the terminal's edge; of every kind without ``what``."""
+    """Print a line per thing of one of ``KINDS``, cut at the terminal's edge; without ``what`` a line per kind."""
     if what and what not in KINDS:
         raise unknown("list", what, KINDS)
-    console = console_for_tables()
-    if not what:
-        console.print(f"{len(KINDS)} lists: {', '.join(KINDS)}; holdfast ls NAME prints one of them")
-    for kind in [what] if what else KINDS:
-        if not what:
-            console.print(f"[bold]{kind}[/bold]")
-        rows = list(_scenarios() if kind == "scenarios" else _entries(kind))
-        table = Table(box=None, pad_edge=False, show_header=False)
-        for _ in rows[0]:
-            table.add_column(no_wrap=True, overflow="ellipsis")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+    lists = {
+        kind: list(_scenarios() if kind == "scenarios" else _entries(kind)) for kind in ([what] if what else KINDS)
+    }
+    table = Table(box=None, pad_edge=False, show_header=False)
+    rows = lists[what] if what else [
+        (f"holdfast ls {kind}", str(len(rows)), f"{', '.join(row[0] for row in rows[:5])} …")
+        for kind, rows in lists.items()
+    ]  # fmt: skip
+    for _ in rows[0]:
+        table.add_column(no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*row)
+    console_for_tables().print(table)
 
 
 def _scenarios() -> Iterator[tuple[str, ...]]:
@@ -56,7 +58,6 @@ def _scenarios() -> Iterator[tuple[str, ...]]:
 
     if perturbers_installed():
         register_perturbers()
-    yield "[bold]id", "[bold]leaves", "[bold]what it does", "[bold]variants"
     for name in registry.scenarios:
         scenario = registry.scenarios.get(name)
         variants = [*scenario.variants, *(["1 to 5"] if scenario.severities else [])]
@@ -68,6 +69,8 @@ def _entries(kind: str) -> Iterator[tuple[str, str]]:
 
     kept = getattr(registry, {"masks": "annotators"}.get(kind, kind.replace("-", "_")))
     for entry in kept.entries():
+        if entry.name == "live" or entry.summary.startswith("refused"):  # nothing that a command takes
+            continue
         yield entry.name if kind in ("masks", "studies") else f"{entry.name}:", entry.summary
     if kind == "models":
         from holdfast.models import available
@@ -208,8 +211,7 @@ def print_report() -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("package", "version", "for", "how to get it"):
         table.add_column(heading, no_wrap=heading != "how to get it")
-    needed = [(package, "Holdfast itself", f"pip install {package}") for package in PACKAGES]
-    for package, purpose, how in (*needed, *OPTIONAL):
+    for package, purpose, how in (*_required(), *OPTIONAL):
         installed = version(package)
         table.add_row(package, installed or "missing", purpose, "" if installed else how)
     console.print(table)
@@ -217,6 +219,21 @@ def print_report() -> None:
     chromium = shutil.which("chromium")
     for program, path, purpose in (("chromium", chromium, "browser"), ("postgres", postgres, "database")):
         console.print(f"{program}: {'found' if path else 'missing (make system installs it)'}, for {purpose} tests")
+
+
+def _required() -> Iterator[tuple[str, str, str]]:
+    """Yield each package that Holdfast or an extra of it needs: its name, who needs it, and how to get it."""
+    needed: dict[str, list[str]] = {}
+    for text in importlib.metadata.requires("holdfast") or ():
+        package = re.split(r"[^\w.-]", text)[0]
+        extra = re.search(r"extra == .([\w-]+)", text)
+        if package != "holdfast" and not (extra and extra[1] in ("all", "test", "packaged")):
+            needed.setdefault(package, []).append(extra[1] if extra else "")
+    for package, extras in sorted(needed.items(), key=lambda item: (item[1][0] != "", item[1][0], item[0])):
+        if "" in extras:
+            yield package, "Holdfast itself", f"pip install {package}"
+        else:
+            yield package, f"the extra {', '.join(extras)}", f"pip install 'holdfast[{extras[0]}]', or '.[{extras[0]}]'"
 
 
 def _memory() -> str:

@@ -151,6 +151,8 @@ class _Outputs:
     def hint(self, name: str) -> str:
         """Return what may help where no output is called so."""
         if self.is_unnamed:
+            if len(self.space) in (IMAGENET_OUTPUTS, IMAGENET_OUTPUTS + 1):
+                return f"its {len(self.space)} outputs have no names; if they are ImageNet's: MODEL?labels=imagenet"
             return (
                 f"its {len(self.space)} outputs have no names: write one a line, in their order, and give the file as "
                 "MODEL?labels=names.txt (in Python also class_names=[…])"

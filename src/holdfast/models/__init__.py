@@ -78,7 +78,8 @@ def is_vlm(text: str) -> bool:
 def _load(loaders: registry.Registry[Any], name: Name, what: str, example: str, **given: Any) -> Any:
     """Call the loader of a scheme with what it takes of ``given``; ``?name=`` renames the model."""
     if not name.scheme:
-        known = ", ".join(f"{entry.name}:" for entry in loaders.entries())
+        useful = [entry for entry in loaders.entries() if entry.name != "live" and "refused" not in entry.summary]
+        known = ", ".join(f"{entry.name}:" for entry in useful)
         if meant := _meant(name.name):
             raise UserError(f"{what} is named scheme:name; for {name.name!r} write {meant}")
         raise UserError(f"{what} is named scheme:name, for example {example}, not {name.name!r}; schemes: {known}")

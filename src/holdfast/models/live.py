@@ -75,7 +75,16 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> To
         _warn_unversioned(name.name, "another name")
     preprocessing = _preprocessing(name.name, module, model.transform or own_transform)
     outputs = output_count(name.name, module, preprocessing.transform(PIL.Image.new("RGB", (320, 240))))
+    if model.labels and len(model.labels) != outputs:
+        raise UserError(f"{name.name} has {outputs} outputs, but class_names has {len(model.labels)} names")
     space = label_spaces.named(list(model.labels)) if model.labels else own_labels or label_spaces.imagenet(outputs)
+    if space is None and classes and len(classes) != outputs:
+        raise UserError(
+            f"{name.name} has {outputs} outputs and the dataset {len(classes)} classes, so names are missing: "
+            "give class_names=[…], the names of its outputs in their order"
+        )
+    if space is None and classes:  # in the order of their names, as torchvision's ImageFolder numbers them
+        space = label_spaces.named(sorted(classes))
     return TorchClassifier(
         name.name, module, label_spaces.from_option(None, outputs, space), preprocessing,
         architecture=f"live/{type(model.target).__name__}", device=device,

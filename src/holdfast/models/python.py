@@ -108,7 +108,9 @@ class PythonClassifier:
         if _is_names(answer):
             return self._one_hot(list(answer), len(images))
         if self.only_names:
-            raise UserError(f"{self.name} answers with scores, so it needs a labels attribute or ?labels=FILE")
+            raise UserError(
+                f"{self.name} answers with scores, so it needs a labels attribute or ?labels=FILE, one name a line"
+            )
         return probabilities(answer, images=len(images), labels=len(self.labels), outputs=self._outputs, name=self.name)
 
     def _one_hot(self, answers: list[Any], images: int) -> NDArray[np.float32]:

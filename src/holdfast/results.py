@@ -151,10 +151,15 @@ class Results:
         given = votes if isinstance(votes, Votes) else read_votes(votes)
         return fmr_corrected(judged_walks(self.run.rows(COLUMNS), given), **options)
 
-    def questions(self, **options: Any) -> pd.DataFrame:
-        """Return the scores of an ``ask`` run per model and kind of question; options of ``stats.hard.questions``."""
-        from holdfast.stats.hard.questions import COLUMNS, questions_of_rows
+    def questions(self, *, drops: bool = False, **options: Any) -> pd.DataFrame:
+        """Return the scores of an ``ask`` run per model and kind of question; options of ``stats.hard.questions``.
 
+        ``drops``: what each condition of ``--scenarios`` costs instead (``question_drops``).
+        """
+        from holdfast.stats.hard.questions import COLUMNS, answered, question_drops, questions_of_rows
+
+        if drops:
+            return question_drops(answered(self.run.rows(COLUMNS), _answers(self.path).rows()))
         options.setdefault("rounds", self.rounds)
         return questions_of_rows(self.run.rows(COLUMNS), _answers(self.path).rows(), **options)
 

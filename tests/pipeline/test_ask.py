@@ -335,3 +335,42 @@ def test_asking_stops_when_it_is_known_who_does_better_than_guessing(
     assert "intervals hold whenever one stops" in page
     again = ask(models=[f"{talkers}:seeing"], out=tmp_path / "seeing")
     assert len(rows_of(tmp_path / "seeing")) == asked and again.rounds == seeing.rounds
+
+
+def test_the_same_questions_are_asked_under_conditions(
+    photos: Path, toy_models: str, talkers: str, tmp_path: Path
+) -> None:
+    asked = {"models": [f"{talkers}:seeing"], "distractor": f"{toy_models}:second", "out": tmp_path / "run"}
+    holdfast.ask(photos, **asked)
+    before = rows_of(tmp_path / "run")
+    results = holdfast.ask(photos, **asked, scenarios="original,silhouette,random_background")
+    rows = rows_of(tmp_path / "run")
+    assert {row["row_id"] for row in before} < {row["row_id"] for row in rows}  # the first answers stay
+    by_question: dict[tuple, set] = {}
+    for row in rows:
+        assert (row["donor_id"] is not None) == (row["condition"] == "random_background" and row["status"] == "ok")
+        if row["status"] == "ok":
+            by_question.setdefault((row["sample_id"], row["protocol"]), set()).add(tuple(row["options"]))
+    assert all(len(options) == 1 for options in by_question.values())
+    figures = results.questions(by=["condition"]).set_index(["condition", "kind"])["lenient"]
+    costs = results.questions(drops=True).set_index(["condition", "kind"])
+    kept = costs.loc["random_background", "full_list"]
+    assert (
+        figures["original", "full_list"] == 1
+        and kept["drop"] == 1 - kept["lenient"]
+        and kept["both"] == kept["lenient"]
+    )
+    dark = costs.loc["silhouette", "full_list"]  # without colours it says cross, whatever it sees
+    assert dark["drop"] == pytest.approx(2 / 3) and dark["both"] == pytest.approx(1 / 3) and dark["drop_low"] > 0.1
+    whole = results.questions().set_index("kind").loc["full_list"]
+    assert whole["n"] == 12 and whole["pairs_right"] == 1  # of the photos as they are
+    assert (
+        results.questions(by=["condition"])
+        .set_index(["condition", "kind"])
+        .loc["silhouette", "full_list"]["pairs_right"]
+        == 0
+    )
+    page = results.report(out=tmp_path / "page.html")
+    assert "Right on both" in Path(page).read_text() and "under silhouette" in Path(page).read_text()
+    with pytest.raises(UserError, match="ask does not make fgsm"):
+        holdfast.ask(photos, **asked, scenarios="attacks")

@@ -12,7 +12,7 @@ from statsmodels.stats.proportion import confint_proportions_2indep, proportion_
 
 from holdfast.core.errors import UserError
 from holdfast.core.schema import ANSWERS, PREDICTIONS
-from holdfast.stats.hard.questions import answered, examples, questions, questions_of_rows
+from holdfast.stats.hard.questions import answered, examples, image_pairs, questions, questions_of_rows
 
 CLASSES = tuple("abcdef")
 Says = Callable[[list[str], str], str | None]
@@ -201,3 +201,23 @@ def test_examples_are_the_most_common() -> None:
     found = examples(answered(rows, details), "unmatched", 5)
     assert list(found["raw_text"]) == ["hm"] and list(found["n"]) == [10]
     assert examples(answered(rows, details), "refusal", 5).empty
+
+
+@pytest.mark.parametrize("kind", ["full_list", "two_way"])
+def test_pairs_of_images_are_counted_as_by_hand(kind: str) -> None:
+    frame = answered(*made(lambda options, truth: options[0] if truth in "abc" else truth, kind=kind, photos=60))
+    counted = right = 0
+    rows = frame.to_dict("records")
+    for place, first in enumerate(rows):
+        for second in rows[:place]:
+            if first["label"] != second["label"] and set(first["options"]) == set(second["options"]):
+                counted += 1
+                right += bool(first["lenient"]) and bool(second["lenient"])
+    figures = image_pairs(frame)
+    assert figures["pairs"] == counted > 10 and figures["pairs_right"] == pytest.approx(right / counted)
+    assert figures["pairs_right_low"] <= figures["pairs_right"] <= figures["pairs_right_high"]
+
+
+def test_who_says_the_same_of_every_image_gets_no_credit_for_pairs() -> None:
+    blind = answered(*made(lambda options, truth: "a", kind="full_list"))
+    assert questions(blind)["lenient"][0] == pytest.approx(1 / 6, abs=0.02) and image_pairs(blind)["pairs_right"] == 0

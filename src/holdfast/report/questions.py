@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from holdfast.core.conditions import condition_words
 from holdfast.core.lazy import pd
 from holdfast.core.schema import ANSWERS
+from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import ReportRows, recorded_rounds
 from holdfast.report.page.figures import Figure
@@ -32,7 +34,7 @@ from holdfast.report.page.parts import (
 )
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import estimate, listing, page_facts, percent, plural, points, short_names
-from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, questions
+from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, question_drops, questions
 from holdfast.store import Parts, Run
 
 TITLE = "What the models answer"
@@ -198,6 +200,9 @@ def _accuracy_table(asked: Questions) -> Table:
             "strict_corrected", "Strict beyond chance", "percent", "strict_corrected_low", "strict_corrected_high",
             hint="(accuracy − chance) / (1 − chance): 0 for a guess, 100 for always right",
         ),
+        *([Column("pairs_right", "Right on both of a pair", "percent", "pairs_right_low", "pairs_right_high",
+                  hint="two photos of different classes, the same options: who says the same of both gets nothing")]
+          if "pairs_right" in asked.table and asked.table["pairs_right"].notna().any() else []),
         Column("refusal", "Refused", "percent", "refusal_low", "refusal_high"),
         Column("unmatched", "Unmatched", "percent", "unmatched_low", "unmatched_high"),
         *([Column("errors", "No answer", "integer")] if asked.table["errors"].any() else []),
@@ -222,7 +227,27 @@ def _by_condition(asked: Questions) -> list[Part]:
         Column("strict", "Strict", "percent", "strict_low", "strict_high"),
         Column("lenient", "Lenient", "percent", "lenient_low", "lenient_high"),
     ]
-    return [Table("questions_by_condition", "The same by condition", table, columns, folded=True)]
+    costs = question_drops(asked.frame[asked.frame["rendered"] | (asked.frame["condition"] == ORIGINAL)])
+    if not asked.frame["rendered"].any() or costs.empty:
+        return [Table("questions_by_condition", "The same by condition", table, columns, folded=True)]
+    table = table.merge(costs.drop(columns=["n", "lenient"]), on=["model", "kind", "condition"], how="left")
+    columns += [
+        Column("drop", "Drop", "points", "drop_low", "drop_high",
+               hint="lenient, from the photo as it is to the condition, the same questions about the same photos"),
+        Column("both", "Right on both", "percent", "both_low", "both_high",
+               hint="questions answered rightly about the photo and about its picture under the condition"),
+    ]  # fmt: skip
+    worst = costs.sort_values("drop", ascending=False).iloc[0]
+    finding = (
+        f"The largest drop is that of {asked.short[worst['model']]} under {condition_words(worst['condition'])} "
+        f"({KINDS[worst['kind']]}): {points(worst['drop'])} "
+        f"({points(worst['drop_low'])} to {points(worst['drop_high'])})."
+    )
+    return [
+        Heading("The same photos under conditions"),
+        Text([finding]),
+        Table("questions_by_condition", "Answers by condition", table, columns),
+    ]
 
 
 def _positions(asked: Questions) -> list[Part]:

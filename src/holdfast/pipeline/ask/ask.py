@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -9,49 +10,55 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from holdfast.core import schema
-from holdfast.core.errors import HoldfastError, SampleError
+from holdfast.core.errors import HoldfastError, SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, fingerprint, generator
-from holdfast.core.protocols import Refusal, VisionLanguageModel
-from holdfast.core.schema import ANSWERS, PREDICTIONS
+from holdfast.core.protocols import VisionLanguageModel
 from holdfast.core.tasks import QUESTION
-from holdfast.core.types import Collection, Image, Sample
+from holdfast.core.types import ORIGINAL, Collection, Image, Sample
+from holdfast.data.images import ArrayImage
 from holdfast.engine import core_count
 from holdfast.models import is_vlm, load_vlm
+from holdfast.pipeline.ask.answers import AnswerReader as AnswerReader
+from holdfast.pipeline.ask.answers import details as details
 from holdfast.pipeline.ask.wording import (
     FULL_LIST,
     AskSpec,
     Distractors,
     Question,
-    Synonyms,
     as_evaluation,
-    best_of_class,
     check,
     check_apart,
-    is_refusal,
     protocols,
     question,
-    read_answer,
     read_synonyms,
 )
 from holdfast.pipeline.classifiers import Tested, check_names, load_models
+from holdfast.pipeline.donors import make_pool
+from holdfast.pipeline.evaluation_rows import DETAILS
 from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
-from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows, sample_key
-from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
+from holdfast.pipeline.jobs.rows import Row, answer_each, answered, sample_key
+from holdfast.pipeline.samples import (
+    Prepared,
+    applicable,
+    begin_run,
+    check_applicable,
+    prepare,
+    read,
+    render_conditions,
+    stored_conditions,
+)
+from holdfast.scenarios import Condition, parse_conditions
 from holdfast.stats.effects.sequential import RunningInterval
 from holdfast.stats.hard.questions import COLUMNS, guessing
 from holdfast.stats.hard.questions import answered as answered_questions
-from holdfast.store import Parts, Run, writing
+from holdfast.store import Run, writing
 
-LONGEST = 2000  # characters of an answer that are kept and read
-Part = tuple[str, int]  # A protocol, and the position of a model in the command's list
+Part = tuple[str, int, Condition]  # A protocol, the position of a model in the command's list, and what is shown
 AskJob = Job[Sample, Part]
 
 
@@ -65,38 +72,44 @@ class Asked:
     classifier: Tested | None = None
 
 
-def details(run: Path) -> Parts:
-    """Return the table of answers of a run, keyed by the row ids of the one table."""
-    return Parts(run / "details" / QUESTION.details, ANSWERS)
-
-
 @dataclass(frozen=True)
 class AskJobs:
-    """Every sample with its protocols × models."""
+    """Every sample with its protocols × models × conditions."""
 
     spec: AskSpec
     samples: Sequence[Sample]
     models: Sequence[str]
+    conditions: Sequence[Condition]
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __iter__(self) -> Iterator[AskJob]:
+        stored = stored_conditions(self.samples)
         for sample in self.samples:
-            yield Job(sample, list(product(protocols(self.spec, sample), range(len(self.models)))))
+            shown = applicable(sample, self.conditions, stored)
+            yield Job(sample, list(product(protocols(self.spec, sample), range(len(self.models)), shown)))
 
     def scope(self) -> Scope:
         """Return the stored rows that the command answers for."""
         rows = (pc.field("task") == QUESTION.name) & pc.field("model").isin(list(self.models))
-        asked = {(sample.sample_id, name) for sample in self.samples for name in protocols(self.spec, sample)}
-        return Scope(rows, ("sample_id", "protocol"), lambda row: (row["sample_id"], row["protocol"]) in asked)
+        columns = ("sample_id", "protocol", "condition", "variant", "parameters")
+        asked = {
+            tuple(row_key(self.spec, "", job.item, protocol, "", condition)[column] for column in columns)
+            for job in self for protocol, _, condition in job.parts
+        }  # fmt: skip
+        return Scope(rows, columns, lambda row: tuple(row[column] for column in columns) in asked)
 
 
-def row_key(spec: AskSpec, dataset: str, sample: Sample, protocol: str, model: str) -> dict[str, Any]:
+def row_key(
+    spec: AskSpec, dataset: str, sample: Sample, protocol: str, model: str, condition: Condition
+) -> dict[str, Any]:
     """Return the key columns of one row."""
+    rendered = condition.scenario != ORIGINAL
     return sample_key(
-        sample, task=QUESTION.name, dataset=dataset, condition=sample.condition, variant="as_stored",
-        parameters=spec.parameters(protocol), seed=spec.seed, model=model, protocol=protocol,
+        sample, task=QUESTION.name, dataset=dataset, condition=condition.scenario if rendered else sample.condition,
+        variant=condition.variant if rendered else "as_stored", seed=spec.seed, model=model, protocol=protocol,
+        parameters=spec.parameters(protocol, json.loads(condition.parameters_json) if rendered else None),
     )  # fmt: skip
 
 
@@ -108,103 +121,17 @@ def ask_ids(
 
     def ids(job: AskJob) -> list[str]:
         sample, row_ids = job.item, []
-        for protocol, position in job.parts:
+        for protocol, position, condition in job.parts:
             distractor = "" if protocol == FULL_LIST else distractors.fingerprint(sample)
-            image = fingerprint([prepared.images[sample.sample_id], sample.label, classes, distractor])
+            pool = [prepared.pool_fingerprint] if condition.definition.donor else []
+            image = fingerprint([prepared.images[sample.sample_id], sample.label, classes, distractor, *pool])
+            mask = prepared.masks[sample.sample_id] if condition.definition.needs_mask else ""
             model = models[position]
-            key = row_key(spec, dataset, sample, protocol, model.name)
-            row_ids.append(schema.row_id(key, image=image, mask="", model=model.fingerprint))
+            key = row_key(spec, dataset, sample, protocol, model.name, condition)
+            row_ids.append(schema.row_id(key, image=image, mask=mask, model=model.fingerprint))
         return row_ids
 
     return ids
-
-
-class AnswerReader:
-    """Turns answers into outcome columns and details."""
-
-    def __init__(self, spec: AskSpec, collection: Collection, synonyms: Synonyms) -> None:
-        self._letters, self._classes, self._synonyms = spec.letters, collection.classes, synonyms
-
-    def in_words(self, asked: Question, answer: str) -> Row:
-        """Return the outcome of an answer in words, with its details."""
-        kept = Refusal(answer[:LONGEST]) if isinstance(answer, Refusal) else answer[:LONGEST]
-        outcome, detail = self._read(kept, asked.options, asked.place)
-        return outcome | {"status": "ok", "raw_text": str(kept), QUESTION.details: [detail | _question(asked)]}
-
-    def scored(self, asked: Question, scores: NDArray[np.float32], model: Tested, label: str) -> Row:
-        """Return the outcome of a classifier, with its details; ``scores``: its probabilities, (1, outputs)."""
-        (outcome,) = outcome_rows(scores, model.labels, [label])
-        if outcome["status"] != "ok":
-            return outcome
-        if asked.protocol != FULL_LIST:
-            outcome |= _of_two(scores, model, asked, label)
-        # The best of all outputs may be none of the options: that is the strict reading of a classifier's answer.
-        detail = {
-            "strict": outcome["correct"],
-            "lenient": outcome["correct_restricted"],
-            "matched": outcome["prediction_restricted"],
-            "refusal": False,
-            "unmatched": outcome["prediction_restricted"] is None,
-        }
-        return outcome | {QUESTION.details: [detail | _question(asked)]}
-
-    def read_again(self, run: Run, scope: Scope) -> int:
-        """Read stored answers once more where synonyms have changed since; return how many now mean something else."""
-        wanted = scope.rows & (pc.field("status") == "ok") & pc.field("raw_text").is_valid()
-        answers = details(run.path)
-        before_by_id = {detail["row_id"]: detail for detail in answers.rows().to_pylist()}
-        changed, changed_details = [], []
-        for row in filter(scope.covers, run.predictions.dataset().to_table(filter=wanted).to_pylist()):
-            before = before_by_id.get(row["row_id"])
-            if before is None:
-                continue
-            marked = before["refusal"] and not is_refusal(row["raw_text"])
-            text = Refusal(row["raw_text"]) if marked else row["raw_text"]
-            outcome, detail = self._read(text, before["options"], before["truth_place"])
-            if before | detail != before:
-                changed.append(row | outcome)
-                changed_details.append(before | detail)
-        if changed:
-            ids = {row["row_id"] for row in changed}
-            run.predictions.drop_ids(ids)
-            answers.drop_ids(ids)
-            answers.write(pa.Table.from_pylist(changed_details, schema=ANSWERS))
-            run.predictions.write(pa.Table.from_pylist(changed, schema=PREDICTIONS))
-        return len(changed)
-
-    def _read(self, answer: str, options: Sequence[str], place: int) -> tuple[Row, Row]:
-        """Return outcome columns (strict as the full, lenient as the restricted answer) and details."""
-        reading = read_answer(answer, options, self._synonyms, classes=self._classes, letters=self._letters)
-        truth = options[place - 1]
-        strict, lenient = reading.strict == truth, reading.lenient == truth
-        outcome = {"prediction": reading.strict, "correct": strict}
-        outcome |= {"prediction_restricted": reading.lenient, "correct_restricted": lenient}
-        detail = {"strict": strict, "lenient": lenient, "matched": reading.lenient}
-        return outcome, detail | {"refusal": reading.refusal, "unmatched": reading.unmatched}
-
-
-def _question(asked: Question) -> Row:
-    return {"options": list(asked.options), "truth_place": asked.place, "distractor": asked.distractor}
-
-
-def _of_two(scores: NDArray[np.float32], model: Tested, asked: Question, label: str) -> Row:
-    """Return the outcome columns among the two options; a tie goes to the class that comes first in the dataset."""
-    classes = model.labels.classes
-    best = best_of_class(scores, model.labels)[0]
-    pair = sorted((classes.index(option) for option in asked.options), key=lambda place: (-best[place], place))
-    sums = {classes[place]: float(scores[0, list(model.labels.members[place])].sum()) for place in pair}
-    total = sum(sums.values())
-    chosen = classes[pair[0]] if best[pair[0]] > 0 else None
-    share = sums[chosen] / total if chosen else 0.0
-    return {
-        "prediction": chosen,
-        "correct": chosen == label,
-        "prediction_restricted": chosen,
-        "correct_restricted": chosen == label,
-        "confidence": share,
-        "confidence_restricted": share,
-        "probability_of_label": sums[label] / total if total else 0.0,
-    }
 
 
 @dataclass
@@ -218,18 +145,19 @@ class AskResources:
 
 @dataclass
 class _Pictured:
-    """A job with its image and its questions; ``failed``: protocol → why it cannot be asked."""
+    """A job's image under a condition and its questions; ``failed``: protocol → status of what cannot be asked."""
 
     job: AskJob
+    condition: Condition
     image: Image | None = None
-    sha256: str = ""
+    facts: Row = field(default_factory=dict)  # hash of the image, and whose background it has
     questions: dict[str, Question] = field(default_factory=dict)
-    failed: dict[str, SampleError] = field(default_factory=dict)
+    failed: dict[str, Row] = field(default_factory=dict)
 
     def owed(self, position: int) -> Iterator[tuple[str, str]]:
         """Yield the protocols that a model still has to be asked by, with row ids."""
-        for (protocol, model), row_id in zip(self.job.parts, self.job.ids, strict=True):
-            if model == position:
+        for (protocol, model, condition), row_id in zip(self.job.parts, self.job.ids, strict=True):
+            if model == position and condition == self.condition:
                 yield protocol, row_id
 
 
@@ -242,6 +170,7 @@ class Questioning:
     def __init__(self, spec: AskSpec, collection: Collection, reader: AnswerReader) -> None:
         self.name = ", ".join(spec.models)
         self._spec, self._collection, self._reader = spec, collection, reader
+        self._pool = make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels)
 
     def load(self) -> AskResources:
         """Load the models."""
@@ -266,39 +195,52 @@ class Questioning:
 
     def run(self, resources: AskResources, jobs: Sequence[AskJob]) -> Iterator[Row]:
         """Yield the rows of these jobs, model by model."""
-        pictured = list(resources.threads.map(self._decode, jobs))
-        self._set_questions(resources.distractors, pictured)
+        shown = list(resources.threads.map(self._decode, jobs))
+        self._set_questions(resources.distractors, shown)
+        pictured = [picture for several in shown for picture in several]
         for position, model in enumerate(resources.models):
             owed: list[_Owed] = []
             for picture in pictured:
                 for protocol, row_id in picture.owed(position):
                     if protocol in picture.failed:
-                        yield self._row(picture, protocol, model, row_id) | answered(picture.failed[protocol])
+                        yield self._row(picture, protocol, model, row_id) | picture.failed[protocol]
                     else:
                         owed.append((picture, picture.questions[protocol], row_id))
             yield from self._scored(model, owed) if model.classifier is not None else self._told(model, owed)
 
-    def _decode(self, job: AskJob) -> _Pictured:
-        try:
-            image = job.item.image.load(max_pixels=self._spec.max_pixels)
-        except SampleError as error:
-            return _Pictured(job, failed={protocol: error for protocol, _ in job.parts})
-        return _Pictured(job, image, array_sha256(image))
+    def _decode(self, job: AskJob) -> list[_Pictured]:
+        """Return the image as it is, then under each condition that is owed."""
+        wanted = list(dict.fromkeys((Condition(ORIGINAL), *(condition for _, _, condition in job.parts))))
+        pictured = []
+        for each in render_conditions(
+            job.item, wanted, self._pool, seed=self._spec.seed, max_pixels=self._spec.max_pixels
+        ):
+            if each.rendered is None:
+                failed: Row = {"status": each.status, "error": each.error[:500]}
+                pictured.append(_Pictured(job, each.condition, failed={name: failed for name, _, _ in job.parts}))
+                continue
+            image = ArrayImage(each.rendered.image).load(max_pixels=self._spec.max_pixels)
+            facts = {name: value for name, value in each.rendered.details.items() if name in DETAILS}
+            pictured.append(_Pictured(job, each.condition, image, facts | {"image_sha256": array_sha256(image)}))
+        return pictured
 
-    def _set_questions(self, distractors: Distractors, pictured: Sequence[_Pictured]) -> None:
-        """Word the questions of a shard; two-way ones need a wrong class first."""
-        decoded = [(picture, picture.image) for picture in pictured if picture.image is not None]
-        paired = [(picture, image) for picture, image in decoded if any(":" in name for name, _ in picture.job.parts)]
-        chosen = distractors.choose([picture.job.item for picture, _ in paired], [image for _, image in paired])
-        wrong = {id(picture): name for (picture, _), name in zip(paired, chosen, strict=True)}
-        for picture, _ in decoded:
-            for protocol in dict.fromkeys(name for name, _ in picture.job.parts):
-                other = wrong[id(picture)] if ":" in protocol else None
-                if isinstance(other, SampleError):
-                    picture.failed[protocol] = other
-                else:
-                    sample, classes = picture.job.item, self._collection.classes
-                    picture.questions[protocol] = question(self._spec, sample, classes, protocol, other)
+    def _set_questions(self, distractors: Distractors, shown: Sequence[Sequence[_Pictured]]) -> None:
+        """Word the questions of a shard; two-way ones need a wrong class first, which the image as it is decides."""
+        decoded = [(several, image) for several in shown if (image := several[0].image) is not None]
+        paired = [(some, image) for some, image in decoded if any(":" in name for name, _, _ in some[0].job.parts)]
+        chosen = distractors.choose([some[0].job.item for some, _ in paired], [image for _, image in paired])
+        wrong = {id(some): name for (some, _), name in zip(paired, chosen, strict=True)}
+        for several, _ in decoded:
+            sample = several[0].job.item
+            for protocol in dict.fromkeys(name for name, _, _ in several[0].job.parts):
+                other = wrong[id(several)] if ":" in protocol else None
+                for picture in several:
+                    if isinstance(other, SampleError):
+                        picture.failed[protocol] = answered(other)
+                    else:
+                        picture.questions[protocol] = question(
+                            self._spec, sample, self._collection.classes, protocol, other
+                        )
 
     def _scored(self, model: Asked, owed: Sequence[_Owed]) -> Iterator[Row]:
         """Yield the rows of a classifier: it sees an image once for all questions about it."""
@@ -359,12 +301,12 @@ class Questioning:
 
     def _row(self, picture: _Pictured, protocol: str, model: Asked, row_id: str) -> Row:
         sample = picture.job.item
-        key = row_key(self._spec, self._collection.name, sample, protocol, model.name)
+        key = row_key(self._spec, self._collection.name, sample, protocol, model.name, picture.condition)
         return key | {"label": sample.label, "row_id": row_id}
 
     def _whole(self, row: Row, picture: _Pictured, outcome: Row) -> Row:
         answers = [detail | {"row_id": row["row_id"]} for detail in outcome.pop(QUESTION.details, ())]
-        return row | {"image_sha256": picture.sha256} | outcome | {QUESTION.details: answers}
+        return row | picture.facts | outcome | {QUESTION.details: answers}
 
 
 ROUND = 24
@@ -381,15 +323,19 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
     with writing(out):  # first: nobody should wait for models to hear that nothing can be written
         collection = read(spec)
         check(spec, collection.classes)
+        conditions = parse_conditions(spec.scenarios)
+        if others := [each.name for each in conditions if each.definition.attack or each.definition.paints]:
+            raise UserError(f"ask does not make {others[0]}: it takes scenarios without a generator and no attacks")
+        check_applicable(collection.samples, conditions)
         reader = AnswerReader(spec, collection, read_synonyms(spec.synonyms, collection.classes))
         worker = Questioning(spec, collection, reader)
         loaded = worker.load()
         prepared = prepare(spec, collection, progress)
         recorded = asdict(spec) | {"verb": "ask", "dataset": collection.name, "classes": list(collection.classes)}
-        recorded |= {"template": spec.words, "scenarios": "original"}
+        recorded |= {"template": spec.words}
         recorded |= {"models": list(spec.models), "questions": list(spec.questions)}
         names = [model.name for model in loaded.models]
-        whole = AskJobs(spec, collection.samples, names).scope()
+        whole = AskJobs(spec, collection.samples, names, conditions).scope()
         rounds = _rounds(collection, spec.seed) if spec.stop != "never" else [list(collection.samples)]
         asked: list[list[str]] = []
         before: dict[tuple[str, str], RunningInterval] = {}
@@ -399,7 +345,7 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
                 recorded |= {"rounds": asked}
             begin_run(run, recorded, prepared, summary, same=_SAME)
             owed = plan(
-                run.predictions, jobs := AskJobs(spec, samples, names),
+                run.predictions, jobs := AskJobs(spec, samples, names, conditions),
                 ask_ids(spec, prepared, loaded.models, loaded.distractors), scope=jobs.scope(), retry=spec.retry_errors,
                 details={QUESTION.details: details(out)}, progress=progress,
             )  # fmt: skip

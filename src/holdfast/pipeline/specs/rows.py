@@ -243,6 +243,7 @@ class AskSpec(DataSpec):
     models: tuple[str, ...] = models("Names of vlm: and vlm+http: models and classifiers", is_needed=True)
     questions: tuple[str, ...] = option(QUESTIONS, help="Kinds of question: two_way, full_list or both.",
                                         choices=QUESTIONS)  # fmt: skip
+    scenarios: str = scenarios("original")
     distractor: str = option(
         "", help="Model whose best wrong class stands beside the truth; or: questions, as an ImageNet-D folder says."
     )  # fmt: skip
@@ -264,11 +265,12 @@ class AskSpec(DataSpec):
         """Return the template that is used."""
         return self.template or (LETTER_TEMPLATE if self.letters else TEMPLATE)
 
-    def parameters(self, protocol: str) -> str:
-        """Return what the one table says about a question besides its protocol, as JSON."""
+    def parameters(self, protocol: str, scenario: Mapping[str, Any] | None = None) -> str:
+        """Return what the one table says about a question besides its protocol, as JSON; with a scenario's settings."""
         from holdfast.core.fingerprint import canonical_json
 
         stated: dict[str, Any] = {"template": self.words, "letters": self.letters}
+        stated |= {} if scenario is None else {"scenario": dict(scenario)}
         return canonical_json(stated | ({"distractor": self.distractor} if protocol != FULL_LIST else {}))
 
 

@@ -6,6 +6,7 @@ left out, and counted in ``errors``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,16 +14,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.conditions import condition_names
 from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import canonical_json
 from holdfast.core.lazy import pd
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.bootstrap import RESAMPLES, codes, drawn_weights, interval
 from holdfast.stats.core.cells import design_effect, newcombe, stratified, wilson
 from holdfast.stats.effects.sequential import ALPHA, RoundPlan, RunningInterval, running_interval
 from holdfast.stats.effects.verdict import MARGIN
+from holdfast.stats.objects.effects import object_effect
 
 QUESTION = "question"
 COLUMNS = [
-    "task", "condition", "model", "protocol", "parameters", "label", "sample_id", "source_id", "status", "error",
-    "raw_text", "row_id",
+    "task", "condition", "variant", "model", "protocol", "parameters", "label", "sample_id", "source_id", "donor_id",
+    "status", "error", "raw_text", "row_id",
 ]  # fmt: skip
 """What ``answered`` reads of the one table."""
 
@@ -31,8 +37,9 @@ SHARES = ("strict", "lenient", "refusal", "unmatched")
 
 
 def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
-    """Return a row per question that was answered or failed: ``COLUMNS``, those of ``ANSWERS``, and four more.
+    """Return a row per question that was answered or failed: ``COLUMNS``, those of ``ANSWERS``, and five more.
 
+    ``condition`` is the condition's name, ``rendered``: whether ``ask`` made the picture (``--scenarios``).
     ``kind``: two_way or full_list; ``choices``: the number of options; ``place``: whether the truth stood in the first
     or in the second half of the options; ``says_first``: whether the answer names the first option, missing where it
     names none.
@@ -44,7 +51,14 @@ def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
             if isinstance(part[column].dtype, pd.CategoricalDtype):
                 part[column] = part[column].astype(object)
     met: pd.DataFrame = frame.merge(details, on="row_id", how="left", validate="one_to_one")
-    if (met.groupby(met["protocol"].str.split(":").str[0])["parameters"].nunique() > 1).any():
+    stated = {text: json.loads(text) for text in met["parameters"].unique()}
+    scenario = {text: words.pop("scenario", None) for text, words in stated.items()}
+    shown = {text: "" if settings is None else canonical_json(settings) for text, settings in scenario.items()}
+    keys = list(zip(met["condition"], met["variant"].fillna(""), met["parameters"].map(shown), strict=True))
+    names = condition_names(keys)
+    met = met.assign(condition=[names[key] for key in keys], rendered=met["parameters"].map(shown) != "")
+    words = met["parameters"].map({text: canonical_json(rest) for text, rest in stated.items()})
+    if (words.groupby(met["protocol"].str.split(":").str[0]).nunique() > 1).any():
         raise UserError(
             "these rows were asked in different words or with different distractors: look at each run alone"
         )
@@ -79,11 +93,65 @@ def questions(
     photos that hold whenever one stops (95 %, betting), and these figures are means over photos.
     """
     keys = ["model", "kind", *by]
+    frame = frame if "condition" in by else _as_they_are(frame)
     rows = []
     for values, group in frame.groupby(keys, sort=True):
         key = {name: str(value) for name, value in zip(keys, values, strict=True)}
         rows.append(key | _measured(group, key["kind"], level, (rounds or {}).get(key["model"])))
     return pd.DataFrame(rows)
+
+
+def _as_they_are(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the questions about pictures as the dataset has them; all, where there are no others."""
+    return frame if frame["rendered"].all() else frame[~frame["rendered"]]
+
+
+def question_drops(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return what each condition costs: a row per model × kind × condition, every figure with its 95 % interval.
+
+    ``drop``: lenient accuracy on the image as it is less that under the condition, the same questions about the same
+    photos; ``both``: the share of questions that are answered rightly about both images.
+    """
+    good, rows = frame[frame["status"] == "ok"], []
+    good = good.assign(object_id=good["protocol"], lenient=good["lenient"].astype(float))
+    for (model, kind), group in good.groupby(["model", "kind"], sort=True):
+        before = group[group["condition"] == ORIGINAL]
+        for condition, after in group[group["condition"] != ORIGINAL].groupby("condition", sort=True):
+            both = before.merge(after, on=["sample_id", "protocol"], suffixes=("", "_after"))
+            if both.empty:
+                continue
+            effect = object_effect(before, after, "lenient")
+            right = both["lenient"].astype(bool) & both["lenient_after"].astype(bool)
+            share = _share(both.assign(donor_id=both["donor_id_after"]), right, 0.95, balanced=kind == "two_way")
+            rows.append(
+                {"model": model, "kind": kind, "condition": condition, "n": len(both), "lenient": effect.second}
+                | _named("drop", (effect.value, effect.low, effect.high)) | _named("both", share)
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def image_pairs(group: pd.DataFrame) -> dict[str, float]:
+    """Return ``pairs_right``, its 95 % interval and ``pairs``: NaturalBench's credit for both images of a pair.
+
+    A pair is two photos of different classes whose questions offer the same options. Who says the same about both is
+    right about one at most and gets nothing; a coin gets 1 / options². The interval resamples photos.
+    """
+    place, photos = codes(group["source_id"].to_numpy(object))
+    weights = drawn_weights(photos, RESAMPLES).astype(np.float64)
+    weights = np.concatenate([np.ones((photos, 1)), weights], axis=1)[place]
+    right, asked = np.zeros(weights.shape[1]), np.zeros(weights.shape[1])
+    offered = np.array(["\0".join(sorted(options)) for options in group["options"]], object)
+    for options in np.unique(offered):
+        own = offered == options
+        number, labels = codes(group["label"].to_numpy(object)[own])
+        of_class = np.eye(labels)[number].T
+        hits = of_class @ (weights[own] * group["lenient"].to_numpy(np.float64)[own, None])
+        for total, sums in ((right, hits), (asked, of_class @ weights[own])):
+            total += sums.sum(axis=0) ** 2 - (sums**2).sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        shares = right / asked
+    low, high = interval(shares[1:])
+    return _named("pairs_right", (float(shares[0]), float(low), float(high))) | {"pairs": asked[0] / 2}
 
 
 def questions_of_rows(rows: pa.Table, answers: pa.Table, **options: Any) -> pd.DataFrame:
@@ -99,7 +167,7 @@ def guessing(frame: pd.DataFrame, before: dict[tuple[str, str], RunningInterval]
 
     ``before``: the running interval of each model and kind of question, which is brought up to this look.
     """
-    decided, lines = True, []
+    decided, lines, frame = True, [], _as_they_are(frame)
     for (model, kind), group in frame[frame["status"] == "ok"].groupby(["model", "kind"], sort=True):
         key = (str(model), str(kind))
         shares = group.groupby("source_id")["lenient"].mean()
@@ -137,6 +205,11 @@ def _measured(group: pd.DataFrame, kind: str, level: float, rounds: RoundPlan | 
         ends[place] = _share(some, some["lenient"], level, rounds=rounds)
         measured |= _named(f"{place}_place", ends[place])
     measured |= _named("position_bias", _difference(ends[FIRST], ends[SECOND], whole=rounds is not None))
+    if rounds is None and len(good):
+        measured |= image_pairs(good)
+        if measured["pairs_right_low"] == measured["pairs_right_high"]:  # all resamples agree: the accuracy's interval
+            measured["pairs_right_low"] = min(measured["pairs_right"], measured["lenient_low"] ** 2)
+            measured["pairs_right_high"] = max(measured["pairs_right"], measured["lenient_high"] ** 2)
     named = good[good["says_first"].notna()]
     return measured | _named("says_first", _share(named, named["says_first"], level, balanced=balanced, rounds=rounds))
 
@@ -158,8 +231,8 @@ def _share(
         return _running(values.astype(float).groupby(rows["source_id"].to_numpy()).mean(), rounds)
     right_or_not = values.astype(bool).astype(int)
     label = rows["place"] if balanced else ""
-    frame = rows[["source_id"]].assign(label=label, donor_id=None, n=1, right=right_or_not).reset_index(drop=True)
-    effect = design_effect(frame, "right", by_class=True, donors=False)
+    frame = rows[["source_id", "donor_id"]].assign(label=label, n=1, right=right_or_not).reset_index(drop=True)
+    effect = design_effect(frame, "right", by_class=True, donors=bool(frame["donor_id"].notna().any()))
     sums = frame.groupby("label")[["n", "right"]].sum() / effect
     right, n = sums["right"].to_numpy(float), sums["n"].to_numpy(float)
     if len(sums) == 1:

@@ -23,6 +23,7 @@ from holdfast.data.findings import DataFinding
 from holdfast.data.inventory import take_inventory
 from holdfast.data.reading import DOUBTFUL
 from holdfast.models import is_detector
+from holdfast.pipeline.classifiers import SEVERAL_LABELS
 from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.mask import KEPT, check_new
 from holdfast.pipeline.samples import DataSpec, read
@@ -249,6 +250,8 @@ def _answer_early(
 
 
 def _check_classes(collection: Collection, limit: int) -> None:
+    if collection.separator:
+        raise UserError(SEVERAL_LABELS)
     labels = [sample.label for sample in collection.samples if sample.condition == ORIGINAL]
     if len(set(labels)) < 2:
         only = f"only {labels[0]!r}" if labels else "no originals"

@@ -163,6 +163,13 @@ class Results:
         options.setdefault("rounds", self.rounds)
         return questions_of_rows(self.run.rows(COLUMNS), _answers(self.path).rows(), **options)
 
+    def labels(self, **options: Any) -> pd.DataFrame:
+        """Return what every condition costs each label of photos that have several; options of ``label_drops``."""
+        from holdfast.report.static.labels import LABELLED
+        from holdfast.stats.effects.labels import COLUMNS, label_drops
+
+        return label_drops(self.run.predictions.dataset().to_table(columns=COLUMNS, filter=LABELLED), **options)
+
     def segments(self, *, classes: bool = False, **options: Any) -> pd.DataFrame:
         """Return mean IoU, pixel accuracy and boundary F of a ``segment`` run per model and condition, with intervals.
 

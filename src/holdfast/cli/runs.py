@@ -15,7 +15,7 @@ from holdfast.cli.listing import echo_summary, print_table
 from holdfast.cli.share import tell
 from holdfast.cli.verb import OUT, CommandCall, Seed, Track, choice, verb
 from holdfast.core.errors import UserError
-from holdfast.core.tasks import DETECT
+from holdfast.core.tasks import DETECT, MULTILABEL
 from holdfast.pipeline.specs import AskSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TelltaleSpec, TrainSpec
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
     with job.running(whole=False) as (folder, executor, progress):
         run, summary = run_evaluate(job.spec, folder, progress=progress, executor=executor)
     if not job.quiet:
-        (print_recall if run.spec().get("task") == DETECT.name else print_accuracy)(run)
+        printing = {DETECT.name: print_recall, MULTILABEL.name: _print_labels}
+        printing.get(run.spec().get("task", ""), print_accuracy)(run)
         asked, stored = summary.rows + summary.already, run.predictions.dataset().count_rows()
         if stored > asked:
             typer.echo(f"This table is of the whole run, {stored:,} rows; this command asked for {asked:,} of them.")
@@ -47,6 +48,17 @@ def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
         tell(track, lambda: record_run(Results(run), Results(run).report()))
     if not job.quiet:
         typer.echo(f"Next: holdfast report {shlex.quote(job.where)}")
+
+
+def _print_labels(run: Run) -> None:
+    """Print what every condition costs each label."""
+    from holdfast.results import Results
+
+    rows = Results(run).labels().to_dict("records")
+    print_table(("label", "condition", "model", "right before", "after", "lost"), (
+        (row["label"], row["condition"], row["model"], f"{row['original']:.1%}", f"{row['accuracy']:.1%}",
+         f"{100 * row['drop']:.1f} ({100 * row['low']:.1f} to {100 * row['high']:.1f})") for row in rows
+    ), title="labels: mean of yes where they are there and no where not")  # fmt: skip
 
 
 @verb(AskSpec, without=("masks", "backgrounds"))

@@ -37,7 +37,7 @@ def plain_schema(columns: str) -> pa.Schema:
 
 KEY = declared_schema("""
     predictions
-    task        word  what was asked: classify, segment, question or detect
+    task        word  what was asked: classify, segment, question, detect or multilabel
     kind        word  where the picture comes from: static (a photo, changed by rule), generated, dynamic, attack
     dataset     word  name of the dataset
     sample_id   text  name of the picture that was started from

@@ -32,4 +32,7 @@ QUESTION = Task("question", "", "answers", ANSWERS)
 DETECT = Task("detect", "boxes", "detections", DETECTIONS)
 """Which objects are where? ``details/objects`` has a row per true object, ``details/images`` one per picture."""
 
-TASKS = {task.name: task for task in (CLASSIFY, SEGMENT, QUESTION, DETECT)}
+MULTILABEL = Task("multilabel")
+"""Which labels does the picture have? A row per label; the protocol says from which score on the answer is yes."""
+
+TASKS = {task.name: task for task in (CLASSIFY, SEGMENT, QUESTION, DETECT, MULTILABEL)}

@@ -121,6 +121,7 @@ class Collection:
     problems: tuple[Problem, ...] = ()
     empty: tuple[Sample, ...] = ()
     object_classes: tuple[str, ...] = ()
+    separator: str = ""  # between the labels of a photo, where photos have several
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -109,7 +109,8 @@ class NativeImage:
 
     def for_models(self, pixels: Bands) -> Image:
         """Return pixels made from this image as the 8-bit RGB that models take."""
-        return eight_bits(pixels, _window(self.source))
+        source: Any = self.source
+        return eight_bits(pixels, _window(source))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -106,7 +106,8 @@ def probabilities(answer: ArrayLike, *, images: int, labels: int, outputs: str, 
     """Return scores, (n, labels), as probabilities.
 
     Each row is judged on its own, so that the batch does not matter. ``auto`` takes a row that is non-negative and
-    sums to 1 (within 1e-3) as it is and softmaxes any other. Rows with NaN stay NaN: they are that image's trouble.
+    sums to 1 (within 1e-3) as it is and softmaxes any other; ``independent`` takes a row within 0..1 as it is and
+    applies the logistic function to any other. Rows with NaN stay NaN: they are that image's trouble.
     Raises UserError: the shape does not fit, which no other image would change.
     """
     try:
@@ -124,7 +125,10 @@ def probabilities(answer: ArrayLike, *, images: int, labels: int, outputs: str, 
         exponential = np.exp(scores - scores.max(axis=1, keepdims=True))
         softmax = exponential / exponential.sum(axis=1, keepdims=True)
         positive = scores.min(axis=1, keepdims=True) >= 0
-        if outputs == "probabilities":
+        if outputs == "independent":
+            within = positive & (scores.max(axis=1, keepdims=True) <= 1)
+            rows = np.where(within, scores, 1 / (1 + np.exp(-scores)))
+        elif outputs == "probabilities":
             rows = np.where(positive, scores / total, np.nan)
         elif outputs == "logits":
             rows = softmax

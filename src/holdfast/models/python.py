@@ -96,6 +96,7 @@ class PythonClassifier:
         self.versioned = True  # whether the fingerprint changes with its weights
         owner = getattr(call, "__self__", call)
         self.native = bool(getattr(owner, "native", False))  # whether it asks for pictures at their native depth
+        self.independent = False  # whether outputs are scores of labels that go together, not shares of one class
         self._call = call
         self._outputs = outputs
         self._rows = {_spelling(label): row for row, label in reversed(list(enumerate(labels.names)))}
@@ -111,7 +112,8 @@ class PythonClassifier:
             raise UserError(
                 f"{self.name} answers with scores, so it needs a labels attribute or ?labels=FILE, one name a line"
             )
-        return probabilities(answer, images=len(images), labels=len(self.labels), outputs=self._outputs, name=self.name)
+        kind = "independent" if self.independent else self._outputs
+        return probabilities(answer, images=len(images), labels=len(self.labels), outputs=kind, name=self.name)
 
     def _one_hot(self, answers: list[Any], images: int) -> NDArray[np.float32]:
         if len(answers) != images:

@@ -143,6 +143,7 @@ class TorchClassifier:
                 "labels": labels,
             }
         )
+        self.independent = False  # whether outputs are scores of labels that go together, not shares of one class
         self.batch_size = batch_size
         self.device = resolve_device(device)
         self.preprocessing = preprocessing
@@ -203,7 +204,8 @@ class TorchClassifier:
                 raise UserError(
                     f"{self.name} answers with shape {tuple(logits.shape)}, which is not {len(self.labels)} labels"
                 )
-            probabilities: NDArray[np.float32] = logits.float().softmax(1).cpu().numpy()
+            shares = logits.float().sigmoid() if self.independent else logits.float().softmax(1)
+            probabilities: NDArray[np.float32] = shares.cpu().numpy()
         return probabilities
 
 

@@ -21,6 +21,8 @@ from holdfast.pipeline.specs import EvaluateSpec as EvaluateSpec
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import supports
 
+SEVERAL_LABELS = "photos with several labels are for holdfast eval; leave out ?separator= here"
+
 
 @dataclass(frozen=True)
 class Tested:
@@ -82,6 +84,8 @@ def parameter_count(model: object) -> int:
 
 def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
     """Load the models and map the dataset's classes to their outputs."""
+    if collection.separator:
+        raise UserError(SEVERAL_LABELS)
     keys = class_keys(collection, spec.labels)
     tested = []
     for name in spec.models:

@@ -29,6 +29,7 @@ from holdfast.report.static.corruptions import corruptions, failure_point_sectio
 from holdfast.report.static.families import families, groups, shape_and_texture
 from holdfast.report.static.front import early_words, front, verdict_items
 from holdfast.report.static.gallery import gallery, most_harmed, worst
+from holdfast.report.static.labels import LABELLED, Labelled, label_section, read_labels
 from holdfast.report.static.verdicts import early_numbers, score_frame, score_table, scores, verdict_table
 from holdfast.report.trained.detection import build_detection, is_detection
 from holdfast.report.trained.segmentation import SEGMENTED, Segmented, read_segments, segmentation
@@ -115,7 +116,8 @@ class ReadReport:
     questions: Questions | None  # the questions, if there are some
     segmented: Segmented | None  # the segmented pictures, if there are some
     detectors: DetectorEvidence | None  # the answers of detectors, if there are some
-    alone: Questions | Segmented | DetectorEvidence | None
+    labelled: Labelled | None  # the answers on labels, where photos have several
+    alone: Questions | Segmented | DetectorEvidence | Labelled | None
 
     @property
     def walks(self) -> bool:
@@ -148,11 +150,12 @@ def read_report(
     segmented = read_segments(rows, **resampling, analysis=analysis)
     detectors = read_detectors(rows, **resampling)
     # A run with only questions, segments or boxes has no rows that verdicts and errors of classification are about.
-    others = rows.dataset.count_rows(filter=~ASKED & ~SEGMENTED & ~DETECTED)
-    alone = None if others else questions or segmented or detectors
+    labelled = read_labels(rows, **resampling)
+    others = rows.dataset.count_rows(filter=~ASKED & ~SEGMENTED & ~DETECTED & ~LABELLED)
+    alone = None if others else questions or segmented or detectors or labelled
     evidence = _evidence(counts, *settings.values(), score_conditions, background_conditions, analysis)
     evidence, whole = (replace(each, rounds=recorded_rounds(runs)) for each in (evidence, whole))
-    return ReadReport(runs, rows, static, counts, evidence, whole, questions, segmented, detectors, alone)
+    return ReadReport(runs, rows, static, counts, evidence, whole, questions, segmented, detectors, labelled, alone)
 
 
 def report_sections(
@@ -178,6 +181,7 @@ def report_sections(
     sections += [] if read.questions is None else [question_section(read.questions, pictures)]
     sections += [] if read.segmented is None else [segmentation(read.segmented)]
     sections += [] if read.detectors is None else detector_sections(read.detectors, pictures, steps)
+    sections += [] if read.labelled is None else [label_section(read.labelled)]
     sections += _walk_sections(read.rows, resampling, votes) if read.walks else []
     errors = trouble(read.whole, runs, ended=read.rows.dataset.count_rows(filter=_NO_FAILURE))
     if read.alone is not None:

@@ -45,16 +45,17 @@ def load_coco(name: Name, *, masks: Path | None = None) -> Collection:
     The label is the category of the largest instance (crowds decide only where there is nothing else), the mask the
     union of all instances of that category. Images are looked for in the JSON's folder and the one above it, in
     ``images/``, and in the folder that the JSON is named after (instances_val2017.json: val2017). Options: ``images``
-    (their folder), ``mask_format`` (of files given as masks). Further fields of an image's record are attributes.
+    (their folder), ``mask_format`` (of files given as masks), ``separator`` (a photo has all its categories as labels,
+    and the mask is the union of all instances). Further fields of an image's record are attributes.
     """
-    options = reading.text_options(name, ("images",))
+    options = reading.text_options(name, ("images", "separator"))
     file = reading.existing(name.name, "the COCO file")
     images, annotations, categories, licences = _read_coco(file)
     root = reading.existing(options["images"], "the image folder") if "images" in options else _image_root(file, images)
     instances: dict[str, list[_Record]] = defaultdict(list)
     for annotation in annotations:
         instances[record_id(annotation, "image_id")].append(annotation)
-    inside = reading.InsideRoot(root, "images")
+    inside, separator = reading.InsideRoot(root, "images"), options.get("separator", "")
     problems: list[Problem] = []
     samples, empty = [], []
     names = [str(image.get("file_name") or "") for image in images]
@@ -62,7 +63,7 @@ def load_coco(name: Name, *, masks: Path | None = None) -> Collection:
     for sample_id, image in zip(ids, images, strict=True):
         own = instances[record_id(image, "id")]
         try:
-            samples.append(_coco_sample(sample_id, image, own, categories, licences, inside))
+            samples.append(_coco_sample(sample_id, image, own, categories, licences, inside, separator))
         except SampleError as error:
             problems.append(Problem(sample_id or f"image {image.get('id')}", str(error)))
             if not own:
@@ -72,13 +73,13 @@ def load_coco(name: Name, *, masks: Path | None = None) -> Collection:
     samples = reading.without_repeats(samples, problems)
     title = file.stem if file.stem not in ("annotations", "instances") else last_name(resolved(file).parent)
     collection = reading.finish(
-        title, samples, problems, classes=categories.values(),
+        title, samples, problems, classes=() if separator else categories.values(),
         where=f"the COCO file {str(file)!r} (images are looked for in {str(root)!r}; ?images=DIR names another folder)",
         masks=masks, format=options["mask_format"],
     )  # fmt: skip
     used = {record_id(annotation, "category_id") for annotation in annotations}
     classes = dict.fromkeys(name for key, name in categories.items() if key in used)
-    return replace(collection, empty=tuple(empty), object_classes=tuple(classes))
+    return replace(collection, empty=tuple(empty), object_classes=tuple(classes), separator=separator)
 
 
 def _read_coco(file: Path) -> tuple[list[_Record], list[_Record], dict[str, str], dict[str, str]]:
@@ -141,6 +142,7 @@ def _coco_sample(
     categories: Mapping[str, str],
     licences: Mapping[str, str],
     inside: reading.InsideRoot,
+    separator: str,
 ) -> Sample:
     path = inside.file(str(image.get("file_name") or ""))
     known = [instance for instance in instances if record_id(instance, "category_id") in categories]
@@ -152,7 +154,7 @@ def _coco_sample(
     shapes = tuple(
         annotation["segmentation"]
         for annotation in known
-        if record_id(annotation, "category_id") == category and annotation.get("segmentation")
+        if (separator or record_id(annotation, "category_id") == category) and annotation.get("segmentation")
     )
     mask = None
     if shapes:
@@ -162,9 +164,10 @@ def _coco_sample(
     licence = licences.get(record_id(image, "license"), "")
     objects = ListedObjects(coco_objects(instances, categories, lambda each: record_id(each, "category_id")))
     attributes = {key: value for key, value in canonical(image).items() if key not in _COCO_FIELDS}
-    return Sample(
-        sample_id, categories[category], FileImage(path), mask, licence=licence, objects=objects, attributes=attributes
-    )
+    label = categories[category]
+    if separator:
+        label = separator.join(sorted({categories[record_id(instance, "category_id")] for instance in known}))
+    return Sample(sample_id, label, FileImage(path), mask, licence=licence, objects=objects, attributes=attributes)
 
 
 def _area(instance: _Record) -> float:

@@ -12,7 +12,7 @@ import math
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -38,9 +38,10 @@ def load_manifest(name: Name, *, masks: Path | None = None) -> Collection:
     Columns: ``path`` and ``label``; where there, ``mask`` (or mask_path), ``sample_id``, ``source_id``, ``split``,
     ``fold``, ``kind``, ``condition`` (or scenario), ``licence``, ``published_sha256`` (a file with another hash is an
     error); all others become attributes. Paths are relative to
-    the manifest's folder and must stay in it. Options: ``root`` (another folder for the paths), ``mask_format``.
+    the manifest's folder and must stay in it. Options: ``root`` (another folder for the paths), ``mask_format``,
+    ``separator`` (of labels, where a photo has several).
     """
-    options = reading.text_options(name, ("root",))
+    options = reading.text_options(name, ("root", "separator"))
     file = reading.existing(name.name, "the manifest")
     root = reading.existing(options["root"], "the root folder") if "root" in options else file.parent
     rows = read_rows(file)
@@ -63,10 +64,11 @@ def load_manifest(name: Name, *, masks: Path | None = None) -> Collection:
     samples = reading.without_repeats(samples, problems)
     title = file.stem if file.stem != "manifest" else last_name(resolved(file).parent)
     keys = reading.wordnet_keys({sample.label for sample in samples})
-    return reading.finish(
+    collection = reading.finish(
         title, samples, problems, where=f"the manifest {str(file)!r}", keys=keys, masks=masks,
         format=options["mask_format"],
     )  # fmt: skip
+    return replace(collection, separator=options.get("separator", ""))
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:

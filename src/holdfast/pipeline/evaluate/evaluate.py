@@ -19,6 +19,7 @@ from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, k
 from holdfast.pipeline.declaration import attach
 from holdfast.pipeline.evaluate.detection import detect_objects
 from holdfast.pipeline.evaluate.detector_worker import asks_detectors
+from holdfast.pipeline.evaluate.labels import evaluate_labels
 from holdfast.pipeline.evaluate.severity_search import search, searched
 from holdfast.pipeline.evaluate.worker import AdaptationImages, Evaluation, Loaded, adaptation_images
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
@@ -81,6 +82,10 @@ def evaluate(
             if spec.protocol is not None:
                 raise UserError("a protocol is for classifiers; leave out --protocol for detectors")
             summary = detect_objects(spec, collection, conditions, run, executor, progress)
+            _check_answered(run, run.spec()["model_names"])
+            return run, summary
+        if collection.separator:
+            summary = evaluate_labels(spec, collection, conditions, run, executor, progress)
             _check_answered(run, run.spec()["model_names"])
             return run, summary
         fast = OnePass(spec, collection, conditions, run, executor) if spec.fast else None

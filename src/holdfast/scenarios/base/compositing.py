@@ -50,7 +50,7 @@ def flat(like: Image, colour: tuple[float, ...]) -> Image:
 
 def level_of(like: Image, level: float) -> tuple[float, ...]:
     """Return a grey of 0..255 in the bands and on the scale of an image."""
-    return (level * full_scale(like) / 255,) * like.shape[2]
+    return (level * full_scale(like) / 255,) * int(like.shape[2])
 
 
 def full_scale(image: Image) -> int:

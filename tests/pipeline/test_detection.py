@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow.compute as pc
 import pytest
+from PIL import Image
 
 import holdfast
 from holdfast.core.errors import UserError
@@ -145,8 +147,11 @@ def test_odd_answers_are_tidied_and_cut_at_the_edges(tmp_path, monkeypatch):
 def test_detectors_and_classifiers_do_not_mix_and_need_boxes(tmp_path):
     with pytest.raises(UserError, match="two commands"):
         holdfast.evaluate(SCENES, models=["known:perfect", "embedded:resnet_rho0"], out=tmp_path / "a")
-    with pytest.raises(UserError, match="no boxes"):
-        holdfast.evaluate("diorama:test?n=4", models=["known:perfect"], out=tmp_path / "b")
+    for label in ("fox", "owl"):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        Image.new("RGB", (20, 20)).save(tmp_path / "photos" / label / "a.png")
+    with pytest.raises(UserError, match="no boxes and no masks"):
+        holdfast.evaluate(tmp_path / "photos", models=["known:perfect"], out=tmp_path / "b")
     for more, word in ({"expect_accuracy": 0.5}, "expect"), ({"scenarios": "fgsm"}, "attack"):
         with pytest.raises(UserError, match=word):
             holdfast.evaluate(SCENES, models=["known:perfect"], out=tmp_path / "c", **more)
@@ -412,3 +417,30 @@ def test_boxes_that_are_shifted_overlap_by_as_much_as_geometry_says(tmp_path):
     found = objects[(objects.status == "ok") & ~objects.crowd & (objects.found == True)]  # noqa: E712  (null is neither)
     width = found.x2 - found.x1
     assert len(found) > 3 and np.allclose(found.iou, (width - shift) / (width + shift), atol=1e-4)
+
+
+def test_what_a_mask_covers_is_the_object_of_a_classified_photo(tmp_path):
+    rng = np.random.default_rng(0)
+    boxes = {}
+    for number, label in enumerate(("beagle", "pug", "siamese") * 2):
+        left, top, right, bottom = boxes[f"{label}{number}"] = (5 + number, 8, 40, 30 + number)
+        mask = np.zeros((60, 64), np.uint8)
+        mask[top:bottom, left:right] = 255
+        for kind, pixels in (("images", rng.integers(0, 255, (60, 64, 3), np.uint8)), ("masks", mask)):
+            (tmp_path / kind / label).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(tmp_path / kind / label / f"{label}{number}.png")
+    (tmp_path / "labels.csv").write_text("class,label\nbeagle,dog\npug,dog\nsiamese,cat\n")
+    run = holdfast.evaluate(
+        tmp_path / "images", masks=tmp_path / "masks", labels=tmp_path / "labels.csv", models="known:perfect",
+        scenarios="original,blur_background", out=tmp_path / "run",
+    )  # fmt: skip
+    objects = tables(tmp_path / "run")["objects"]
+    assert objects.found.all() and set(objects.label) == {"cat", "dog"}, "several classes may mean one output"
+    for row in objects.to_dict("records"):
+        assert (row["x1"], row["y1"], row["x2"], row["y2"]) == boxes[Path(row["sample_id"]).stem]
+    assert set(run.objects(resamples=20).recall) == {1.0}
+    (tmp_path / "attributes.csv").write_text("id,camera\n" + "".join(f"{name},B\n" for name in set(objects.sample_id)))
+    page = holdfast.report([run], by=["camera"], attributes=tmp_path / "attributes.csv", out=tmp_path / "page")
+    assert "Objects not found by camera" in Path(page).read_text(encoding="utf8")
+    table = pd.read_csv(tmp_path / "page" / "tables" / "groups_camera.csv")
+    assert table[["value", "n", "error"]].to_numpy().tolist() == [["B", 6, 0.0]]

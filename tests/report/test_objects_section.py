@@ -13,7 +13,8 @@ import pytest
 from PIL import Image, ImageDraw
 
 from holdfast.report import build
-from holdfast.report.objects.drawing import DrawnBox, boxes_of, with_boxes
+from holdfast.report.objects import section
+from holdfast.report.objects.drawing import STYLES, DrawnBox, boxes_of, with_boxes
 from holdfast.report.objects.evidence import detector_tables
 from holdfast.stats.objects.answers import detector_answers
 from holdfast.store import Run
@@ -61,11 +62,24 @@ def test_the_page_says_what_was_planted(run: Run, tmp_path: Path) -> None:
     text = unescape(re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf8").split("<script")[0]))
     assert "What the detectors hold on to" in text and "Leans on the background" in text
     assert "random background" in text and "Lost objects, the worst first" in text
-    assert "Dashed line and ✗: lost" in text and "as pycocotools computes it" in text
+    assert "✗ and a dashed line: lost" in text and "as pycocotools computes it" in text
     numbers = (tmp_path / "report" / "tables" / "detector_numbers.csv").read_text(encoding="utf8")
     assert numbers.count("\n") == 1 + 2 * len(TRUTHS)
     assert (tmp_path / "report" / "figures" / "recall.svg").is_file()
     assert page.stat().st_size < 8_000_000
+
+
+def test_a_tile_is_lost_only_where_an_object_is() -> None:
+    box = {kind: DrawnBox(kind, (0, 0, 9, 9), "fox", "fox", 0.9) for kind in STYLES}
+    found, lost, alarm, wrong = (box[kind] for kind in ("found", "lost", "false alarm", "wrong class"))
+    for boxes, sign, kind in (
+        ([found], "✓", "right"), ([found, alarm], "!", "none"), ([found, lost], "✗", "wrong"),
+        ([wrong], "≠", "wrong"), ([], "✓", "right"),
+    ):  # fmt: skip
+        answer = section._said("m", boxes, "grey")
+        assert (answer.sign, answer.kind) == (sign, kind), boxes
+    assert section._said("m", [found, alarm], "grey").said == "1 of 1 found, 1 false alarm"
+    assert section._said("m", [], "only_background").sign == "○"
 
 
 def test_without_pictures_the_numbers_stand_alone(run: Run, tmp_path: Path) -> None:

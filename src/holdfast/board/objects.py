@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from holdfast import registry
 from holdfast.core.conditions import WITHOUT_OBJECT, scenario_of
 from holdfast.core.errors import UserError
-from holdfast.core.lazy import pd
 from holdfast.core.objects import (
     DETECTIONS,
     IMAGES,
@@ -225,24 +224,9 @@ def truths(rows: pa.Table) -> dict[str, str]:
     }
 
 
-def as_classified(answers: DetectorAnswers) -> pa.Table:
-    """Return a row per counted object as if it were a classified picture: right is found."""
-    frame, none = answers.counted, np.array([None] * len(answers.counted), object)
-    said = np.where(frame["found"], frame["label"], frame["predicted"].replace("", "(nothing)"))
-    columns = {
-        "task": "classify", "kind": "static", "sample_id": frame["sample_id"] + " " + frame["object_id"],
-        "source_id": frame["source_id"], "fold": -1, "condition": frame["condition"], "variant": "paper",
-        "parameters": "{}", "trained_on": "", "label": frame["label"], "correct": frame["found"],
-        "correct_restricted": frame["found"], "prediction": said, "prediction_restricted": said,
-        "donor_id": frame["donor_id"], "donor_label": none, "status": "ok", "image_sha256": none,
-    }  # fmt: skip
-    schema = pa.schema([PREDICTIONS.field(name) for name in columns])
-    return pa.Table.from_pandas(pd.DataFrame(columns, index=frame.index), schema=schema, preserve_index=False)
-
-
 def recalled(answers: DetectorAnswers) -> tuple[Answers, Design | None]:
     """Return the counted objects as answers, and the design of the conditions that change the background only."""
-    rows = from_table(as_classified(answers))
+    rows = from_table(answers.as_classified())
     return rows, design_of(rows, background_conditions(rows.conditions), average="micro")
 
 
@@ -270,7 +254,7 @@ def numbers(rows: pa.Table) -> list[tuple[str, CountedEstimate]]:
         ("false_alarms", _taken(frame[ORIGINAL], "false_alarms", "pictures")),
         ("ap", _taken(frame[ORIGINAL], "ap", "objects")),
         ("ap50", _taken(frame[ORIGINAL], "ap50", "objects")),
-        ("background_effect", _taken(evidence.holds.iloc[0], "background_effect", "n")),
+        ("background_effect", _taken(evidence.holds.iloc[0].to_dict(), "background_effect", "n")),
     ]
     for name in (name for name in answers.conditions if name != ORIGINAL):
         scores += [(f"{what}:{name}", _taken(frame[name], what, n)) for what, n in
@@ -278,7 +262,7 @@ def numbers(rows: pa.Table) -> list[tuple[str, CountedEstimate]]:
     return [(name, estimate) for name, estimate in scores if np.isfinite(estimate.value) and estimate.n]
 
 
-def _taken(row: Mapping[Any, Any] | pd.Series, name: str, n: str) -> CountedEstimate:
+def _taken(row: Mapping[Any, Any], name: str, n: str) -> CountedEstimate:
     return CountedEstimate(float(row[name]), float(row[f"{name}_low"]), float(row[f"{name}_high"]), int(row[n]))
 
 

@@ -180,7 +180,11 @@ def report_sections(
     sections += [] if looks is None else [looking(looks, **resampling)]
     sections += [] if read.questions is None else [question_section(read.questions, pictures)]
     sections += [] if read.segmented is None else [segmentation(read.segmented)]
-    sections += [] if read.detectors is None else detector_sections(read.detectors, pictures, steps)
+    if read.detectors is not None:
+        sections += detector_sections(read.detectors, pictures, steps)
+        if evidence.analysis.attributes and len(read.detectors.answers.counted):
+            objects = reduce(read.detectors.answers.as_classified())
+            sections += groups(Evidence(objects, average="micro", **resampling, analysis=evidence.analysis), "object")
     sections += [] if read.labelled is None else [label_section(read.labelled)]
     sections += _walk_sections(read.rows, resampling, votes) if read.walks else []
     errors = trouble(read.whole, runs, ended=read.rows.dataset.count_rows(filter=_NO_FAILURE))

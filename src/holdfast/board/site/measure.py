@@ -106,7 +106,7 @@ def measured(entry: Entry, table: pa.Table) -> Measured:
 def _detector(entry: Entry, table: pa.Table, statuses: dict[str, int]) -> Measured:
     """Return what is shown of a detector: every counted object stands where a picture stands elsewhere."""
     evidence = objects.judged_rows(table)[0]
-    classified = objects.as_classified(evidence.answers)
+    classified = evidence.answers.as_classified()
     rows, design = objects.recalled(evidence.answers)
     influence: dict[str, Floats] = {}
     if design is not None:

@@ -25,7 +25,7 @@ from holdfast.models import is_detector, load_detector
 from holdfast.models.detectors.batched import BatchedDetector
 from holdfast.pipeline.classifiers import EvaluateSpec, check_names
 from holdfast.pipeline.donors import load_sample
-from holdfast.pipeline.evaluate.matching import has_objects, is_right, judged, meant, shown_objects
+from holdfast.pipeline.evaluate.matching import MaskedObject, has_objects, is_right, judged, meant, shown_objects
 from holdfast.pipeline.evaluate.worker import RELEASED, Evaluation, Loaded, ReadyRendering, WaitingRow
 from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationJob, row_key, stored_details
 from holdfast.pipeline.fast import decoding
@@ -78,16 +78,19 @@ def asks_detectors(spec: EvaluateSpec, collection: Collection) -> bool:
     if len(detectors) < len(spec.models):
         others = ", ".join(name for name in spec.models if name not in detectors)
         raise UserError(f"{', '.join(detectors)} find objects and {others} name pictures; use two commands")
-    if not has_objects((*collection.samples, *collection.empty)):
+    every = (*collection.samples, *collection.empty)
+    if not has_objects(every) and all(sample.mask is None for sample in every):
         raise UserError(
-            f"{detectors[0]} is a detector, and {collection.name} has no boxes; name a file of boxes with --boxes"
+            f"{detectors[0]} is a detector, and {collection.name} has no boxes and no masks; name a file of boxes with "
+            "--boxes, or masks with --masks"
         )
     return True
 
 
 def load_detectors(spec: EvaluateSpec, collection: Collection) -> list[TestedDetector]:
     """Load the detectors and map the dataset's classes to their outputs; some classes may have none."""
-    keys = class_keys(collection, spec.labels)
+    boxed = any(isinstance(sample.objects, MaskedObject) for sample in collection.samples)  # named by --labels already
+    keys = class_keys(collection, None if boxed else spec.labels)
     tested = []
     for name in spec.models:
         detector = load_detector(name, device=spec.device, collection=collection)

@@ -20,7 +20,8 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.objects import FOUND_IOU, MOST_OBJECTS, ObjectsSource, TrueObject, box_overlaps, size_class
 from holdfast.core.protocols import GuidedAnnotator
-from holdfast.core.types import Collection, ImageSource, Mask, Problem, Sample
+from holdfast.core.types import Collection, ImageSource, Mask, MaskSource, Problem, Sample
+from holdfast.data.labels import class_keys
 from holdfast.data.masks import ArrayMask
 from holdfast.pipeline.samples import Rendering
 from holdfast.pipeline.specs import EvaluateSpec
@@ -175,6 +176,27 @@ class UnionMask:
         return union
 
 
+@dataclass(frozen=True, slots=True)
+class MaskedObject:
+    """The one object of a classified picture: what its mask covers, in the box around it."""
+
+    mask: MaskSource
+    label: str
+    exact = True  # it needs no mask maker
+
+    def fingerprint(self) -> str:
+        """Return a hash of the mask and the class."""
+        return fingerprint(["masked object", self.label, self.mask.fingerprint()])
+
+    def load(self, height: int, width: int) -> tuple[TrueObject, ...]:
+        """Return the object; it is unusable where the mask is empty."""
+        pixels = self.mask.load(height, width)
+        if not pixels.any():
+            return (TrueObject("0", self.label, (0.0, 0.0, 0.0, 0.0), problem="the mask is empty"),)
+        left, top, right, bottom = (float(edge) for edge in bounding_box(pixels))
+        return (TrueObject("0", self.label, (left, top, right, bottom), self.mask, float(pixels.sum())),)
+
+
 @dataclass(frozen=True)
 class GuidedObjects:
     """Objects whose missing masks a mask maker makes from their boxes; those are marked."""
@@ -233,7 +255,12 @@ def for_detectors(spec: EvaluateSpec, conditions: Sequence[Condition]) -> list[C
 
 
 def as_detectors_see(spec: EvaluateSpec, collection: Collection) -> Collection:
-    """Return the pictures that have boxes, with all objects as foreground; the others become problems."""
+    """Return the pictures that have boxes, with all objects as foreground; the others become problems.
+
+    Where there are no boxes at all, what a photo's mask covers is its one object.
+    """
+    if not has_objects((*collection.samples, *collection.empty)):
+        collection = _boxed_by_masks(spec, collection)
     every = (*collection.samples, *collection.empty)
     without = [sample for sample in every if sample.objects is None]
     boxed = tuple(sample for sample in collection.samples if sample.objects is not None)
@@ -243,6 +270,22 @@ def as_detectors_see(spec: EvaluateSpec, collection: Collection) -> Collection:
     problems = tuple(problem for problem in problems if problem.sample_id not in classes)  # no image: but objects
     seen = replace(collection, samples=boxed, problems=problems, classes=classes)
     return with_foreground(seen, None if exact else load_guided(spec.box_masks))
+
+
+def _boxed_by_masks(spec: EvaluateSpec, collection: Collection) -> Collection:
+    """Return classified pictures with the boxes of their masks; an object is of the class that ``--labels`` names."""
+    keys = class_keys(collection, spec.labels)
+    names = {name: keys[name].labels[0] if name in keys and len(keys[name].labels) == 1 else name
+             for name in collection.classes}  # fmt: skip
+    samples = []
+    for sample in collection.samples:
+        label = names.get(sample.label, sample.label)
+        boxes = None if sample.mask is None else MaskedObject(sample.mask, label)
+        samples.append(replace(sample, label=label, objects=boxes))
+    return replace(
+        collection, samples=tuple(samples), classes=tuple(sorted(set(names.values()))),
+        keys={names[name]: key for name, key in keys.items() if name in names},
+    )  # fmt: skip
 
 
 def with_foreground(collection: Collection, annotator: GuidedAnnotator | None) -> Collection:

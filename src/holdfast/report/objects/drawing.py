@@ -28,8 +28,8 @@ STYLES: dict[BoxOutcome, tuple[str, tuple[int, ...]]] = {
 }  # Colour, and the lengths of strokes and gaps in turn; none: a solid line
 
 KEY = (
-    "Solid line and ✓: found. Dashed line and ✗: lost. Dotted line and !: a false alarm, nothing of that class is "
-    "there. Dashes and dots and ≠: seen, but called by another class."
+    "✓ and a solid line: found. ✗ and a dashed line: lost. ≠ and dashes with dots: seen, but called by another class. "
+    "! and a dotted line: a false alarm, nothing of that class is there."
 )
 
 _SHARP = 2  # drawn at twice the size, then made smaller

@@ -82,7 +82,9 @@ def detector_summary(runs: Sequence[Run]) -> str:
 
 def _verdicts(evidence: DetectorEvidence) -> list[ModelVerdict]:
     return [
-        ModelVerdict(row["model"], row["headline"], SIGNS[row["verdict"]], row["rests_on"], row["small_print"])
+        ModelVerdict(
+            evidence.short[row["model"]], row["headline"], SIGNS[row["verdict"]], row["rests_on"], row["small_print"]
+        )
         for row in _records(evidence)
     ]
 
@@ -316,7 +318,7 @@ def _gallery(evidence: DetectorEvidence, images: Pictures, picked: Sequence[str]
         tiles = _tiles(evidence, images, source, evidence.conditions, PICTURE)
         labels = evidence.answers.objects[evidence.answers.objects["source_id"] == source]["label"].unique()
         summary = listing([item.caption for item in tiles if item.wrong and item.caption != ORIGINAL], 6)
-        text = f"Objects are lost or called wrongly, or false alarms raised, under {summary}." if summary else ""
+        text = f"Objects are lost or called wrongly under {summary}." if summary else ""
         photos.append(Photo(source, listing([class_words(label) for label in labels]), text, tiles))
     section.parts.append(Gallery(photos))
     return section
@@ -346,10 +348,11 @@ def _said(name: str, boxes: Sequence[DrawnBox], condition: str) -> Answer:
     said = f"{counts['found']} of {total} found" if total else "no object"
     said += f", {plural(counts['false alarm'], 'false alarm')}" if counts["false alarm"] else ""
     said += f", {counts['wrong class']} called wrongly" if counts["wrong class"] else ""
-    right = counts["found"] == total and not counts["false alarm"]
-    if without_object(condition):
-        return Answer(name, said, "○", "none")
-    return Answer(name, said, "✓" if right else "✗", "right" if right else "wrong")
+    if counts["found"] < total:
+        return Answer(name, said, "✗" if counts["lost"] else "≠", "wrong")
+    if counts["false alarm"]:
+        return Answer(name, said, "!", "none")
+    return Answer(name, said, "○", "none") if without_object(condition) else Answer(name, said, "✓", "right")
 
 
 def _filmstrip(evidence: DetectorEvidence, images: Pictures, lost: pd.DataFrame) -> Section:

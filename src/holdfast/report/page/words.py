@@ -87,13 +87,22 @@ def condition_label(name: str) -> str:
     return condition_words(name) + (" †" if without_object(name) else "")
 
 
+_ENDING = re.compile(r"\.(onnx|pt2?|pth|safetensors|xml|tflite|engine)$")
+
+
 def short_names(models: Sequence[str], limit: int = 28) -> dict[str, str]:
-    """Return distinct names that fit beside a chart: without a shared scheme, long ones cut in the middle."""
+    """Return distinct names that fit beside a chart: without a shared scheme, long ones cut in the middle.
+
+    Options and the ending of a file's name are left out where the names stay distinct: ``yolox_nano``.
+    """
     schemes = {model.partition(":")[0] for model in models if ":" in model}
     plain = all(":" in model for model in models) and len(schemes) == 1
     short: dict[str, str] = {}
+    bare = {model: _ENDING.sub("", model.partition("?")[0]) for model in models}
+    if len(set(bare.values())) < len(bare):
+        bare = {model: model for model in models}
     for model in models:
-        name = model.partition(":")[2] if plain else model
+        name = bare[model].partition(":")[2] if plain else bare[model]
         if len(name) > limit:
             name = f"{name[: limit - 11]}…{name[-10:]}"
         copy, count = name, 2

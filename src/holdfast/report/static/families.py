@@ -117,21 +117,23 @@ def _groups(lost: FamilyDrops) -> list[Heading | Text | Table]:
     return parts
 
 
-def groups(evidence: Evidence) -> list[Section]:
-    """Return a section per attribute that was asked for."""
-    return [_attribute_section(evidence, name) for name in evidence.analysis.attributes]
+def groups(evidence: Evidence, thing: str = "photo") -> list[Section]:
+    """Return a section per attribute that was asked for; ``thing``: object where detectors were asked."""
+    return [_attribute_section(evidence, name, f"{thing}s") for name in evidence.analysis.attributes]
 
 
-def _attribute_section(evidence: Evidence, name: str) -> Section:
+def _attribute_section(evidence: Evidence, name: str, things: str) -> Section:
+    wrong = "Objects not found" if things == "objects" else "Wrong answers"
     grouped = evidence.analysis.attributes[name]
     frame = attribute_errors(evidence.counts, grouped, outcome=evidence.outcome, average=evidence.average)
     key = "".join(letter if letter.isalnum() else "_" for letter in name)
-    section = Section(f"groups_{key}", f"Errors by {name}")
+    section = Section(f"groups_{key}", f"{wrong if things == 'objects' else 'Errors'} by {name}")
     known = frame[frame["n"] >= 5].dropna(subset=["gap"])
     if len(known):
         worst = known.sort_values("gap").iloc[-1]
+        errs = "does not find" if things == "objects" else "errs on"
         section.lead.append(
-            f"The widest gap: {evidence.name(worst['model'])} errs on {percent(worst['error'])} of the photos with "
+            f"The widest gap: {evidence.name(worst['model'])} {errs} {percent(worst['error'])} of the {things} with "
             f"{name} {worst['value']}, {points(worst['gap'])} more than on the others of the same classes "
             f"({span(worst['low'], worst['high'])})."
         )
@@ -141,7 +143,7 @@ def _attribute_section(evidence: Evidence, name: str) -> Section:
         "with other photos."
     )
     values = list(dict.fromkeys(frame.sort_values("error", ascending=False)["value"]))
-    title = f"Share of wrong answers by {name}, with 95 % intervals for all groups together"
+    title = f"{wrong} by {name}, with 95 % intervals for all groups together"
     solid = frame.assign(solid=(frame["low"] > 0) | (frame["high"] < 0))
     note = "Filled marks differ from the other photos of the same classes; hollow ones may be chance."
     look: dict[str, Any] = {
@@ -152,20 +154,20 @@ def _attribute_section(evidence: Evidence, name: str) -> Section:
         "domain": (0, 1),
         "note": note,
     }
-    look["axis"] = "wrong answers"
+    look["axis"] = wrong.lower()
     section.parts = [
         charts.model_figure(f"groups_{key}", title, section.lead[0], solid, "error", **look),
         Table(
             f"groups_{key}",
-            f"Wrong answers by {name}",
+            f"{wrong} by {name}",
             frame,
             [
                 Column("value", name),
                 model_column(evidence.short),
-                Column("error", "Wrong", "percent", "error_low", "error_high"),
-                Column("rest", "Others", "percent", hint="photos of the same classes without this value"),
+                Column("error", wrong, "percent", "error_low", "error_high"),
+                Column("rest", "Others", "percent", hint=f"{things} of the same classes without this value"),
                 Column("gap", "Gap", "points", "low", "high"),
-                *plain("integer", n="Photos", classes="Classes"),
+                *plain("integer", n=things.capitalize(), classes="Classes"),
             ],
         ),
     ]
@@ -177,8 +179,8 @@ def _attribute_section(evidence: Evidence, name: str) -> Section:
         CONDITION,
         model_column(evidence.short),
         Column("drop", "Drop", "points", "low", "high"),
-        *plain("percent", original="Original", accuracy="Accuracy"),
-        Column("n", "Photos", "integer"),
+        *plain("percent", original="Original", accuracy="Recall" if things == "objects" else "Accuracy"),
+        Column("n", things.capitalize(), "integer"),
     ]
     section.parts += [Table(f"group_drops_{key}", title, lost, columns)] if len(lost) else []
     return section

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.conditions import condition_names
 from holdfast.core.lazy import pd
+from holdfast.core.schema import PREDICTIONS
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Codes, Floats
 from holdfast.stats.objects.matching import MatchTable, PredictedBoxes, TrueBoxes, match
@@ -64,6 +65,21 @@ class DetectorAnswers:
         rows = self.objects[(self.objects["status"] == "ok") & ~self.objects["crowd"] & self.objects["asked"]]
         about_some = rows.groupby(["model", "condition"], sort=False)["target"].transform("any")
         return rows[rows["target"] | ~about_some]
+
+    def as_classified(self) -> pa.Table:
+        """Return a row per counted object as if it were a classified picture, right where it was found."""
+        frame, none = self.counted, np.array([None] * len(self.counted), object)
+        said = np.where(frame["found"], frame["label"], frame["predicted"].replace("", "(nothing)"))
+        columns = {
+            "task": "classify", "kind": "static", "sample_id": frame["sample_id"] + " " + frame["object_id"],
+            "source_id": frame["source_id"], "fold": -1, "condition": frame["condition"], "variant": "paper",
+            "parameters": "{}", "model": frame["model"], "trained_on": "", "label": frame["label"],
+            "correct": frame["found"], "correct_restricted": frame["found"], "prediction": said,
+            "prediction_restricted": said, "donor_id": frame["donor_id"], "donor_label": none, "status": "ok",
+            "image_sha256": none,
+        }  # fmt: skip
+        columns |= {name: none for name in PREDICTIONS.names if name not in columns}
+        return pa.Table.from_pandas(pd.DataFrame(columns, index=frame.index), PREDICTIONS, preserve_index=False)
 
     def span(self, model: str, condition: str) -> slice:
         """Return the places of the pictures of a model under a condition; they lie together."""

@@ -176,7 +176,7 @@ def test_a_run_in_other_textures_and_its_shape_share(stylist: Path, tmp_path: Pa
     assert texture >= 8 and shape == 0
     assert (share["n"], share["shape"], share["texture"]) == (len(counted), shape, texture)
     assert share["share"] == 0 and share["high"] >= float(wilson(0, texture)[1]) - 1e-9
-    page = holdfast.report([results], tmp_path / "page").read_text()
+    page = holdfast.report([results], tmp_path / "page", resamples=200).read_text()
     assert "Shape against texture" in page and (tmp_path / "page" / "tables" / "shape_share.csv").is_file()
     # Two processes make the same rows; another network makes other ids, and its rows take the place of the old ones.
     elsewhere = holdfast.evaluate(**asked, workers=2, out=tmp_path / "elsewhere")

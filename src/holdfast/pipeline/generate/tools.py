@@ -123,13 +123,13 @@ def load_tools(spec: Any) -> Tools | None:
 def check_tools(spec: Any, conditions: Sequence[Condition]) -> None:
     """Raise a UserError where a condition lacks its network, or a network its condition."""
     named = {condition.definition.tool: condition.scenario for condition in conditions}
-    if "style" in named and not spec.stylist:
+    if "style" in named and not getattr(spec, "stylist", None):
         raise UserError(f"{named['style']} needs a network that stylises: --stylist FOLDER with its two ONNX files")
     for option, tool, scenarios in (
         ("stylist", "style", "stylised conditions"), ("styles", "style", "stylised conditions"),
         ("fill", "fill", "only_background"),
     ):  # fmt: skip
-        if getattr(spec, option) and tool not in named:
+        if getattr(spec, option, None) and tool not in named:
             raise UserError(f"--{option} is for {scenarios}, which --scenarios does not name")
 
 

@@ -18,17 +18,16 @@ from holdfast.core.errors import UserError
 from holdfast.core.schema import SAMPLES
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.drops import drops
-from holdfast.stats.effects.families import UNKNOWN, attribute_drops, attribute_errors, grouped
+from holdfast.stats.effects.families import UNKNOWN, attribute_drops, attribute_errors, group_verdicts, grouped
+from holdfast.stats.effects.verdict import what_it_holds
+from holdfast.store import Run
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("groups") / "run"
-    opened = make_run(folder, models=("timm:first", "timm:second"), conditions=("original", "grey"), photos=12)
-    sources = sorted(set(opened.rows(["source_id"])["source_id"].to_pylist()))
+def write_light(opened: Run, values: dict[str, str]) -> None:
+    """Write the run's samples with their attribute ``light``."""
     rows = [
-        {"sample_id": name, "source_id": name, "attributes": json.dumps({"light": "dark" if at % 3 else "bright"})}
-        for at, name in enumerate(sources)
+        {"sample_id": name, "source_id": name, "attributes": json.dumps({"light": value})}
+        for name, value in values.items()
     ]
     columns = [
         pa.array([row.get(field.name) for row in rows]).cast(field.type)
@@ -37,6 +36,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for field in SAMPLES
     ]
     opened.write_samples(pa.Table.from_arrays(columns, schema=SAMPLES))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("groups") / "run"
+    opened = make_run(folder, models=("timm:first", "timm:second"), conditions=("original", "grey"), photos=12)
+    sources = sorted(set(opened.rows(["source_id"])["source_id"].to_pylist()))
+    write_light(opened, {name: "dark" if at % 3 else "bright" for at, name in enumerate(sources)})
     return folder
 
 
@@ -107,3 +114,20 @@ def test_the_report_has_a_section_per_attribute(made: Path, tmp_path: Path) -> N
     assert "Errors by light" in (tmp_path / "page" / "index.html").read_text()
     refused = run("report", made, "--by", "weather", "--out", tmp_path / "no", code=2)
     assert "no attribute" in refused.stderr or "'weather'; there is light" in " ".join(refused.stderr.split())
+
+
+def test_every_group_has_the_verdict_of_its_photos_alone(tmp_path: Path) -> None:
+    conditions = ("original", "same_class_background", "random_background")
+    opened = make_run(tmp_path / "run", models=("timm:first",), conditions=conditions, photos=16)
+    rows = opened.rows()
+    sources = sorted(set(rows["source_id"].to_pylist()))
+    values = {name: "dark" if at % 2 else "bright" for at, name in enumerate(sources)}
+    table = group_verdicts(reduce(rows), values).set_index("value")
+    for value in ("dark", "bright"):
+        own = pa.array([values[name] == value for name in rows["source_id"].to_pylist()])
+        (alone,) = what_it_holds(reduce(rows.filter(own))).to_dict("records")
+        for column in ("verdict", "headline", "n", "background_effect", "background_effect_low"):
+            assert table.loc[value, column] == alone[column], column
+    write_light(opened, values)
+    page = holdfast.open_run(tmp_path / "run").report(by=["light"]).read_text()
+    assert "Verdicts by light, the largest background effect first" in page

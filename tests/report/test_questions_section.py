@@ -6,10 +6,12 @@ import re
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import holdfast
 from holdfast.pipeline.thumbnails import thumbnails
+from holdfast.results import _answers
 
 TALKERS = """
 NASTY = "<script>alert('no')</script><img src=x onerror=alert(1)>"
@@ -120,3 +122,22 @@ def test_images_that_share_a_source_have_their_own_pictures(photos: Path, toy_mo
     still = holdfast.evaluate(data, models=f"{toy_models}:colour", out=tmp_path / "still", scenarios="original,grey")
     made = thumbnails(still.run, {"disc-prompt"})
     assert {sample for sample, _ in made} == {name for name in names if "disc" in name}
+
+
+def test_answers_are_shown_by_attributes_the_worst_group_first(run: holdfast.Results, tmp_path: Path) -> None:
+    rows = run.run.samples().to_pylist()
+    cameras = {row["sample_id"]: "AB"[place % 2] for place, row in enumerate(rows)}
+    lines = ["id,camera", *(f"{name},{value}" for name, value in cameras.items())]
+    (tmp_path / "cameras.csv").write_text("\n".join(lines))
+    page = run.report(by=["camera"], attributes=tmp_path / "cameras.csv").read_text()
+    assert "Answers by camera, the worst first" in page
+    table = pd.read_csv(run.path / "report" / "tables" / "questions_by_camera.csv")
+    name = "vlm+python:question_talkers:first"
+    own = table[(table["model"] == name) & (table["kind"] == "full_list")].set_index("value")
+    answers = _answers(run.path).rows().to_pandas().set_index("row_id")
+    asked = run.rows().to_pandas()
+    asked = asked[(asked["model"] == name) & asked["protocol"].str.startswith("full_list")]
+    right = answers.loc[asked["row_id"], "strict"].to_numpy(float)
+    for camera in "AB":
+        chosen = (asked["sample_id"].map(cameras) == camera).to_numpy()
+        assert own.loc[camera, "strict"] == pytest.approx(right[chosen].mean(), abs=1e-6)

@@ -204,3 +204,18 @@ def test_only_segmented_rows_with_an_answer_count() -> None:
     assert segments.measured(rows, details)["sample_id"].unique().tolist() == ["s0"]
     assert len(segments.segmented(rows)) == 2
     assert segments.segments(segments.measured(rows.slice(1, 1), details)).empty
+
+
+def test_measures_of_a_group_are_those_of_its_photos_alone() -> None:
+    rng = np.random.default_rng(5)
+    frame = frame_of([(blobs(rng, 3), blobs(rng, 3)) for _ in range(12)])
+    values = {f"s{place}": "night" if place % 3 else "day" for place in range(11)}  # the last has none
+    table = segments.segments_by_group(frame, values, resamples=200).set_index("value")
+    assert table["miou"].is_monotonic_increasing and set(table.index) == {"day", "night", segments.UNKNOWN}
+    for value in ("day", "night"):
+        own = frame[frame["source_id"].map(values) == value]
+        alone = segments.segments(own, resamples=2400, level=1 - 0.05 / 3).iloc[0]
+        shown = ["n", "miou", "miou_low", "miou_high"]
+        assert table.loc[value, shown].tolist() == alone[shown].tolist()
+        plain = segments.segments(own, resamples=2400).iloc[0]
+        assert alone["miou_low"] <= plain["miou_low"] and alone["miou_high"] >= plain["miou_high"]

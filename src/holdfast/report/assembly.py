@@ -145,7 +145,7 @@ def read_report(
     whole = Evidence(counts, **settings)
     if static is not rows:
         whole = Evidence(reduce(rows.dataset.filter(~_NO_FAILURE)), settings["outcome"], settings["average"])
-    questions = read_questions(rows)
+    questions = read_questions(rows, analysis.attributes)
     resampling = {"resamples": settings["resamples"], "seed": settings["seed"]}
     segmented = read_segments(rows, **resampling, analysis=analysis)
     detectors = read_detectors(rows, **resampling)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,7 @@ from holdfast.report.page.parts import (
 )
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import estimate, listing, page_facts, percent, plural, points, short_names
+from holdfast.stats.effects.families import UNKNOWN, simultaneous
 from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, question_drops, questions
 from holdfast.store import Parts, Run
 
@@ -55,6 +56,7 @@ class Questions:
     runs: Sequence[Run]
     frame: pd.DataFrame
     title: str = TITLE
+    attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name → source_id → group
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -100,14 +102,14 @@ class Questions:
         )
 
 
-def read_questions(rows: ReportRows) -> Questions | None:
-    """Return the questions among the rows, None where there are none."""
+def read_questions(rows: ReportRows, attributes: Mapping[str, Mapping[str, str]] | None = None) -> Questions | None:
+    """Return the questions among the rows, None where there are none; ``attributes``: groups to show them by."""
     if not rows.dataset.count_rows(filter=ASKED):
         return None
     runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=ASKED)]
     answers = pa.concat_tables([Parts(run.path / "details" / "answers", ANSWERS).rows() for run in runs])
     frame = answered(rows.dataset.to_table(columns=COLUMNS, filter=ASKED), answers)
-    return Questions(runs, frame)
+    return Questions(runs, frame, attributes=attributes or {})
 
 
 def question_section(asked: Questions, pictures: RunPictures | None) -> Section:
@@ -121,6 +123,7 @@ def question_section(asked: Questions, pictures: RunPictures | None) -> Section:
         _accuracy_chart(asked),
         _accuracy_table(asked),
         *_by_condition(asked),
+        *_by_attribute(asked),
         *_positions(asked),
         *_unread(asked),
         *_gallery(asked, pictures),
@@ -213,6 +216,23 @@ def _accuracy_table(asked: Questions) -> Table:
         "lenient its best among the options. Questions without any answer (an error) are counted apart."
     )
     return Table("questions", "What came out, by model and kind of question", asked.table, columns, note)
+
+
+def _by_attribute(asked: Questions) -> list[Part]:
+    """Return accuracies by each attribute that was asked for, the worst group first."""
+    parts: list[Part] = []
+    for name, values in asked.attributes.items():
+        group = asked.frame["source_id"].astype(str).map(values).fillna(UNKNOWN)
+        table = questions(asked.frame.assign(value=group), by=["value"], level=simultaneous(group.nunique()))
+        columns = [
+            Column("value", name), model_column(asked.short), _KIND,
+            Column("strict", "Strict", "percent", "strict_low", "strict_high"),
+            Column("lenient", "Lenient", "percent", "lenient_low", "lenient_high"), *plain("integer", n="Answers"),
+        ]  # fmt: skip
+        key = "".join(letter if letter.isalnum() else "_" for letter in name)
+        title = f"Answers by {name}, the worst first; intervals hold for all groups of a model together"
+        parts.append(Table(f"questions_by_{key}", title, table.sort_values("strict", kind="stable"), columns))
+    return parts
 
 
 def _by_condition(asked: Questions) -> list[Part]:

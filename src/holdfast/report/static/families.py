@@ -10,7 +10,14 @@ from holdfast.report.page.evidence import Evidence, with_display_names
 from holdfast.report.page.parts import Heading, Notice, Section, Text
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import condition_label, estimate, listing, p_value, percent, plural, points, span
-from holdfast.stats.effects.families import EVERY, FamilyDrops, attribute_drops, attribute_errors, family_drops
+from holdfast.stats.effects.families import (
+    EVERY,
+    FamilyDrops,
+    attribute_drops,
+    attribute_errors,
+    family_drops,
+    group_verdicts,
+)
 from holdfast.stats.effects.texture import shape_share
 
 
@@ -183,7 +190,24 @@ def _attribute_section(evidence: Evidence, name: str, things: str) -> Section:
         Column("n", things.capitalize(), "integer"),
     ]
     section.parts += [Table(f"group_drops_{key}", title, lost, columns)] if len(lost) else []
+    section.parts += _group_verdicts(evidence, name, key)
     return section
+
+
+def _group_verdicts(evidence: Evidence, name: str, key: str) -> list[Table]:
+    """Return the verdict on each model in each group; nothing where no group has the conditions that it takes."""
+    frame = group_verdicts(evidence.counts, evidence.analysis.attributes[name], **evidence.settings)
+    if frame["background_effect"].isna().all():
+        return []
+    columns = [
+        Column("value", name), model_column(evidence.short), Column("headline", "Verdict"),
+        Column("background_effect", "Background effect", "points", "background_effect_low", "background_effect_high"),
+        Column("object_effect", "Object effect", "points", "object_effect_low", "object_effect_high"),
+        *plain("integer", n="Photos"),
+    ]  # fmt: skip
+    note = "Each verdict is that of its group alone, at the 95 % level: of many groups one may stand out by chance."
+    title = f"Verdicts by {name}, the largest background effect first"
+    return [Table(f"group_verdicts_{key}", title, frame, columns, note)]
 
 
 def shape_and_texture(evidence: Evidence) -> list[Section]:

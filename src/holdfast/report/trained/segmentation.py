@@ -45,6 +45,7 @@ from holdfast.stats.effects.segments import (
     measured,
     segmented,
     segments,
+    segments_by_group,
 )
 from holdfast.stats.objects.effects import regions_found
 from holdfast.stats.regression.fit import Regression, fit
@@ -167,12 +168,29 @@ def segmentation(segmented: Segmented) -> Section:
         _table(segmented),
         _density(segmented),
         _class_table(segmented),
+        *_by_attribute(segmented),
         *_gallery(segmented),
         *_fitted(segmented),
         *_trainings(segmented),
         *_errors(segmented),
     ]
     return section
+
+
+def _by_attribute(segmented: Segmented) -> list[Part]:
+    """Return the measures by each attribute that was asked for, the worst group first."""
+    parts: list[Part] = []
+    for name, values in segmented.analysis.attributes.items():
+        frame = segments_by_group(segmented.frame, values, resamples=segmented.resamples, seed=segmented.seed)
+        key = "".join(letter if letter.isalnum() else "_" for letter in name)
+        columns = [
+            Column("value", name), CONDITION, model_column(segmented.short),
+            Column("miou", "Mean IoU", "percent", "miou_low", "miou_high"),
+            Column("drop", "Drop", "points", "drop_low", "drop_high"), *plain("integer", n="Pictures"),
+        ]  # fmt: skip
+        title = f"Segmentation by {name}, the worst first; intervals hold for all groups of a condition together"
+        parts.append(Table(f"segments_by_{key}", title, frame, columns))
+    return parts
 
 
 def _finding(segmented: Segmented) -> str:

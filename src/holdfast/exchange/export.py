@@ -9,11 +9,12 @@ from holdfast.exchange.archive import whole_folder
 from holdfast.exchange.fiftyone import write_fiftyone
 from holdfast.exchange.huggingface import write_huggingface
 from holdfast.exchange.model_index import Scores, write_model_index
+from holdfast.exchange.question_tasks import write_inspect, write_lmms
 from holdfast.exchange.subject import is_run, open_subject
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.registry import unknown
 
-FORMATS = ("huggingface", "fiftyone", "model-index")
+FORMATS = ("huggingface", "fiftyone", "model-index", "inspect-ai", "lmms-eval")
 
 
 def export(
@@ -33,7 +34,7 @@ def export(
 
     Args:
         given: a run directory, or a dataset as every verb takes it.
-        to: huggingface, fiftyone or model-index.
+        to: huggingface, fiftyone, model-index, inspect-ai or lmms-eval.
         out: a folder that is not there yet, or an empty one.
         data: where the run's images are now, if not where they were.
         masks: a folder of masks that bear the samples' names.
@@ -43,8 +44,8 @@ def export(
     """
     if to not in FORMATS:
         raise unknown("format", to, FORMATS)
-    if to == "fiftyone" and not images:
-        raise UserError("FiftyOne shows images: an export to it cannot leave them out")
+    if to in ("fiftyone", "inspect-ai", "lmms-eval") and not images:
+        raise UserError(f"{to} shows images: an export to it cannot leave them out")
     if to == "model-index" and not is_run(given):
         raise UserError(f"model-index is about models: it is made of a run, and {given} is not one")
     with whole_folder(Path(out)) as folder:
@@ -53,4 +54,8 @@ def export(
             return write_huggingface(subject, folder, progress)
         if to == "fiftyone":
             return write_fiftyone(subject, folder, progress)
+        if to == "inspect-ai":
+            return write_inspect(subject, folder, progress)
+        if to == "lmms-eval":
+            return write_lmms(subject, folder, progress)
         return write_model_index(subject, folder, scores)

@@ -1,0 +1,162 @@
+"""Write a dataset's pictures as questions for other people's harnesses of vision-language models.
+
+``inspect-ai``: ``inspect eval FOLDER/task.py --model MODEL``; ``lmms-eval``: in the folder,
+``python -m lmms_eval --include_path . --tasks NAME --model MODEL``. Neither is needed to write them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.core.errors import UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import generator
+from holdfast.core.types import Sample
+from holdfast.exchange.private import free_name
+from holdfast.exchange.subject import ExportedPicture, ExportSubject, pictures, plain, slug
+from holdfast.pipeline.ask.wording import LETTERS, shown
+from holdfast.pipeline.jobs.progress import Progress, silent
+
+QUESTION = "What is the main object in this image?"
+
+_INSPECT = '''"""Questions about pictures: inspect eval task.py --model MODEL"""
+
+from pathlib import Path
+
+from inspect_ai import Task, task
+from inspect_ai.dataset import json_dataset
+from inspect_ai.scorer import accuracy, choice, grouped, stderr
+from inspect_ai.solver import multiple_choice
+
+
+@task
+def holdfast():
+    """Accuracy, its standard error with photos as clusters, and the accuracy under each condition."""
+    metrics = [accuracy(), stderr(cluster="source_id"), grouped(accuracy(), "condition")]
+    samples = json_dataset(str(Path(__file__).parent / "samples.jsonl"))
+    return Task(dataset=samples, solver=multiple_choice(), scorer=choice(), metrics=metrics)
+'''
+
+_LMMS = '''"""What the tasks beside this file need."""
+
+
+def picture(doc):
+    return [doc["image"].convert("RGB")]
+
+
+def question(doc, lmms_eval_specific_kwargs=None):
+    options = "\\n".join(f"{letter}. {name}" for letter, name in zip(doc["letters"], doc["options"]))
+    return f"{doc['question']}\\n{options}\\nAnswer with the option's letter from the given choices directly."
+
+
+def judge(doc, results):
+    """Right: the letter, alone or before its option, or the option, and nothing else."""
+    said = results[0].strip().strip("().*`'\\" ").casefold()
+    letter, option = doc["answer"].casefold(), doc["options"][doc["letters"].index(doc["answer"])].casefold()
+    return {"accuracy": float(said in (letter, option, f"{letter}. {option}", f"{letter}) {option}"))}
+'''
+
+_TASK = """dataset_path: parquet
+dataset_kwargs:
+  data_files:
+    test: {file}
+task: {name}
+test_split: test
+output_type: generate_until
+doc_to_visual: !function utils.picture
+doc_to_text: !function utils.question
+doc_to_target: answer
+generation_kwargs:
+  max_new_tokens: 32
+  temperature: 0
+  do_sample: false
+process_results: !function utils.judge
+metric_list:
+  - metric: accuracy
+    aggregation: mean
+    higher_is_better: true
+metadata:
+  - version: 1.0
+"""
+_TEXTS = ("question", "answer", "letters", "label", "condition", "sample_id", "source_id")
+_FEATURES: dict[str, Any] = {name: {"dtype": "string", "_type": "Value"} for name in _TEXTS}
+_FEATURES |= {"options": {"feature": _FEATURES["label"], "_type": "Sequence"}, "image": {"_type": "Image"}}
+_SCHEMA = pa.schema(
+    [*((name, pa.string()) for name in _TEXTS), ("options", pa.list_(pa.string())),
+     ("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())]))],
+    {"huggingface": json.dumps({"info": {"features": _FEATURES}})},
+)  # fmt: skip
+
+
+def write_inspect(subject: ExportSubject, folder: Path, progress: Progress = silent) -> list[str]:
+    """Write a task of inspect_ai and return notes for the user."""
+    left_out, lines = list[str](), list[str]()
+    for number, (picture, asked) in enumerate(_asked(subject, left_out, progress)):
+        path = f"images/{number:06d}{picture.suffix}"
+        write_atomic(folder / path, picture.image)
+        content = [{"type": "text", "text": QUESTION}, {"type": "image", "image": path}]
+        facts = {name: asked[name] for name in ("condition", "source_id", "label")}
+        record = {"id": asked["sample_id"], "input": [{"role": "user", "content": content}],
+                  "choices": asked["options"], "target": asked["answer"], "metadata": facts}  # fmt: skip
+        lines.append(json.dumps(record))
+    write_atomic(folder / "samples.jsonl", "\n".join([*lines, ""]).encode())
+    write_atomic(folder / "task.py", _INSPECT.encode())
+    return [f"{len(lines)} questions; inspect eval task.py --model MODEL", *left_out]
+
+
+def write_lmms(subject: ExportSubject, folder: Path, progress: Progress = silent) -> list[str]:
+    """Write tasks of lmms-eval, one for each condition, and the group of them; return notes for the user."""
+    left_out, names = list[str](), dict[str, str]()
+    group, taken, count = f"holdfast_{slug(subject.name).lower()}", set[str](), 0
+    (folder / "data").mkdir()
+    with ExitStack() as files:
+        writers: dict[str, pq.ParquetWriter] = {}
+        for count, (picture, asked) in enumerate(_asked(subject, left_out, progress), start=1):  # noqa: B007
+            condition = asked["condition"]
+            if condition not in writers:
+                names[condition] = name = free_name(slug(condition), taken, ignore_case=True)
+                path = folder / "data" / f"{name}.parquet"
+                writers[condition] = files.enter_context(pq.ParquetWriter(path, _SCHEMA))
+                text = _TASK.format(file=json.dumps(f"data/{name}.parquet"), name=json.dumps(f"{group}_{name}"))
+                write_atomic(folder / f"{group}_{name}.yaml", text.encode())
+            row = asked | {"image": {"bytes": picture.image, "path": None}}
+            writers[condition].write_table(pa.Table.from_pylist([row], _SCHEMA))
+    members = json.dumps([f"{group}_{name}" for name in sorted(names.values())])
+    write_atomic(folder / f"{group}.yaml", f"group: {json.dumps(group)}\ntask: {members}\n".encode())
+    write_atomic(folder / "utils.py", _LMMS.encode())
+    return [f"{count} questions; in the folder: python -m lmms_eval --include_path . --tasks {group}", *left_out]
+
+
+def _asked(
+    subject: ExportSubject, left_out: list[str], progress: Progress
+) -> Iterator[tuple[ExportedPicture, dict[str, Any]]]:
+    """Yield each picture with its question; all pictures of a photo offer the same options in the same order."""
+    if len(subject.classes) < 2:
+        raise UserError("there is nothing to choose from: the dataset has one class only")
+    count = 0
+    for count, picture in enumerate(pictures(subject, left_out, progress), start=1):  # noqa: B007
+        sample = picture.sample
+        options = _options(sample, subject.classes)
+        yield picture, {
+            "question": QUESTION, "options": [plain(shown(name)) for name in options],
+            "answer": LETTERS[options.index(sample.label)], "letters": LETTERS[: len(options)],
+            "label": plain(sample.label), "condition": plain(sample.condition), "sample_id": plain(sample.sample_id),
+            "source_id": plain(sample.source_id),
+        }  # fmt: skip
+    if not count:
+        raise UserError(f"none of the {len(subject.samples)} images can be read")
+
+
+def _options(sample: Sample, classes: tuple[str, ...]) -> list[str]:
+    """Return the classes in an order drawn by the photo's name; of more than 26, the truth and 25 others."""
+    rng = generator(0, sample.source_id, "options of a task")
+    others = [classes[place] for place in rng.permutation(len(classes)) if classes[place] != sample.label]
+    options = [sample.label, *others[: len(LETTERS) - 1]]
+    return [options[place] for place in rng.permutation(len(options))]

@@ -192,6 +192,7 @@ def _broken() -> torch.nn.Module:
         (lambda: {"images": [1]}, {"models": _Brightness()}, "needs labels"),
         (lambda: {"images": [np.zeros((4, 4, 3)) - 1.0], "labels": ["a"]}, {"models": _Brightness()}, "normalising"),
         (_Set, {"models": _broken()}, "weights of the model are not finite: scale"),
+        (_Set, {"models": _Brightness().to("meta")}, "on the device meta, which holds no values"),
         (_Set, {"models": 3}, "not int"),
         (_Set, {"models": [_Brightness(), _Brightness()]}, "share the name live:Brightness"),
         (_Set, {"models": _Brightness(), "transform": None}, "how does Brightness want its images"),

@@ -107,6 +107,8 @@ def _network(model: LiveModel) -> tuple[Any, Any, LabelSpace | None] | None:
         target = _compiled(target)
     if not isinstance(target, torch.nn.Module):
         return None
+    if any(value.is_meta for value in target.state_dict().values()):
+        raise UserError("weights of the model are on the device meta, which holds no values; load them first")
     broken = [
         key for key, value in target.state_dict().items() if value.is_floating_point() and not value.isfinite().all()
     ]

@@ -194,8 +194,8 @@ class EvaluateSpec(PaintSpec):
         None, help="Folder of the images that a COCO file or a CSV of boxes names.", is_path=True
     )
     threshold: float | None = option(
-        None, help="Score from which on a detector's box counts; by default the best F1 on the originals, then frozen.",
-        least=0, most=1,
+        None, help="Score from which a detector's box counts (by default the best F1 on the originals, then frozen); "
+        "0.5 for labels of photos that have several.", least=0, most=1,
     )  # fmt: skip
     box_masks: str = option(
         "grabcut", help="Makes masks of boxes that have none: grabcut, sam:mobile, sam:NAME (holdfast ls masks)."

@@ -139,7 +139,7 @@ def test_a_broken_study_file_is_named(study: str, tmp_path: Path) -> None:
     [("diorama:test?n=24", True), ("diorama-rerendered:test?n=24", True), ("photos/", False), ("diorama/", False)],
 )
 def test_drawn_scenes_are_called_that(data: str, drawn: bool) -> None:
-    assert about_world(data) == ("Known-truth world; says nothing about photos." if drawn else "")
+    assert about_world(data) == ("Drawn scenes: the truth is known there, and photos may differ." if drawn else "")
 
 
 def test_columns_follow_the_types() -> None:

@@ -450,4 +450,6 @@ def demo(
 
     with TerminalProgress(quiet=quiet) as progress:
         page = run_demo(out, quick=quick, progress=progress)
+    if not quiet:
+        typer.echo("Next, with your own photos: holdfast check MODEL photos/ (docs/my-model.md)")
     typer.echo(str(page))

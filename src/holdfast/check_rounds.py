@@ -93,20 +93,23 @@ class Look:
     left_out: int = 0
     contradiction: bool = False
 
+    def __repr__(self) -> str:
+        return f"Look({self.photos} photos, {self.answers} answers: {self.row['headline']})"
+
     @property
     def decided(self) -> bool:
         """Return whether it leans on the background, or neither question is open: the verdict needs no more."""
         return self.row["leans"] == "yes" or "open" not in (self.row["leans"], self.row["sees"])
 
-    def line(self, number: int) -> str:
-        """Return the look in a line of the terminal."""
+    def line(self, number: int, *, last: bool = False) -> str:
+        """Return the look in a line of the terminal; ``last``: whether no round follows."""
         effects = {"background": self.evidence.background, "object": self.evidence.object}
         numbers = [
             f"{name} effect {100 * effect.value:.0f} [{100 * effect.low:.0f}, {100 * effect.high:.0f}]"
             for name, effect in effects.items()
             if effect.n
         ]
-        state = self.row["headline"] if self.decided else f"{self.row['headline']}; going on"
+        state = self.row["headline"] if self.decided or last else f"{self.row['headline']}; going on"
         return (
             f"Round {number}, {plural(self.photos, 'photo')}, {plural(self.answers, 'answer')}: {', '.join(numbers)}. "
             f"{state}."
@@ -205,8 +208,8 @@ def check_in_rounds(
         row = verdict_row(model, "", evidence)
         look = Look(len(asked), table.num_rows, evidence, row, sequence.left_out, sequence.contradiction)
         early.looks.append(look)
-        on_look(look.line(len(early.looks)))
         following = rounds.blocks[len(early.looks) : len(early.looks) + 1]
+        on_look(look.line(len(early.looks), last=not following))
         passed = time.monotonic() - start
         if look.decided:
             early.reason = "decided"

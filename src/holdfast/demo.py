@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast import api
-from holdfast.core.conditions import condition_name, condition_words
+from holdfast.core.conditions import condition_name, condition_words, without_object
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.types import ORIGINAL
@@ -36,9 +36,11 @@ SCENES = 240
 QUICK_SCENES = 48
 QUICK_WALKS = 12
 QUICK_POOL = 222
+ANEW = "Rerendered background: the same scene drawn, not pasted, on the random background; the truth of pasting."
 FEW = "Twenty photographs show how it works; they are too few to judge a model."
 PHOTO_CONDITIONS = "static,only_background,mean_background,foreground_on_grey,silhouette"
 """No condition with backgrounds of the same class: each photograph is the only one of its class."""
+TINTED = ("grey", "red", "green", "blue", "rainbow")
 STRIP = 4  # pictures that stand side by side
 
 
@@ -146,7 +148,8 @@ def _flips(results: api.Results, out: Path) -> tuple[str, list[Picture]]:
     model, sample = ranked.sort_values(["answers", "lent"], ascending=False, kind="stable").index[0]
     own = rows[(rows["model"] == model) & (rows["sample_id"] == sample)].set_index("shown")
     others = own[own.index.isin(kept) & ~own["correct"].astype(bool)]
-    others = others.sort_values("condition", key=lambda names: names != "random_background", kind="stable")
+    order = {"random_background": 0} | dict.fromkeys(TINTED, 2)  # other backgrounds before tints of its own
+    others = others.sort_values("condition", key=lambda names: names.map(order).fillna(1), kind="stable")
     others = others.drop_duplicates("prediction")
     names = [ORIGINAL, *others.index[: STRIP - 1]]
     small = thumbnails(results.run, {str(own["source_id"].iloc[0])}, size=420)
@@ -173,7 +176,7 @@ def _scenes(out: Path, quick: bool, progress: Progress) -> list[PartCard]:
     """Measure eight networks on scenes of which each is also drawn, not pasted, on the other background: the truth."""
     data = f"{SCHEME}:test?n={QUICK_SCENES if quick else SCENES}&context=0.95"
     results = api.evaluate(data, models=available("embedded"), out=out / "scenes", scenarios="all", progress=progress)
-    page = _reported(results, DRAWN_WORLD, progress)
+    page = _reported(results, f"{DRAWN_WORLD} {ANEW}", progress)
     rows = results.verdicts(resamples=500).sort_values("background_effect", ascending=False)
     right = results.accuracy().set_index(["condition", "model"])["accuracy"]
     bars = [
@@ -202,7 +205,8 @@ def _between(bar: Bar, written: Callable[[float], str] = _hundredths) -> str:
 def _gate(scenes: api.Results, out: Path) -> PartCard:
     """Ask whether one model of the drawn world may replace another."""
     old, new = "embedded:resnet_rho0", "embedded:vit_rho95"
-    gate = api.compare(scenes, scenes, old_model=old, new_model=new, margin=0.02)
+    names = [name for name in scenes.counts.conditions if name != RERENDERED and not without_object(name)]
+    gate = api.compare(scenes, scenes, old_model=old, new_model=new, margin=0.02, conditions=names)
     rows = gate.conditions.sort_values("difference")
     bars = [
         Bar(condition_words(row["condition"]), row["difference"], row["low"], row["high"])

@@ -79,11 +79,12 @@ class Results:
         ``over``: all static conditions, as published, or only those that leave the object unchanged. A model that
         reads the background gains from blurred or lit objects, so only the second score shows how far it does.
         """
+        from holdfast.report.plots import result_frame
         from holdfast.stats.effects.score import scores
 
         chosen = static_conditions if over == "static" else background_conditions
         options.setdefault("conditions", chosen(self.counts))
-        return scores(self.counts, outcome=outcome, **options)
+        return result_frame(scores(self.counts, outcome=outcome, **options), "scores")
 
     def verdicts(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
         """Return each model's verdict in words and numbers; options of ``stats.effects.verdict.what_it_holds``.

@@ -27,7 +27,12 @@ def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.Monke
     text = page.read_text(encoding="utf8")
     assert "Drawn scenes: the truth is known there, and photos may differ." in text
     assert "loses this much accuracy when only the background changes" in text
-    assert text.count("<article>") == 6 and "holdfast check MODEL photos/" in text and text.count("<h1>") == 1 and "<main>" in text
+    assert (
+        text.count("<article>") == 6
+        and "holdfast check MODEL photos/" in text
+        and text.count("<h1>") == 1
+        and "<main>" in text
+    )
     assert text.count("✗ wrong") == 3 and text.count("✓ right") == 1
     assert "Failed" in text or "Undecided" in text  # the gate between a fair model and one that reads backgrounds
     for name in re.findall(r'(?:src|href)="([^"]+)"', text):

@@ -98,7 +98,9 @@ def console_for_tables() -> Console:
 
 def print_table(titles: Sequence[object], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     """Print rows of text below their titles."""
-    table = Table(*(escape(visible(str(heading))) for heading in titles), box=None, pad_edge=False, title=title)
+    if title:
+        typer.echo(title)
+    table = Table(*(escape(visible(str(heading))) for heading in titles), box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(escape(visible(str(cell))) for cell in row))
     console_for_tables().print(table)
@@ -172,7 +174,7 @@ def print_accuracy(run: Run) -> None:
     print_table(("condition", *models), (
         (condition_name(*pair), *(cell(*pair, model) for model in models))
         for pair in sorted(conditions, key=lambda pair: (places.get(pair[0], len(places)), pair))
-    ), title=f"accuracy: full argmax / among the dataset's classes, {title}")  # fmt: skip
+    ), title=f"Right answers over all outputs / among the dataset's classes, {title}")  # fmt: skip
 
 
 def print_frame(frame: pd.DataFrame) -> None:

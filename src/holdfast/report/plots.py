@@ -24,7 +24,7 @@ from holdfast.report.page.writer import chart_library, script_json, templates
 from holdfast.report.static.accuracy import maps, scenario_columns, scenarios
 from holdfast.report.static.comparison import drop_columns, drop_parts
 from holdfast.report.static.front import answer_figure
-from holdfast.report.static.verdicts import effect_parts, verdict_columns
+from holdfast.report.static.verdicts import effect_parts, robustness_columns, verdict_columns
 
 if TYPE_CHECKING:
     from holdfast.store import Run
@@ -107,7 +107,9 @@ def plot(runs: Sequence[Run], name: str, *, width: int = WIDE, settings: dict[st
     raise UserError(f"no chart is called {name!r}.{hint} This run has {', '.join(known) or 'none'}")
 
 
-_COLUMNS = {"accuracy": scenario_columns, "drops": drop_columns, "verdicts": verdict_columns}
+_COLUMNS = {
+    "accuracy": scenario_columns, "drops": drop_columns, "verdicts": verdict_columns, "scores": robustness_columns,
+}  # fmt: skip
 _ROWS, _WIDTH = 30, 132
 
 

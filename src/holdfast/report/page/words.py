@@ -144,8 +144,11 @@ def class_names(names: Iterable[str]) -> dict[str, str]:
 
 def compare_step(run: str, models: Sequence[str], early: bool = False) -> tuple[str, str]:
     """Return the release gate as a thing to do, with its command: of a run with several models one is named."""
-    old = f" --old-model {shlex.quote(models[0])}" if len(models) > 1 else ""
-    old += " --sequential" if early else ""
+    old = " --sequential" if early else ""
+    if len(models) > 1:
+        place, names = shlex.quote(run), [shlex.quote(name) for name in models[:2]]
+        command = f"holdfast compare {place} {place} --old-model {names[0]} --new-model {names[1]}{old}"
+        return f"May {models[1]} replace {models[0]}, photo by photo?", command
     return (
         "Before a new version goes out, compare it with this one.",
         f"holdfast compare {shlex.quote(run)} NEW_RUN{old}",

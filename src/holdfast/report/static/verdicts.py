@@ -117,9 +117,10 @@ def scores(evidence: Evidence) -> Section:
     return section
 
 
-def _robustness(evidence: Evidence, robust: pd.DataFrame) -> Table:
-    columns = [
-        model_column(evidence.short),
+def robustness_columns(short: Mapping[str, str]) -> list[Column]:
+    """Return the columns of robustness scores as shown."""
+    return [
+        model_column(short),
         Column("score", "Score", "number", "low", "high", digits=4),
         Column("debiased", "Debiased", "number", digits=4, hint="without the noise that squaring adds"),
         Column("variance_cross", "Variance over scenarios", "number", digits=4),
@@ -135,6 +136,9 @@ def _robustness(evidence: Evidence, robust: pd.DataFrame) -> Table:
         Column("normality_p", "Scenarios normal? p", "p", hint="Shapiro–Wilk test of the scenario accuracies"),
         Column("n_conditions", "Conditions", "integer"),
     ]
+
+
+def _robustness(evidence: Evidence, robust: pd.DataFrame) -> Table:
     note = (
         "S = 1 − (σi + σe), the paper's earlier score: standard deviations over classes and over scenarios."
         if evidence.analysis.score == "scenario_class"
@@ -143,6 +147,7 @@ def _robustness(evidence: Evidence, robust: pd.DataFrame) -> Table:
         "or light the object reward a model that reads the background; the score over the background alone does not "
         "have them."
     )
+    columns = robustness_columns(evidence.short)
     return Table("robustness_score", "The robustness score in detail", robust, columns, note, folded=True)
 
 
@@ -156,10 +161,10 @@ def score_frame(evidence: Evidence) -> pd.DataFrame:
     means = evidence.with_object(evidence.summary).groupby("model")["accuracy"].mean()
     frame["mean"] = frame["model"].map(ranking["accuracy"]).fillna(frame["model"].map(means)).astype(float)
     frame["mean_low"], frame["mean_high"] = frame["model"].map(ranking["low"]), frame["model"].map(ranking["high"])
-    if len(frame) > 1:
-        frame["rank"] = frame["model"].map(ranking["rank"])
     holds = evidence.holds.set_index("model")
-    frame["headline"] = frame["model"].map(holds["headline"])
+    if len(frame) > 1:  # of one model, the first screen has the verdict
+        frame["rank"] = frame["model"].map(ranking["rank"])
+        frame["headline"] = frame["model"].map(holds["headline"])
     frame["weakness"] = frame["model"].map(holds["leans"]).map(score_weakness)
     for key in ("background_effect", "paste_effect"):
         for part in (key, f"{key}_low", f"{key}_high"):

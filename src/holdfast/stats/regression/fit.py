@@ -61,6 +61,13 @@ class Regression:
     family: Family  # ``ols`` or ``poisson``
     errors: str = "published"
 
+    def __repr__(self) -> str:
+        if self.reason:
+            return f"No regression: {self.reason}"
+        explained = f"{100 * self.adjusted_r_squared:.0f} % of the variance between {self.n} cells explained"
+        about = f"Regression ({explained}; errors: {self.errors}); .coefficients has the numbers"
+        return "\n".join([about, *self.sentences, *self.notes])
+
 
 @dataclass(frozen=True)
 class _Design:

@@ -61,19 +61,16 @@ def match(objects: Sequence[Row], predictions: Sequence[Row]) -> Matches:
     overlaps = box_overlaps(boxes_of(predictions), boxes_of(objects), crowd=[bool(row["crowd"]) for row in objects])
     counted = np.array([is_counted(row) for row in objects], np.bool_)
     absorbing = np.array([row["crowd"] or row["status"] == "invalid" for row in objects], np.bool_)
-    names = np.array([row["label"] for row in objects], object)
+    said, names = (np.array([row["label"] for row in rows], object) for rows in (predictions, objects))
+    close = (overlaps >= FOUND_IOU) & (said[:, None] == names[None, :])
     taken = np.zeros(len(objects), np.bool_)
     owner = np.full(len(predictions), -1, np.int64)
-    ignored = np.zeros(len(predictions), np.bool_)
-    for place, prediction in enumerate(predictions):
-        close = (overlaps[place] >= FOUND_IOU) & (names == prediction["label"])
-        free = np.flatnonzero(close & counted & ~taken)
+    for place in np.flatnonzero((close & counted).any(axis=1)):
+        free = np.flatnonzero(close[place] & counted & ~taken)
         if len(free):
             owner[place] = free[np.argmax(overlaps[place, free])]
             taken[owner[place]] = True
-        else:
-            ignored[place] = bool((close & absorbing).any())
-    return Matches(owner, ignored, overlaps)
+    return Matches(owner, (close & absorbing).any(axis=1) & (owner < 0), overlaps)
 
 
 def meant(objects: Sequence[Row], prediction: Row) -> int:
@@ -190,11 +187,17 @@ class MaskedObject:
 
     def load(self, height: int, width: int) -> tuple[TrueObject, ...]:
         """Return the object; it is unusable where the mask is empty."""
-        pixels = self.mask.load(height, width)
-        if not pixels.any():
-            return (TrueObject("0", self.label, (0.0, 0.0, 0.0, 0.0), problem="the mask is empty"),)
-        left, top, right, bottom = (float(edge) for edge in bounding_box(pixels))
-        return (TrueObject("0", self.label, (left, top, right, bottom), self.mask, float(pixels.sum())),)
+        return _covered(self, height, width)
+
+
+@lru_cache(maxsize=32)
+def _covered(source: MaskedObject, height: int, width: int) -> tuple[TrueObject, ...]:
+    """Return what a mask covers; the last ones are remembered, since every condition asks for them."""
+    pixels = source.mask.load(height, width)
+    if not pixels.any():
+        return (TrueObject("0", source.label, (0.0, 0.0, 0.0, 0.0), problem="the mask is empty"),)
+    left, top, right, bottom = (float(edge) for edge in bounding_box(pixels))
+    return (TrueObject("0", source.label, (left, top, right, bottom), source.mask, float(pixels.sum())),)
 
 
 @dataclass(frozen=True)

@@ -172,12 +172,18 @@ def test_check_runs_with_the_core_alone(core_only: dict[str, str], tmp_path: Pat
         (("eval", "diorama:test?n=2", "--models", "hf:anyone/anything", "--out", "{tmp}/run"), "hf"),
         (("eval", "diorama:test?n=2", "--models", "embedded:resnet_rho95", "--engine", "ray", "--out", "{tmp}/run"),
          "ray"),
+        (("eval", "diorama:test?n=2", "--models", "embedded:resnet_rho95", "--scenarios", "nrtk:haze", "--out",
+          "{tmp}/run"), "nrtk"),
+        (("data", "{tmp}/scans"), "dicom"),
         (("eval", "s3://nowhere/photos", "--models", "embedded:resnet_rho95", "--out", "{tmp}/run"), "s3"),
     ],
 )  # fmt: skip
 def test_a_missing_package_is_named_with_its_extra(
     core_only: dict[str, str], tmp_path: Path, words: tuple[str, ...], extra: str
 ) -> None:
+    for label in ("a", "b"):
+        (tmp_path / "scans" / label).mkdir(parents=True)
+        (tmp_path / "scans" / label / "0.dcm").write_bytes(bytes(128) + b"DICM")
     done = holdfast(core_only, *(word.format(tmp=tmp_path) for word in words))
     assert done.returncode in (1, 2), done.stdout + done.stderr
     assert re.search(rf"pip install 'holdfast\[({extra})\]'", done.stderr), done.stderr

@@ -43,7 +43,8 @@ class MemoryContext:
 
     def stylise(self, image: Image, style: Image, strength: float) -> Image:
         """Return the image mixed with the style's mean colour; the scenario has to put back what it keeps."""
-        return (image * (1 - strength / 2) + style.mean((0, 1)) * (strength / 2)).astype(np.uint8)
+        mixed: Image = (image * (1 - strength / 2) + style.mean((0, 1)) * (strength / 2)).astype(np.uint8)
+        return mixed
 
     def fill(self, image: Image, mask: Mask) -> Image | None:
         """Return None: nobody gave a network that fills holes."""

@@ -104,8 +104,8 @@ class _DecodedGroup:
                     continue
                 group.backgrounds[group.places.index(place)], self._facts[first + place] = background, details
             if self._renderer.masked:  # looked at here: the device would have to be waited for
-                seen = group.masks.reshape(len(group.masks), -1).any(axis=1).tolist()
-                self._unmasked |= {first + place for place, some in zip(group.places, seen, strict=True) if not some}
+                masked = zip(group.places, group.masks, strict=True)
+                self._unmasked |= {first + place for place, mask in masked if not mask.any()}
             size = int(group.images.shape[1]), int(group.images.shape[2])
             moved = self._team.uploads.move((group.images, group.masks, group.backgrounds))
             self._by_size.setdefault(size, []).append(([first + place for place in group.places], moved))

@@ -114,7 +114,13 @@ def detector_run(path: Path, *tables: tuple[pa.Table, pa.Table, pa.Table], datas
         dict.fromkeys(PREDICTIONS.names)
         | {name: row[name] for name in ("row_id", "sample_id", "source_id", "condition", "variant", "parameters")}
         | {"task": "detect", "kind": "static", "dataset": dataset, "split": "", "fold": -1, "seed": 0, "trained_on": ""}
-        | {"model": row["model"], "protocol": "boxes", "label": "", "donor_id": row["donor_id"], "run_id": run.run_id}
+        | {
+            "model": row["model"],
+            "protocol": "boxes",
+            "label": "class 0" if row["n_objects"] else None,
+            "donor_id": row["donor_id"],
+            "run_id": run.run_id,
+        }
         | {"status": row["status"], "error": row["error"], "schema_version": SCHEMA_VERSION, "correct": True}
         for row in images.to_pylist()
     ]

@@ -5,7 +5,7 @@ conditions below, SWAPS the same pictures as ``synth`` wrote them. A picture is 
 wrong over all their outputs. The oracle is a detector, of another family, task and training set than the classifiers:
 it accepts a picture in which its surest cat or dog is of the right species (it knows no breeds). A control is, for each
 hard picture, another of the same condition and class that one or two surrogates fail. Prints accuracies of all models
-with Wilson's intervals; writes the accepted hard pictures and their controls below OUT.
+with Wilson's intervals, photos as clusters; writes the accepted hard pictures and their controls below OUT.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 import holdfast
-from holdfast.models.detectors import load_detector
-from holdfast.stats.core.cells import wilson
+from holdfast.models import load_detector
+from holdfast.stats.core.cells import design_effects, wilson
 
 CONDITIONS = ("stylised", "stylised_object", "stylised_background", "random_background")
 SURROGATES = ("packaged:efficientnet_lite0", "packaged:mobilenet_v2", "squeezenet1_1")
@@ -75,9 +75,13 @@ def main(run: Path, swaps: Path, yolox: Path, out: Path) -> None:
     print(f"{len(pool)} pictures, {len(hard)} failed by all three; accepted: {shares[0]} of all, {shares[1]} of those")
     print(hard.groupby("condition")["accepted"].agg(["size", "sum"]))
     for name, pictures in sets.items():
+        print(f"{name}: {len(pictures)} pictures of {pictures['sample_id'].nunique()} photos")
         for model in (*SURROGATES, *HELD_OUT):
             right, n = int(pictures[model].sum()), len(pictures)
-            low, high = wilson(right, n)
+            ones, photos = np.ones(n), pd.factorize(pictures["sample_id"])[0].astype(np.intp)
+            correct = pictures[model].to_numpy(float)
+            (effect,) = design_effects(correct, ones, np.zeros(n, np.intp), 1, source=photos)
+            low, high = wilson(right / effect, n / effect)
             print(f"{name:8} {model:30} {right}/{n} = {right / n:.1%} ({float(low):.1%} to {float(high):.1%})")
     for name in ("hard", "control"):
         for row in sets[name].itertuples():

@@ -132,7 +132,7 @@ def test_a_stylised_part_leaves_the_other_part_bit_for_bit(
     np.testing.assert_array_equal(again, whole)
 
 
-@pytest.mark.parametrize(("text", "strength"), [("stylised", 1), ("stylised@2", 0.4), ("stylised?strength=0", 0)])
+@pytest.mark.parametrize(("text", "strength"), [("stylised", 1), ("stylised@2", 0.4), ("stylised@copy", 0)])
 def test_strength_moves_the_code_from_the_photos_own_to_the_styles(stylist: Path, text: str, strength: float) -> None:
     image = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
     style = np.full((60, 60, 3), (200, 30, 90), np.uint8)

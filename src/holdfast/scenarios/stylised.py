@@ -25,6 +25,7 @@ _DECLARED: dict[str, Any] = {
     "parameters": (
         Parameter("strength", 1.0, "0 is the network's own copy of the photo, 1 the whole style", minimum=0, maximum=1),
     ),
+    "variants": {"copy": {"strength": 0.0}},
     "severities": {step: {"strength": step / 5} for step in range(1, 6)},
 }
 

@@ -42,8 +42,9 @@ class MemoryContext:
         return self.donor(same_class=False)
 
     def stylise(self, image: Image, style: Image, strength: float) -> Image:
-        """Return the image mixed with the style's mean colour; the scenario has to put back what it keeps."""
-        mixed: Image = (image * (1 - strength / 2) + style.mean((0, 1)) * (strength / 2)).astype(np.uint8)
+        """Return the image mixed with the style's mean colour, at strength 0 too: no copy is exact."""
+        share = (1 + strength) / 4
+        mixed: Image = (image * (1 - share) + style.mean((0, 1)) * share).astype(np.uint8)
         return mixed
 
     def fill(self, image: Image, mask: Mask) -> Image | None:

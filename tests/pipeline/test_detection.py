@@ -444,3 +444,20 @@ def test_what_a_mask_covers_is_the_object_of_a_classified_photo(tmp_path):
     assert "Objects not found by camera" in Path(page).read_text(encoding="utf8")
     table = pd.read_csv(tmp_path / "page" / "tables" / "groups_camera.csv")
     assert table[["value", "n", "error"]].to_numpy().tolist() == [["B", 6, 0.0]]
+
+
+def test_a_picture_with_too_many_boxes_is_a_row_with_a_status_and_the_others_are_asked(tmp_path):
+    for name in "ab":
+        Image.new("RGB", (40, 40), "green").save(tmp_path / f"{name}.png")
+    many = [{"id": n, "image_id": 0, "category_id": 1, "bbox": [1, 1, 20, 20]} for n in range(10_001)]
+    file = {
+        "images": [{"id": n, "file_name": f"{name}.png", "width": 40, "height": 40} for n, name in enumerate("ab")],
+        "annotations": [*many, {"id": -1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 20, 20]}],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    (tmp_path / "boxes.json").write_text(json.dumps(file))
+    data = f"coco:{tmp_path}/boxes.json?images={tmp_path}"
+    run = holdfast.evaluate(data, models="known:perfect", scenarios="original", out=tmp_path / "run", threshold=0.5)
+    rows = run.rows().to_pandas().set_index("sample_id")
+    assert rows.status.to_dict() == {"a": "error", "b": "ok"} and "more than 10,000" in rows.error["a"]
+    assert tables(tmp_path / "run")["objects"].found.tolist() == [True]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -164,9 +166,17 @@ def check(
         return _answer_early(early, collection, outcome, masking.annotator, folder / "masks", progress)
     options: dict[str, Any] = {"models": [model], "labels": labels, "limit": limit, "device": device, "out": run}
     # The originals need no masks, so a wrong model name or class is reported before masks are made.
-    originals = api.evaluate(
-        photos, masks=masks, scenarios=ORIGINAL, progress=_called(progress, "eval", "originals"), **options
-    )
+    is_new = not run.exists()
+    try:
+        originals = api.evaluate(
+            photos, masks=masks, scenarios=ORIGINAL, progress=_called(progress, "eval", "originals"), **options
+        )
+    except UserError:
+        if is_new:  # nothing that looks like a run stays behind
+            shutil.rmtree(run, ignore_errors=True)
+            with suppress(OSError):
+                folder.rmdir()
+        raise
     name = _name_of(originals.run, collection)
     made_masks = None
     if any(sample.mask is None for sample in collection.samples):

@@ -35,6 +35,9 @@ def object_reader(images):
 def background_reader(images):
     return _answers([np.concatenate([i[0], i[-1], i[:, 0], i[:, -1]]).mean(0) for i in images])
 
+def scores_only(images):
+    return background_reader(images)
+
 object_reader.labels = background_reader.labels = ("red", "green", "blue")
 """
 
@@ -234,6 +237,8 @@ def test_what_a_new_user_gets_wrong(readers: str, tmp_path: Path) -> None:
         assert said in told(model, str(photos), labels=rows, out=tmp_path / "answer")
     (photos / "images" / "red").rename(photos / "images" / "reed")
     assert "nearest: red" in told(model, str(photos), out=tmp_path / "answer")
+    (photos / "images" / "reed").rename(photos / "images" / "red")
+    assert "needs a labels attribute" in told(f"{readers}:scores_only", str(photos), out=tmp_path / "answer")
     assert not (tmp_path / "answer").exists()  # nobody waited for masks, and nothing is left behind
 
 

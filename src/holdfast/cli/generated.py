@@ -13,6 +13,8 @@ from holdfast.cli.verb import CommandCall, Data, Masks, Quiet, Seed, verb
 from holdfast.core.places import shown
 from holdfast.pipeline.specs import GenerateSpec, InventorySpec, MaskSpec, MineSpec, ModesSpec, RemedySpec, SynthSpec
 
+FEW = 10  # Photos of a class below which a verdict hardly ever is sure
+
 if TYPE_CHECKING:
     from holdfast.data.inventory import Inventory
     from holdfast.pipeline.hard.mine import Mined
@@ -36,6 +38,10 @@ def data(
         typer.echo(json.dumps(asdict(held), indent=1))
         return
     _echo_inventory(held)
+    if not any(held.masked.values()):
+        typer.echo("no photo has a mask: holdfast check makes them, and so does holdfast mask")
+    if held.classes and 1 < (fewest := min(held.classes.values())) < FEW:
+        typer.echo(f"the smallest class has {fewest} photos: verdicts need some {FEW} of each, or they stay open")
     typer.echo(f"{plural(len(held.findings), 'finding')}, gravest first:" if held.findings else "nothing found")
     for number, finding in enumerate(held.findings, start=1):
         more = ", …" if finding.count > len(finding.examples) else ""

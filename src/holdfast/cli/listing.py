@@ -315,9 +315,9 @@ class TerminalProgress:
             self._printed[step] = now
             self._bars.update(self._tasks[step], completed=done, total=total, rate=f"{rate:.1f}/s" if rate else "")
             return
-        # Lines go to logs: one every ten seconds, and a last one unless the step was over at once.
-        last = done == total and now - started >= 1
-        if last or now - self._printed.get(step, started) >= 10:
+        # Lines go to logs: after ten seconds, then ever more seldom, and a last one unless the step was over at once.
+        last = done == total and now - started >= 1 and total > 1
+        if last or now - self._printed.get(step, started) >= max(10.0, (now - started) / 3):
             self._printed[step] = now
             print(f"{step}: {done}/{total}{_pace(done, total, rate)}", file=sys.stderr, flush=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 MAX_ASPECT = 16
+CPU_PIXELS = 8 * 224 * 224  # At once on a CPU: the activations of more are handed back to the system layer by layer
 """Models that crop the centre look at images narrower than 1:16 through their middle 1:16 part: resizing the short
 side of a 1 × 5000 image to 256 would otherwise make 300 million pixels that the crop then throws away."""
 
@@ -186,8 +188,9 @@ class TorchClassifier:
     def _in_batches(self, items: Sequence[Any], prepare: Callable[[Any], torch.Tensor]) -> NDArray[np.float32]:
         rows = np.empty((len(items), len(self.labels)), np.float32)
         done = 0
+        few = max(1, CPU_PIXELS // math.prod(self.preprocessing.size)) if self.device == "cpu" else len(items)
         while done < len(items):
-            prepared = [prepare(item) for item in items[done : done + self.batch_size]]
+            prepared = [prepare(item) for item in items[done : done + min(self.batch_size, few)]]
             # Some processors keep the aspect of an image, so neighbours may differ in shape.
             for _, alike in itertools.groupby(prepared, key=lambda tensor: tensor.shape):
                 for answer in in_parts(self, list(alike), self._probabilities):

@@ -19,8 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from holdfast.core.names import unknown, visible
+from holdfast.core.types import NEEDS_MASK
 from holdfast.pipeline.jobs.progress import Summary, environment, version
-from holdfast.scenarios.base.rendering import NEEDS_MASK
 
 if TYPE_CHECKING:
     import pandas as pd

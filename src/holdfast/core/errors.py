@@ -17,6 +17,7 @@ _BROUGHT_BY = {
     "explain": ("captum", "torchmetrics"),
     "generate": ("diffusers",),
     "hf": ("transformers",),
+    "maite": ("maite",),
     "nrtk": ("nrtk", "skimage"),
     "people": ("alembic", "fastapi", "h11", "psycopg", "sqlalchemy", "starlette", "uvicorn"),
     "ray": ("ray",),

@@ -28,6 +28,9 @@ Mask = NDArray[np.bool_]
 ORIGINAL = "original"
 """The condition of an untouched image."""
 
+NEEDS_MASK = "needs a mask and this image has none"
+"""Why a row is skipped, after the name of its scenario."""
+
 CORRUPTIONS = (
     *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
     *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
-from holdfast.core.types import ORIGINAL, Collection, Sample
+from holdfast.core.types import NEEDS_MASK, ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, know_models, load_models
 from holdfast.pipeline.declaration import attach
@@ -29,7 +29,6 @@ from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.samples import Prepared, begin_run, check_applicable, prepare, read
 from holdfast.scenarios import Condition, parse_conditions
-from holdfast.scenarios.base.rendering import NEEDS_MASK
 from holdfast.store import Run, writing
 
 __all__ = ["EvaluateSpec", "evaluate"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.core.conditions import condition_words, without_object
 from holdfast.core.lazy import pd
-from holdfast.core.types import ORIGINAL
+from holdfast.core.types import NEEDS_MASK, ORIGINAL
 from holdfast.data.reading import doubtful_masks
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
@@ -28,7 +28,6 @@ from holdfast.report.page.parts import (
 )
 from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural, points
 from holdfast.report.static.gallery import model_answer
-from holdfast.scenarios.base.rendering import NEEDS_MASK
 from holdfast.stats.core.reduce import Counts, right_column
 from holdfast.stats.effects.sequential import sequential_looks
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME

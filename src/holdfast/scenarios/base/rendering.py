@@ -9,14 +9,12 @@ import numpy as np
 
 from holdfast.core.errors import PromiseError, SampleError
 from holdfast.core.protocols import Context
-from holdfast.core.types import Image, Mask, Rendered
+from holdfast.core.types import NEEDS_MASK, Image, Mask, Rendered
 from holdfast.scenarios.base.condition import Condition
 from holdfast.scenarios.base.definition import Leaves, Scenario
 
 CHECKED_PIXELS = 1 << 14
 """About how many pixels the run-time check looks at, in whole rows at even distances."""
-
-NEEDS_MASK = "needs a mask and this image has none"
 
 
 def render(

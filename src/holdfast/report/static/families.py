@@ -181,13 +181,14 @@ def _attribute_section(evidence: Evidence, name: str, things: str) -> Section:
     lost = attribute_drops(evidence.counts, grouped, **evidence.settings)
     lost = lost[lost["trained_on"].isin(["", ORIGINAL])]
     title = f"What conditions cost, by {name}; intervals hold for all groups of a condition together"
+    title += "; each photo counts the same" if things == "objects" else ""
     columns = [
         Column("value", name),
         CONDITION,
         model_column(evidence.short),
         Column("drop", "Drop", "points", "low", "high"),
         *plain("percent", original="Original", accuracy="Recall" if things == "objects" else "Accuracy"),
-        Column("n", things.capitalize(), "integer"),
+        Column("n", "Photos", "integer"),
     ]
     section.parts += [Table(f"group_drops_{key}", title, lost, columns)] if len(lost) else []
     section.parts += _group_verdicts(evidence, name, key)

@@ -5,7 +5,9 @@ Nothing is copied into docs/: pages are made while MkDocs builds, from the files
 
 from __future__ import annotations
 
+import base64
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +27,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def made_pages() -> Iterator[tuple[str, str]]:
+def made_pages() -> Iterator[tuple[str, str | bytes]]:
     """Path below docs/ and Markdown of each."""
     for card in sorted(ASSETS.rglob("README.md")):
         text = card.read_text(encoding="utf8")
@@ -33,8 +35,26 @@ def made_pages() -> Iterator[tuple[str, str]]:
         yield f"cards/{card.parent.relative_to(ASSETS).as_posix()}.md", re.sub(r"^  - ", "    - ", text, flags=re.M)
     for name in ("CHANGELOG.md", "CONTRIBUTING.md"):
         yield name.lower(), (ROOT / name).read_text(encoding="utf8").replace("](docs/", "](")
+    yield from notebook_page()
     yield "commands.md", commands_page()
     yield "api/verbs.md", verbs_page()
+
+
+def notebook_page() -> Iterator[tuple[str, str | bytes]]:
+    """Return the executed notebook as a page, and the pictures in its outputs."""
+    notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf8"))
+    parts = []
+    for number, cell in enumerate(notebook["cells"]):
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            if picture := output.get("data", {}).get("image/png"):
+                yield f"assets/notebook-{number}.png", base64.b64decode(picture)
+                parts.append(f"![What the cell above draws](assets/notebook-{number}.png)")
+            else:
+                text = "".join(output.get("text", output.get("data", {}).get("text/plain", "")))
+                parts.append(f"```text\n{text.rstrip()}\n```")
+    yield "notebook.md", "\n\n".join([*parts, "[The notebook itself](notebook.ipynb)", ""])
 
 
 def commands_page() -> str:

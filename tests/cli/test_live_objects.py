@@ -122,6 +122,19 @@ def test_a_network_of_timm_brings_its_own_transform_and_a_callable_its_names(tmp
     assert set(run.rows(["model"])["model"].to_pylist()) == {"ResNet", "brightest"}
 
 
+def test_a_model_that_holdfast_loaded_is_an_object_as_well(tmp_path: Path) -> None:
+    scenes = holdfast.load_collection("diorama:test?n=6&size=64")
+    data = {"images": [each.image.load() for each in scenes.samples], "labels": [each.label for each in scenes.samples]}
+    run = holdfast.evaluate(
+        data, models={"own": holdfast.load_classifier("embedded:resnet_rho0")}, scenarios="original", out=tmp_path
+    )
+    named = holdfast.evaluate(
+        "diorama:test?n=6&size=64", models="embedded:resnet_rho0", scenarios="original", out=tmp_path / "named"
+    )
+    (ours,), (theirs,) = (each.accuracy()["accuracy"] for each in (run, named))
+    assert ours == theirs > 0.5
+
+
 def test_a_pipeline_of_transformers_answers_as_it_does_itself(tmp_path: Path) -> None:
     from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor, pipeline
 

@@ -221,6 +221,7 @@ def _callable(name: str, model: LiveModel, classes: Sequence[str] | None) -> Pyt
     if not callable(call):
         raise UserError(f"a model is a network, a callable or an object with predict, not {type(target).__name__}")
     names = model.labels or getattr(target, "labels", None)
+    names = getattr(names, "names", names)  # a model that Holdfast loaded has a LabelSpace
     if names is None and not classes:
         raise UserError(f"what are the outputs of {name} called? Give class_names=[…]")
     weights = weights_of(target)

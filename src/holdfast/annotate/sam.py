@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image as PillowImage
@@ -22,14 +22,12 @@ from holdfast.annotate import mobile_sam
 from holdfast.annotate.confidence import Box, Point, checked_guidance, is_flat, nothing, shape_confidence
 from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name
 from holdfast.core.protocols import MaskProposal
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image
 from holdfast.registry import unknown
-
-if TYPE_CHECKING:
-    import torch
 
 # By the model_type of a configuration; the published weights of SAM 2 name the model for videos, which holds this one.
 _CLASSES = {
@@ -74,8 +72,6 @@ class Sam:
 
     def embed(self, image: Image) -> Embedding:
         """Compute the features of an image; they stay on the device."""
-        import torch
-
         height, width = image.shape[:2]
         self._check_size(height, width)
         # As a picture: of an array the processor guesses which axis holds the colours, wrongly for one row or column.
@@ -146,8 +142,6 @@ class Sam:
         boxes: Sequence[Sequence[float]] | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return small logits (prompts, masks, height, width) and predicted overlaps (prompts, masks)."""
-        import torch
-
         down, across = embedding.seen[0] / embedding.height, embedding.seen[1] / embedding.width
         scale = torch.tensor([across, down])
         prompts: dict[str, Any] = {}
@@ -175,8 +169,6 @@ class Sam:
 
 def _stability(logits: torch.Tensor) -> torch.Tensor:
     """Return how little masks (n, height, width) change with the threshold of their logits, 0..1."""
-    import torch
-
     narrow, wide = (logits > _STABLE).sum((1, 2)), (logits > -_STABLE).sum((1, 2))
     return torch.where(wide > 0, narrow / wide.clamp(min=1), 0.0)
 
@@ -249,8 +241,6 @@ def _quiet() -> Iterator[None]:
 
 
 def _device(device: str) -> str:
-    import torch
-
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if device == "auto":
         return next(kind for kind, works in available.items() if works)
@@ -271,8 +261,6 @@ def _shape_of(config: Any) -> dict[str, Any]:
 
 
 def _weights_sha256(model: Any) -> str:
-    import torch
-
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())

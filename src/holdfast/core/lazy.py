@@ -6,9 +6,10 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["pd", "ray", "scipy_optimize", "scipy_sparse", "scipy_special", "scipy_stats", "torch"]
+__all__ = ["diffusers", "pd", "ray", "scipy_optimize", "scipy_sparse", "scipy_special", "scipy_stats", "torch"]
 
 if TYPE_CHECKING:
+    import diffusers
     import pandas as pd
     import ray
     import torch
@@ -28,5 +29,6 @@ else:
             return value
 
     pd, ray, torch = LazyModule("pandas"), LazyModule("ray"), LazyModule("torch")
+    diffusers = LazyModule("diffusers")
     scipy_optimize, scipy_sparse = LazyModule("scipy.optimize"), LazyModule("scipy.sparse")
     scipy_special, scipy_stats = LazyModule("scipy.special"), LazyModule("scipy.stats")

@@ -8,16 +8,14 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import torch
 from holdfast.core.protocols import Classifier, DifferentiableClassifier
 from holdfast.registry import unknown
-
-if TYPE_CHECKING:
-    import torch
 
 COARSE = 4  # cells a side below which a grid is passed over for an earlier one, where there is any
 MAX_PREFIX = 16  # class and register tokens before those of the picture
@@ -49,8 +47,6 @@ def find_layer(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence
     back until gradients reach places. In a network that scores every pixel, only its encoder is searched: what comes
     after leads back to the picture's grid, up to the answer itself.
     """
-    import torch
-
     module = _module(network)
     if name:
         if name not in dict(module.named_modules()):
@@ -81,8 +77,6 @@ def find_layer(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence
 @contextmanager
 def watched(network: ExplainedNetwork, only: str = "") -> Iterator[list[tuple[str, torch.Tensor]]]:
     """Record outputs of layers in order, by name; of one layer, or of all that may hold features."""
-    import torch
-
     outputs: list[tuple[str, torch.Tensor]] = []
 
     def keep(name: str) -> Any:
@@ -137,8 +131,6 @@ def _fits(height: int, width: int, size: tuple[int, int]) -> bool:
 
 def _holds_features(module: torch.nn.Module) -> bool:
     """Return whether a layer's output is features, not a projection between them (queries, hidden layers of MLPs)."""
-    import torch
-
     return not isinstance(module, torch.nn.Linear)
 
 
@@ -160,8 +152,6 @@ def shuffled(module: torch.nn.Module, *, seed: int = 0) -> list[torch.Tensor]:
     All of them, the end of Adebayo's cascade; ``stages`` says which come first. Shuffled rather than drawn anew: any
     architecture has weights of the right size then, whatever its own way of drawing them.
     """
-    import torch
-
     generator = torch.Generator().manual_seed(seed)
     weights = []
     for parameter in module.parameters():
@@ -196,8 +186,6 @@ def stages(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[tor
 
 def _used(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
     """Return the modules with weights that the score depends on, the one that ran last first."""
-    import torch
-
     assert network.module is not None
     clock = itertools.count()
     began: dict[int, int] = {}
@@ -270,8 +258,6 @@ def of_classifier(classifier: Classifier) -> ExplainedNetwork:
     """
 
     def black_box(batch: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        import torch
-
         pictures = (batch * 255).round().clamp(0, 255).to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy()
         answers = classifier.predict([np.ascontiguousarray(picture) for picture in pictures])
         return torch.from_numpy(np.asarray(answers, np.float32)).gather(1, targets.cpu()[:, None])[:, 0]
@@ -294,8 +280,6 @@ def of_segmenter(segmenter: Any) -> ExplainedNetwork:
     """
 
     def score(batch: torch.Tensor, targets: torch.Tensor, regions: torch.Tensor) -> torch.Tensor:
-        import torch
-
         planes = segmenter.logits(batch)
         chosen = planes[torch.arange(len(planes), device=planes.device), targets]
         weight = torch.nn.functional.interpolate(regions[:, None].to(chosen), chosen.shape[-2:], mode="area")[:, 0]

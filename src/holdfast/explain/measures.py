@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.lazy import torch
 from holdfast.core.types import Image, Mask
 
 Map = NDArray[np.float32]  # HW, ≥ 0
@@ -51,7 +52,6 @@ def rank_correlation(first_map: Map, second_map: Map) -> float:
 
 def structural_similarity(first_map: Map, second_map: Map) -> float:
     """Return SSIM of two maps, each divided by its maximum."""
-    import torch
     from torchmetrics.functional.image import structural_similarity_index_measure
 
     first, second = (

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import torch
 from holdfast.core.names import parse_name, split_list
 from holdfast.explain.layers import ExplainedNetwork, find_layer, grid_of, watched
 from holdfast.registry import unknown
-
-if TYPE_CHECKING:
-    import torch
 
 PARTS = 7  # windows that fit beside each other across a picture, where no size is given
 
@@ -30,7 +28,6 @@ def occlusion(
 
     ``window`` is the side of the square in pixels, 0 a seventh of the shorter side; ``stride`` 0 is half a window.
     """
-    import torch
     from captum.attr import Occlusion
 
     height, width = int(batch.shape[-2]), int(batch.shape[-1])
@@ -101,8 +98,6 @@ def gradcam(
     Written here rather than taken from captum because tokens and channels-last layers have to become a grid first;
     on a plain convolutional network the two agree to rounding. An empty ``layer`` is found (``layers.find_layer``).
     """
-    import torch
-
     batch = batch.to(network.device)
     targets = [target.to(network.device) for target in targets]
     name = layer or find_layer(network, batch[:1], [target[:1] for target in targets])
@@ -131,8 +126,6 @@ def make_baseline(batch: torch.Tensor, kind: str) -> torch.Tensor:
 
     A fixed colour is blind to objects of that colour, so the mean is the default of all methods.
     """
-    import torch
-
     flat = {"black": 0.0, "grey": 0.5, "white": 1.0}
     if kind in flat:
         return torch.full_like(batch, flat[kind])

@@ -18,6 +18,7 @@ import torch
 
 from holdfast.core.errors import UserError, first_line, raise_machine_trouble
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import diffusers
 from holdfast.core.names import Name
 from holdfast.generate.loading import check_batch, checked, fetch, place, resolve_device, shown, to_unit, weights_sha256
 from holdfast.registry import unknown
@@ -200,8 +201,6 @@ def renamed(state: Mapping[str, torch.Tensor], depth: int) -> dict[str, torch.Te
 
 
 def _build(state: Mapping[str, torch.Tensor]) -> Any:
-    import diffusers
-
     depth = 1 + max(int(match[1]) for key in state if (match := re.match(r"encoder\.down\.(\d+)\.block\.", key)))
     layers = 1 + max(int(match[1]) for key in state if (match := re.match(r"encoder\.down\.0\.block\.(\d+)\.", key)))
 
@@ -275,8 +274,6 @@ def read_chains(folder: Path) -> Any:
 
 
 def _chain_model(width: int, latent_channels: int) -> Any:
-    import diffusers
-
     return diffusers.AutoencoderTiny(
         encoder_block_out_channels=(width,) * 4,
         decoder_block_out_channels=(width,) * 4,

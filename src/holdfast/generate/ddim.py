@@ -14,6 +14,7 @@ import torch
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
+from holdfast.core.lazy import diffusers
 from holdfast.core.names import Name
 from holdfast.generate.loading import (
     check_batch,
@@ -57,8 +58,6 @@ def load(name: Name, *, device: str) -> Ddim:
 
 def _of_file(name: Name, file: Path, device: str) -> Ddim:
     """Load ADM's or Improved DDPM's own checkpoint."""
-    import diffusers
-
     from holdfast.generate.guided_unet import TIMESTEPS, read
 
     options = checked(name, OPTIONS | _FILE_OPTIONS, positive=("timesteps",))
@@ -187,8 +186,6 @@ def levels(kept: torch.Tensor, strength: float, steps: int) -> tuple[list[int], 
 
 def _scheduler(name: Name, schedule: str) -> Any:
     """Return the noise schedule that was named or that lies beside the UNet; raise UserError instead of guessing."""
-    import diffusers
-
     if schedule:
         if schedule not in SCHEDULES:
             raise UserError(f"ddim: option schedule={schedule} should be {' or '.join(SCHEDULES)}")

@@ -15,6 +15,7 @@ import torch
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import diffusers
 from holdfast.core.names import Name
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, Mask
@@ -142,8 +143,6 @@ class DiffusersImageMaker:
         return self._by_task[task]
 
     def _made_for(self, task: str, complaint: str) -> Any:
-        import diffusers
-
         with quiet():
             try:
                 return getattr(diffusers, task).from_pipe(self._pipeline)
@@ -189,8 +188,6 @@ def _images(answer: Any) -> list[Image]:
 
 def _scheduler(kind: str, pipeline: Any, shown_name: str) -> Any:
     """Make a scheduler of this class from the pipeline's own configuration; refuse one of another family."""
-    import diffusers
-
     with quiet():
         fitting = {type(pipeline.scheduler).__name__} | {other.__name__ for other in pipeline.scheduler.compatibles}
         if kind not in fitting:
@@ -206,8 +203,6 @@ def _dtype(option: str, device: str) -> Any:
 
 
 def _fetch(name: Name, dtype: Any) -> Any:
-    import diffusers
-
     where, revision, local = place(name)
     if local:
         _check_parts(Path(where))

@@ -20,6 +20,7 @@ import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import diffusers
 from holdfast.core.names import Name
 from holdfast.core.types import Image, Mask
 from holdfast.generate.autoencoders import Tiny, VqGan
@@ -72,8 +73,6 @@ def load_generator(name: Name, *, device: str) -> VqGan | Tiny | Ddim:
 
 def load_ddim(folder: Path, name: str = "embedded:ddim", *, device: str = "auto", **options: Any) -> Ddim:
     """Load the diffusion model of a folder with ``unet`` and ``scheduler``."""
-    import diffusers
-
     with quiet():
         scheduler = diffusers.DDPMScheduler.from_pretrained(existing(folder / "scheduler"))
     return Ddim(name, of_folder("UNet2DModel", existing(folder / "unet")), scheduler, device=device, **options)
@@ -90,8 +89,6 @@ def load_image_maker(name: Name, *, device: str) -> EmbeddedImageMaker:
 
 def load_vqgan(folder: Path, *, device: str = "auto") -> VqGan:
     """Load the VQGAN of a folder under the name of the embedded one."""
-    import diffusers
-
     with quiet():
         module = diffusers.VQModel.from_pretrained(existing(folder), use_safetensors=True)
     return VqGan("embedded:vqgan", module, device=device)
@@ -169,8 +166,6 @@ class EmbeddedParts:
 
 def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto") -> EmbeddedParts:
     """Load the parts of three folders: UNet and scheduler, VQGAN, oracle."""
-    import diffusers
-
     device = resolve_device(device)
     with quiet():
         unet = diffusers.UNet2DConditionModel.from_pretrained(existing(folder / "unet"), use_safetensors=True)

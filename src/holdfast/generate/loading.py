@@ -15,20 +15,18 @@ import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from holdfast import registry
 from holdfast.core.errors import SampleError, UserError, first_line
+from holdfast.core.lazy import diffusers, torch
 from holdfast.core.names import Name, parse_name
 from holdfast.core.protocols import LatentGenerator, TextToImage
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, Mask
 from holdfast.registry import Registry, unknown
-
-if TYPE_CHECKING:
-    import torch
 
 OFFLINE = (
     "the model hub cannot be reached or does not have {name!r}, and no downloaded copy is here; give a local folder "
@@ -110,8 +108,6 @@ def of_folder(kind: str, folder: Path) -> Any:
 
 def has(kind: str, name: Name, subfolder: str) -> bool:
     """Return whether a name's folder has this part, or a hub's repository its configuration."""
-    import diffusers
-
     where, revision, local = place(name)
     if local:
         return (Path(where) / subfolder / "config.json").is_file()
@@ -124,7 +120,6 @@ def has(kind: str, name: Name, subfolder: str) -> bool:
 
 
 def _load_part(kind: str, where: str, scheme: str, *, revision: str, local: bool, subfolder: str) -> Any:
-    import diffusers
     from safetensors import SafetensorError
 
     shown = f"{scheme}{Path(where).name if local else where}"
@@ -162,8 +157,6 @@ def _check_kind(kind: str, folder: Path, shown: str) -> None:
 
 def resolve_device(device: str) -> str:
     """Return cuda, mps or cpu for ``auto``, whichever exists; raise UserError for a device that does not."""
-    import torch
-
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if device == "auto":
         return next(kind for kind, works in available.items() if works)
@@ -178,8 +171,6 @@ def resolve_device(device: str) -> str:
 
 def weights_sha256(modules: Iterable[torch.nn.Module]) -> str:
     """Return SHA-256 over names, types, shapes and bytes of all parameters and buffers."""
-    import torch
-
     digest = hashlib.sha256()
     for module in modules:
         for name, tensor in sorted(module.state_dict().items()):
@@ -197,7 +188,6 @@ def read_tensors(file: Path) -> dict[str, torch.Tensor]:
 
     A file may be safetensors or torch's own; of a whole training, the averaged weights are taken, else the others.
     """
-    import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -242,8 +232,6 @@ def to_unit(image: torch.Tensor) -> torch.Tensor:
 
 def noise(seeds: Sequence[int], shape: Sequence[int]) -> torch.Tensor:
     """Draw standard normal noise, (seeds, *shape), on the CPU: each row follows from its own seed on every machine."""
-    import torch
-
     rows = [torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed)) for seed in seeds]
     return torch.stack(rows) if rows else torch.empty((0, *shape))
 

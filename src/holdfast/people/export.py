@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import cv2
 import pyarrow as pa
@@ -21,6 +21,7 @@ from sqlalchemy import cast as sql_cast
 from holdfast.core.errors import HoldfastError, SampleError, UserError
 from holdfast.core.files import safe_part, write_atomic
 from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
+from holdfast.core.lazy import pd
 from holdfast.core.types import Image, Sample
 from holdfast.core.votes import FILE, VOTES, Votes
 from holdfast.data.images import IMAGE_SUFFIXES, open_header
@@ -36,10 +37,6 @@ from holdfast.stats.people.reliability import reliability
 from holdfast.stats.people.votes import accept, acceptance, agreement_of, answers, naturalness
 from holdfast.store import read_json, write_json, write_table, writing
 from holdfast.store.run import table_csv, write_csv, write_frame
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 SUMMARY = "export.json"
 _FIRST = ("path", "label", "sample_id", "source_id", "split", "fold", "kind", "condition", "licence")

@@ -74,10 +74,7 @@ def kinds_of(names: Sequence[str]) -> tuple[list[MaskKind], list[str]]:
 
 
 def grown(mask: Mask, radius: float) -> Mask:
-    """Dilate a mask (or erode it, below 0) by a disc whose radius is a share of √area of the object.
-
-    Where eroding would leave nothing, the innermost pixels stay: every picture keeps an object.
-    """
+    """Dilate a mask (below 0: erode) by a share of √area of the object, of which the innermost pixels always stay."""
     if not mask.any() or mask.all():
         return mask.copy()
     reach = abs(radius) * float(np.sqrt(mask.sum()))

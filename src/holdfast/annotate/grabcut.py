@@ -237,10 +237,7 @@ _DEFAULTS: dict[str, int | float] = {"margin": 0.02, "iterations": 3}
 
 @dataclass
 class GrabCut:
-    """GrabCut as a mask maker.
-
-    ``margin`` is the share of width and height left outside the box on each side.
-    """
+    """GrabCut as a mask maker; ``margin`` is the share of width and height left outside the box on each side."""
 
     name: str
     fingerprint: str

@@ -45,10 +45,7 @@ _MARGIN = 0.1  # of the sides: where the grid of points begins
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """An image after the encoder, shared by all prompts on it.
-
-    ``seen`` is the height and width that the image has within the encoder's input, which SAM pads to a square.
-    """
+    """An image after the encoder; ``seen`` is its height and width within the encoder's (padded) input."""
 
     height: int
     width: int

@@ -155,11 +155,7 @@ def add_shadow(canvas: Image, scene: Scene, layer: Layer) -> None:
 
 
 def add_occluder(canvas: Image, scene: Scene, layer: Layer) -> Grey | None:
-    """Paint the thing in front and return its coverage, or None where there is none.
-
-    It stays within a strip at one side of the object that holds ``scene.occlusion`` of the object's area, so that it
-    can never hide more.
-    """
+    """Paint the thing in front, in a strip of ``scene.occlusion`` of the object's area; return its coverage or None."""
     if scene.occluder == "none":
         return None
     side = canvas.shape[0]

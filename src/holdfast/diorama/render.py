@@ -39,11 +39,7 @@ _SUPERSAMPLING = 2
 
 @dataclass(frozen=True, slots=True)
 class RenderedScene:
-    """A picture, where its object is, and what it shows.
-
-    ``coverage`` is the share of each pixel that is visible object: 0 where there is none of it, 255 where there is
-    nothing else; ``mask`` is true from one half on.
-    """
+    """A picture, its object's ``coverage`` of each pixel (0..255, ``mask`` from one half on), and what it shows."""
 
     image: Image
     mask: Mask

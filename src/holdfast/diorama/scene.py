@@ -28,10 +28,7 @@ MAX_OCCLUDED = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Everything a picture depends on; ``dataclasses.replace`` changes one factor and leaves the others.
-
-    Lengths are shares of the picture's side, angles degrees.
-    """
+    """Everything a picture depends on; lengths are shares of the picture's side, angles degrees."""
 
     label: str
     template: str

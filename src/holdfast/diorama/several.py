@@ -34,10 +34,7 @@ _TRIES = 25
 
 @dataclass(frozen=True, slots=True)
 class SceneOfSeveral:
-    """A place (background, light, camera, clutter) and its objects from back to front.
-
-    ``groups`` says for each member which object it belongs to: the members of a crowd are one object.
-    """
+    """A place and its members from back to front; ``groups`` says which object each member belongs to."""
 
     place: Scene
     members: tuple[Scene, ...]

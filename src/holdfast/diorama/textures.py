@@ -209,10 +209,7 @@ LIGHT_INK = frozenset({"dots", "scales", "grid", "waves", "patches", "rings"})
 
 
 def pattern(texture: str, u: Plane, v: Plane, rng: np.random.Generator) -> Plane | None:
-    """Return where the texture's colour goes, 0..1, or None for a plain object.
-
-    ``u`` and ``v`` are coordinates along and across the object, about -0.5..0.5.
-    """
+    """Return where the texture's colour goes, 0..1, for coordinates of about -0.5..0.5, or None for a plain object."""
     if texture == "plain":
         return None
     return _PATTERNS[texture](u, v, rng)

@@ -102,10 +102,7 @@ def watched(network: ExplainedNetwork, only: str = "") -> Iterator[list[tuple[st
 
 
 def grid_of(output: torch.Tensor, size: tuple[int, int], module: torch.nn.Module) -> FeatureGrid | None:
-    """Return the layout of an output for a picture of this size; None where it has no positions.
-
-    A grid has the picture's proportions: strides across and down are the same.
-    """
+    """Return the layout of an output for a picture of this size and proportions; None where it has no positions."""
     shape = tuple(output.shape)
     if len(shape) == 4:
         for layout, (height, width) in (("channels_first", shape[2:]), ("channels_last", shape[1:3])):
@@ -219,10 +216,7 @@ def _used(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[torc
 def randomised(
     module: torch.nn.Module, weights: list[torch.Tensor], only: Collection[int] | None = None
 ) -> Iterator[None]:
-    """Put these weights into the module for a while, in place, since some models hold other references to it.
-
-    ``only``: the places that are changed; None: all.
-    """
+    """Put these weights (``only`` some places, or all) into the module for a while, in place."""
     own = [parameter.data for parameter in module.parameters()]
     try:
         for place, (parameter, weight) in enumerate(zip(module.parameters(), weights, strict=True)):
@@ -252,10 +246,7 @@ class ExplainedNetwork:
 
 
 def of_classifier(classifier: Classifier) -> ExplainedNetwork:
-    """Wrap a classifier; its targets are output indices, (n,), and the score is the output's logit.
-
-    A black box is scored by its probability instead, and only asked for answers.
-    """
+    """Wrap a classifier: targets are output indices, (n,), scored by their logit, or by probability for a black box."""
 
     def black_box(batch: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         pictures = (batch * 255).round().clamp(0, 255).to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy()

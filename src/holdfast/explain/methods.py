@@ -24,10 +24,7 @@ def occlusion(
     stride: int = 0,
     baseline: str = "mean",
 ) -> torch.Tensor:
-    """Return maps, (n, height, width) ≥ 0 on the CPU: the mean loss of score over the windows that cover a pixel.
-
-    ``window`` is the side of the square in pixels, 0 a seventh of the shorter side; ``stride`` 0 is half a window.
-    """
+    """Return maps ≥ 0: the mean loss of score over windows that cover a pixel; 0: default ``window`` or ``stride``."""
     from captum.attr import Occlusion
 
     height, width = int(batch.shape[-2]), int(batch.shape[-1])
@@ -122,10 +119,7 @@ BASELINES = ("mean", "black", "grey", "white", "blur")
 
 
 def make_baseline(batch: torch.Tensor, kind: str) -> torch.Tensor:
-    """Return pictures NCHW in 0..1 that show nothing: each one's mean colour, one colour for all, or a strong blur.
-
-    A fixed colour is blind to objects of that colour, so the mean is the default of all methods.
-    """
+    """Return pictures that show nothing: each one's mean colour (blind to no object), one colour, or a strong blur."""
     flat = {"black": 0.0, "grey": 0.5, "white": 1.0}
     if kind in flat:
         return torch.full_like(batch, flat[kind])

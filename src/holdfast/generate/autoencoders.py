@@ -27,10 +27,7 @@ QUANTISERS = ("straight_through", "none")
 
 
 def load_vqgan(name: Name, *, device: str) -> VqGan:
-    """Load a VQModel from safetensors, or an original checkpoint.
-
-    Options: ``subfolder=vqvae`` where it is part of a pipeline; ``quantise=straight_through|none``.
-    """
+    """Load a VQModel or an original checkpoint; options ``subfolder`` and ``quantise=straight_through|none``."""
     options = checked(name, {"subfolder": str, "quantise": str})
     subfolder, quantise = options.get("subfolder", ""), options.get("quantise", QUANTISERS[0])
     file = Path(place(name)[0])

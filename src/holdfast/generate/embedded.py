@@ -260,10 +260,7 @@ class EmbeddedImageMaker:
 
 
 def given_channels(parts: EmbeddedParts, batch: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-    """Return the UNet's input beside the noisy latent: where to paint (share of each cell), latent of what stays.
-
-    ``batch`` is RGB NCHW in 0..1; ``kept`` (n, 1, height, width) is true where the image stays.
-    """
+    """Return the UNet's input beside the noisy latent: where to paint (share of a cell), latent of what is ``kept``."""
     latents = parts.latents(torch.where(kept, batch, torch.full_like(batch, GREY)))
     height, width = latents.shape[-2:]
     paint = torch.nn.functional.adaptive_avg_pool2d((~kept).float(), (height, width))

@@ -38,10 +38,7 @@ def load(name: Name, *, device: str) -> Gan:
 
 
 class Gan:
-    """A ``LatentGenerator`` over w, a vector per layer (w+), in units of the spread of w about its mean.
-
-    ``encode`` starts at the mean and follows Adam: every image has its own w, so neighbours do not matter.
-    """
+    """A ``LatentGenerator`` over w+, in units of the spread of w about its mean; ``encode`` follows Adam from there."""
 
     factor = 1
 

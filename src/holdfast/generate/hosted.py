@@ -89,10 +89,7 @@ class PictureLedger:
         return len(file.read_text(encoding="utf8").splitlines()) if file.is_file() else 0
 
     def charge(self, request: str, line: dict[str, Any]) -> None:
-        """Write a line before the request goes out, so that a picture that is lost on the way counts, too.
-
-        Raises a UserError where the budget is spent.
-        """
+        """Write a line before the request goes out, so that a lost picture counts; UserError without budget."""
         with self._lock:
             spent = self.spent()
             if spent >= self.budget:

@@ -107,10 +107,7 @@ def _known(file: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class HvaeConfig:
-    """Hyper-parameters by the names of VDVAE.
-
-    Pixels of 0..255 enter as (pixel + shift) · scale.
-    """
+    """Hyper-parameters by the names of VDVAE; pixels of 0..255 enter as (pixel + shift) · scale."""
 
     image_size: int  # side of the images
     width: int  # channels everywhere
@@ -276,11 +273,7 @@ class Hvae(nn.Module):
     def infer(
         self, image: torch.Tensor, *, sample: bool = False
     ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
-        """Return latents, the image they make, and the divergence from the prior in nats per image.
-
-        ``image`` is RGB NCHW in 0..1. ``sample`` draws from the posteriors, as training does; else their means are
-        taken.
-        """
+        """Return latents of RGB NCHW in 0..1 (means, or drawn), the image they make, and divergence in nats."""
         seen = self.encoder((image * 255 + self.config.shift) * self.config.scale)
         states, latents = self.decoder.states(), []
         divergence = image.new_zeros(len(image))

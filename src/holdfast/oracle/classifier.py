@@ -34,10 +34,7 @@ _BATCH = 64
 
 
 class ClassifierOracle:
-    """An oracle that asks a classifier, with the classifier's own preprocessing and without tensors.
-
-    ``answers`` names what it can see: the classes, then, with space ``all``, the outputs that are no class.
-    """
+    """An oracle that asks a classifier; ``answers`` are the classes and, with space ``all``, its other outputs."""
 
     def __init__(
         self, classifier: Classifier, labels: LabelMapping, classes: Sequence[str], rule: AcceptanceRule
@@ -76,11 +73,7 @@ class ClassifierOracle:
 
 
 class TensorClassifierOracle(ClassifierOracle):
-    """An oracle that asks a classifier's network, so that batches are judged on their device.
-
-    ``judge`` goes the same way: images are resized to the network's input without cropping, as a walk's are, so that a
-    picture gets one verdict wherever it is judged.
-    """
+    """An oracle that asks a classifier's network on its device; ``judge`` resizes as a walk does, without cropping."""
 
     classifier: DifferentiableClassifier
 
@@ -97,10 +90,7 @@ class TensorClassifierOracle(ClassifierOracle):
     def judge_batch(
         self, batch: torch.Tensor, labels: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return accepted, score, margin and index in ``answers`` for RGB NCHW in 0..1 and indices in ``classes``.
-
-        Nothing leaves the device, nothing waits for it.
-        """
+        """Return accepted, score, margin, place in ``answers`` for RGB NCHW in 0..1 and places of classes."""
         import torch
 
         with torch.no_grad():

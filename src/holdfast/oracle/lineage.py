@@ -96,10 +96,7 @@ def _data(name: Name) -> frozenset[str]:
 
 
 def _config(name: Name) -> dict[str, Any]:
-    """Read the configuration of an embedded model or of a folder; {} where there is none.
-
-    Embedded names are looked up in the folder, so that none leads out of it.
-    """
+    """Read the configuration of an embedded model, which cannot lead out of its folder, or of a folder; {} for none."""
     folder = ASSETS / "classifiers"
     if name.scheme == "embedded" and name.name in {path.name for path in folder.glob("*")}:
         file = folder / name.name / "config.json"

@@ -168,10 +168,7 @@ def _sentinels(connection: Connection, campaign_id: int, role: str, person_id: i
 
 
 def arrange(judged: Sequence[int], sentinels: Sequence[int], repeats: int, rng: Random) -> list[int]:
-    """Return all pictures of a task in random order; of two equal ones, the second is the repeat.
-
-    The two never follow each other where there are four pictures or more.
-    """
+    """Return a task's pictures in random order; a repeated one never follows itself if there are four or more."""
     order = [*judged, *sentinels, *rng.sample(judged, repeats)]
     while True:
         rng.shuffle(order)

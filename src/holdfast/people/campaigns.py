@@ -292,10 +292,7 @@ def list_campaigns(connection: Connection) -> list[Campaign]:
 
 
 def set_status(connection: Connection, campaign_id: int, status: str, now: float) -> None:
-    """Open, pause or close a campaign.
-
-    A paused campaign gives out no new tasks, and open ones may be finished; a closed one takes its open tasks back.
-    """
+    """Open, pause (no new tasks) or close a campaign (open tasks are taken back, too)."""
     if status not in STATUSES:
         raise UserError(f"a campaign is {', '.join(STATUSES)}, not {status!r}")
     get_campaign(connection, campaign_id, lock=True)
@@ -317,10 +314,7 @@ def settled(settings: Settings, held: ColumnElement[int] | int = 0) -> ColumnEle
 
 
 def take_back(connection: Connection, campaign_id: int, which: ColumnElement[bool]) -> int:
-    """Expire the open tasks that meet a condition, so that their images are free for others; return how many.
-
-    The caller has locked the campaign.
-    """
+    """Expire open tasks that meet a condition, freeing their images, and count them; the campaign is locked already."""
     query = select(tasks.c.id).where(tasks.c.campaign_id == campaign_id, tasks.c.status == "open", which)
     task_ids = list(connection.scalars(query))
     if task_ids:

@@ -119,10 +119,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Give a transaction: it is stored when the block ends well, and undone otherwise.
-
-        In SQLite it takes the write lock at once, so that what it read still holds when it writes.
-        """
+        """Give a transaction, stored when the block ends well; SQLite takes the write lock at once, before it reads."""
         if self._writer is not None and not self._writer.acquire(timeout=BUSY_S):
             raise DatabaseUnavailable(_BUSY)
         try:

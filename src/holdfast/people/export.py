@@ -139,10 +139,7 @@ def _check_out(out: Path, votes: Votes) -> None:
 
 
 def _publish(decided: pd.DataFrame, shelf: Shelf, judged: Mapping[str, int], out: Path) -> list[str]:
-    """Write the accepted images and their manifest; returns what could not be read.
-
-    The old manifest goes first and the new one comes last, so that a folder with a manifest is whole.
-    """
+    """Write the accepted images, then their manifest (the old one goes first); return what could not be read."""
     problems: list[str] = []
     chosen: dict[str, tuple[Sample, Mapping[str, Any]]] = {}
     for row in decided[decided["decision"] == "accepted"].to_dict("records"):

@@ -70,10 +70,7 @@ def _hashed(token: str) -> str:
 def invite(
     connection: Connection, *, note: str, role: str = "member", days: float = 30.0, now: float, name: str = ""
 ) -> tuple[int, str]:
-    """Make a person and their link; return the invitation's id and its token, which is kept nowhere.
-
-    ``note`` says for whom it is meant; without a ``name`` people say theirs when they come.
-    """
+    """Make a person and their link (``note``: for whom); return the invitation's id and its token, kept nowhere."""
     if role not in ("admin", "member"):
         raise UserError(f"a person is an admin or a member, not {role!r}")
     if not 0 < days <= 3650:
@@ -113,10 +110,7 @@ def was_invitation(connection: Connection, token: str) -> bool:
 
 
 def open_invitation(connection: Connection, token: str, *, name: str, now: float) -> str:
-    """Let a person in: return the token of a new session.
-
-    The name is needed the first time unless the invitation has it, and ignored afterwards.
-    """
+    """Let a person in, who must say their name the first time; return the token of a new session."""
     invitation = find_invitation(connection, token, now=now)
     if invitation is None:
         raise UserError(_NO_LINK)

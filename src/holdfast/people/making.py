@@ -178,10 +178,7 @@ def _without(known: Collection, judged: Sequence[Sample]) -> Collection:
 
 
 def _evenly(samples: Sequence[Sample], limit: int, seed: int) -> list[Sample]:
-    """Return at most ``limit`` samples in their order, drawn at random and evenly over the classes.
-
-    By chance: the first ones of a run would be all of one model, and what people say of them is taken for the others.
-    """
+    """Return at most ``limit`` samples in their order, drawn at random (not of one model) and evenly over classes."""
     if not limit:
         return list(samples)
     turns: dict[str, int] = {}
@@ -196,10 +193,7 @@ def _evenly(samples: Sequence[Sample], limit: int, seed: int) -> list[Sample]:
 def _readable(
     samples: Sequence[Sample], max_pixels: int, progress: Progress
 ) -> tuple[list[Sample], list[tuple[int, int]], list[str]]:
-    """Return the samples that can be decoded, their heights and widths, and why the others cannot.
-
-    A picture that does not appear would stop a person in the middle of a task, so every one is tried before.
-    """
+    """Return the samples that can be decoded, their heights and widths, and why the others cannot."""
 
     def shape(sample: Sample) -> tuple[int, int] | str:
         try:

@@ -78,10 +78,7 @@ def neighbour(
     text: str = "",
     skip: Container[int] = (),
 ) -> int | None:
-    """Return the next image of a kind in the list's order, starting over after the last; None if there is none.
-
-    ``show`` is one of ``SHOWN``; images to ``skip`` are those that others have open.
-    """
+    """Return the next image of a kind (of ``SHOWN``) in the list's order, but not one to ``skip``, or None."""
     wanted = _narrowed(set_id, person_id=person_id, show=show, label=label, text=text)
     if skip:
         wanted = wanted.where(mask_images.c.id.not_in(list(skip)))

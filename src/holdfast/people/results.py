@@ -35,10 +35,7 @@ class Seen:
 
 
 def campaign_votes(database: Database, shelf: Shelf, campaign_id: int, *, now: float, hashes: bool = True) -> Votes:
-    """Return every vote of a campaign, also discarded ones; a task whose time is over has expired.
-
-    With ``hashes`` all images are read and hashed, so that votes find them again.
-    """
+    """Return every vote, also discarded ones; with ``hashes`` all images are hashed, so that votes find them again."""
     return votes_as_seen(database, shelf, campaign_id, now=now, hashes=hashes)[0]
 
 

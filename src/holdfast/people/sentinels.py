@@ -95,10 +95,7 @@ def expected(questions: Sequence[VoteQuestion], *, right: bool) -> dict[str, lis
 def write_copies(
     chosen: Sequence[ChosenSentinel], shapes: Sequence[tuple[int, int]], folder: Path, *, kind: str, seed: int
 ) -> tuple[str, dict[str, ChosenSentinel], list[str]]:
-    """Write copies in the shapes of the pictures to judge; return the dataset's name, the copies by id, and troubles.
-
-    A copy gets the shape nearest to its own proportions and is cropped around its middle.
-    """
+    """Write copies, cropped to the nearest shape of those to judge; return dataset name, copies by id, troubles."""
     rng = generator(seed, "copies", str(len(chosen)))
     common = sorted(set(shapes))
     rows, copies, troubles = [], {}, []

@@ -27,10 +27,7 @@ from holdfast.store import Parts, Run, write_table
 
 
 def add_source(connection: Connection, *, name: str, reference: str, collection: Collection, now: float) -> int:
-    """Let people see a dataset; adding it again brings its rows up to date and keeps their ids.
-
-    A path is stored absolute, for a server started elsewhere.
-    """
+    """Let people see a dataset, its path stored absolute; adding it again updates its rows and keeps their ids."""
     reference = absolute_reference(reference)
     added = insert_new(connection, sources, ["reference"])
     connection.execute(added.values(name=one_line(name), reference=reference, created_at=now))
@@ -73,10 +70,7 @@ def list_sources(connection: Connection) -> list[dict[str, Any]]:
 
 
 class Shelf:
-    """Return images by the numbers that pages know.
-
-    ``folder`` is the server's own: what it keeps there is found after the folder was moved, or restored elsewhere.
-    """
+    """Return images by the numbers that pages know, also after the server's own ``folder`` was moved."""
 
     def __init__(self, database: Database, folder: Path | None = None) -> None:
         self._database = database

@@ -49,10 +49,7 @@ def cast(
     seconds: float,
     now: float,
 ) -> None:
-    """Store a person's answers about one picture; the newest answers count, so people can change them.
-
-    ``key`` is the client's own: sending the same again changes nothing, even after the task's end.
-    """
+    """Store a person's answers about one picture, the newest of which count; repeating a ``key`` changes nothing."""
     if not _KEY.fullmatch(key):
         raise UserError("a vote's key is 1 to 36 letters, digits and - _ . : without accents, such as a UUID")
     asked = {"token": place_token, "person": person_id}

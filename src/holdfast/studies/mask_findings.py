@@ -347,10 +347,7 @@ def _marks(x: Chart, y: Chart, families: Sequence[str], number: str, size: int) 
 
 
 def change_chart(frame: pd.DataFrame, width: int, *, panels: Mapping[str, str], families: Sequence[str]) -> Chart:
-    """Return a panel per measure: how far it moves from its value under exact masks, over the masks' IoU.
-
-    ``frame`` has kind, family, iou, measure, value, low, high; ``effect`` is a difference of fractions.
-    """
+    """Return a panel per measure: how far it moves from its value under exact masks, over the masks' IoU."""
     columns = len(panels) if width >= WIDE else 1
     inner = width // columns - 72
     charts = []

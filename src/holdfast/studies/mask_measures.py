@@ -60,10 +60,7 @@ class MaskRun:
         return Estimate(effect.value, effect.low, effect.high) if effect.n else NO_ESTIMATE
 
     def difference_of_two(self, plus: Sequence[pd.DataFrame], minus: Sequence[pd.DataFrame]) -> Estimate:
-        """Return the difference of two differences, on the pictures that all four groups of cells have.
-
-        Half of it is the difference of two shares: a picture's share is the mean over its cells on either side.
-        """
+        """Return the difference of two differences, on the pictures that all four groups of cells have."""
         shared = set.intersection(*(set(cells["source_id"]) for cells in (*plus, *minus)))
         sides = [pd.concat([cells[cells["source_id"].isin(shared)] for cells in side]) for side in (plus, minus)]
         return Estimate(*(2 * value for value in self.difference(*sides)))
@@ -96,10 +93,7 @@ class ScoreChanges:
 
 
 def score_changes(run: MaskRun, exact: MaskRun) -> ScoreChanges:
-    """Compare scores and rankings on the pictures that all models answered under both kinds of masks.
-
-    Pictures are resampled together for both. Resampled scores are centred first: squaring adds noise to every one.
-    """
+    """Compare scores and rankings on pictures that all models answered with both kinds of masks, resampled together."""
     accuracy, resampled = _accuracies(run, exact)
     scored = run.scored
     names = (*scored, "effect")

@@ -229,10 +229,7 @@ def fmr(options: StudyOptions, models: MetricModels) -> Metric | str:
 
 
 def hard_set(options: StudyOptions, models: MetricModels) -> Metric | str:
-    """Measure accuracy on the valid images of a pool that at least half of the other surrogates fail.
-
-    A model has no say in the set it is judged on. So, where the models choose for each other, each has its own.
-    """
+    """Measure accuracy on a pool's valid images that half of the surrogates fail, the model itself not among them."""
     settings, oracle = options.settings, _judges(options)["oracle"]
     pool = settings["pool"]
     if not (pool or is_drawn(options)) or not oracle:

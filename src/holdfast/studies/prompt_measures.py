@@ -30,10 +30,7 @@ def frechet_distance(real: NDArray[np.float32], generated: NDArray[np.float32]) 
 
 
 def kernel_distance(real: NDArray[np.float32], generated: NDArray[np.float32]) -> float:
-    """Return KID (torchmetrics) between given features, on one subset that is everything, so nothing is random.
-
-    Both sets are cut to the size of the smaller.
-    """
+    """Return KID (torchmetrics) of given features, on one subset of the smaller set's size, so nothing is random."""
     from torchmetrics.image.kid import KernelInceptionDistance
 
     size = min(len(real), len(generated))
@@ -64,10 +61,7 @@ def _distance(metric: Any, real: NDArray[np.float32], generated: NDArray[np.floa
 
 
 def diversity(features: NDArray[np.float32], groups: Sequence[str]) -> float:
-    """Return the mean cosine distance between two pictures of one group, averaged over the groups that have two.
-
-    ``features`` are unit vectors (n, width).
-    """
+    """Return the mean cosine distance between two pictures (unit vectors) of one group, averaged over groups."""
     distances = []
     for group in dict.fromkeys(groups):
         own = features[np.asarray(groups) == group].astype(np.float64)
@@ -97,10 +91,7 @@ def coverage(real: NDArray[np.float32], generated: NDArray[np.float32], k: int =
 def nearest(
     features: NDArray[np.float32], others: NDArray[np.float32], *, itself: bool = False
 ) -> tuple[NDArray[np.intp], Floats]:
-    """Return the place and the cosine of each picture's nearest one among others, from unit vectors.
-
-    ``itself``: both are the same pictures, and none is its own neighbour.
-    """
+    """Return place and cosine of each unit vector's nearest one among others; ``itself``: not counting itself."""
     similar = features.astype(np.float64) @ others.astype(np.float64).T
     if itself:
         np.fill_diagonal(similar, -np.inf)
@@ -120,10 +111,7 @@ def _radii(features: NDArray[np.float32], k: int) -> Floats:
 
 
 def seam(image: Image, mask: Mask) -> float:
-    """Return the ratio of mean gradient magnitudes along the mask's edge and nearby.
-
-    NaN where nothing is steep nearby, or where there is nothing nearby.
-    """
+    """Return the ratio of mean gradients along the mask's edge and nearby; NaN where nothing is steep nearby."""
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
     steep = np.hypot(cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1))
     inside = mask.view(np.uint8)

@@ -261,10 +261,7 @@ def write_model(
 
 
 def remove_colour(model: Any) -> None:
-    """Fold the step to grey into the first layer: the model takes colour images and answers to their brightness alone.
-
-    This is exact because all three channels are normalised alike.
-    """
+    """Fold the step to grey into the first layer, which is exact because all channels are normalised alike."""
     first = next(layer for layer in model.modules() if isinstance(layer, torch.nn.Conv2d))
     with torch.no_grad():
         luma = torch.tensor(augment.LUMA, device=first.weight.device).view(1, 3, 1, 1)

@@ -51,10 +51,7 @@ logger = logging.getLogger("uvicorn.error")
 
 @dataclass
 class ConnectionCaps:
-    """How many connections the server holds, in all and per address; further ones are closed at once.
-
-    Both stay below the number of files that the process may open: at that number ``accept`` fails for everybody.
-    """
+    """How many connections the server holds, fewer than the files it may open; further ones are closed at once."""
 
     total: int
     per_address: int
@@ -63,10 +60,7 @@ class ConnectionCaps:
 
     @classmethod
     def below_open_files(cls, *, one_address: bool) -> ConnectionCaps:
-        """Raise the soft limit of open files to the hard one, and derive the caps from it.
-
-        Behind a proxy all connections come from one address, which may then use all of them.
-        """
+        """Derive the caps from the hard limit of open files; behind a proxy one address may use all connections."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = _MOST_CONNECTIONS + _SPARE_FILES
         files = most if hard == resource.RLIM_INFINITY else min(hard, most)

@@ -11,10 +11,7 @@ from holdfast.diorama.shapes import dogs, reptiles, things, treats, water
 
 
 class ShapeFamily(NamedTuple):
-    """How a class is drawn. The last ``held_out`` templates are never shown in training.
-
-    ``rotation`` is how far, in degrees to either side, a scene may turn the object.
-    """
+    """How a class is drawn, turned by ``rotation`` degrees at most; the last ``held_out`` templates are for tests."""
 
     draw: Callable[[Any, Sequence[float], float], Shape]
     templates: Mapping[str, Any]

@@ -105,10 +105,7 @@ def _trained_with_copies(options: StudyOptions, models: Models, name: str, model
 
 
 def _pairs(options: StudyOptions, name: str, model: str) -> Pairs:
-    """Return images with copies, (n, 2, side, side, 3) uint8, and classes; without a copy the image is there twice.
-
-    An empty model makes no copies.
-    """
+    """Return images with copies, (n, 2, side, side, 3) uint8, and classes; without a model the image is there twice."""
     settings = options.settings
     walked = {key: settings[key] for key in ("generator", "oracle", "steps", "step_size")}
     part = trainings.train_part(options, settings["pairs"])

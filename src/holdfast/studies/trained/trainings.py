@@ -167,10 +167,7 @@ def folder_of(options: StudyOptions) -> Path:
 def trained_models(
     options: StudyOptions, ways: Sequence[str], *, generator: str = robust.GENERATOR
 ) -> dict[str, dict[str, str]]:
-    """Train the models that are missing, and return way of training → short name → the model's name.
-
-    Models of the user's own are taken as they are. ``generator`` is the one that ``dat`` trains with.
-    """
+    """Train the missing models (or take the user's own), and return way of training → short name → the model's name."""
     if is_own(options):
         own = model_names(options.settings["models"])
         if len(own) % len(ways):
@@ -247,10 +244,7 @@ def facts(
 
 @dataclass(frozen=True)
 class RightAnswers:
-    """Right answers of one run, 0..1, as an array (models, conditions, scenes).
-
-    ``scored`` holds the conditions of the robustness score, without the original.
-    """
+    """Right answers of one run, 0..1, (models, conditions, scenes); ``scored`` are the conditions of the score."""
 
     models: list[str]
     conditions: list[str]

@@ -146,10 +146,7 @@ def led_astray(
     steps: int,  # number of steps; step 0 is the reconstruction
     step_size: float,  # of the latent
 ) -> Floats:
-    """Descend the loss towards a target class by the gradient's sign, and return ``MEASURES`` of each step.
-
-    Returns (images, steps + 1, 3).
-    """
+    """Descend the loss towards a target by the gradient's sign; return ``MEASURES``, (images, steps + 1, 3)."""
     with torch.no_grad():
         latent = generator.encode(pixels)
     rows = []

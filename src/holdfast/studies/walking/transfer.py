@@ -115,10 +115,7 @@ ITSELF = "itself"
 def swapped(
     options: StudyOptions, results: api.Results, rows: pd.DataFrame, models: list[str], way_of: Mapping[str, str]
 ) -> list[Finding]:
-    """Show the images made against models of one kind to those of the other, and compare; nothing without images.
-
-    ``way_of`` leads from the name of a model in the results to its kind, in words.
-    """
+    """Show the images made against models of one kind to those of the other, and compare; nothing without images."""
     if not rows["validated"].any():
         return []
     answers = shown_images(options, results, rows, models, "swapped")

@@ -109,11 +109,7 @@ def walk_rows(results: api.Results) -> pd.DataFrame:
 
 
 def family(walks: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return every measure with its interval, and counts, in a row per group.
-
-    ``n`` counts images, ``validated`` those that the oracle accepted, ``survived`` those of them that are right.
-    ``fmr_least`` and ``fmr_most`` count all rejected images as wrong, or as right.
-    """
+    """Return every measure with its interval, counts, and FMR if all rejected images were wrong or right, per group."""
     table = []
     for key, group in walks.groupby(list(by), sort=False):
         measured_rows = fmr(group.assign(model="", label="").drop(columns="right_random_walk"))

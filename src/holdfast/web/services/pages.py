@@ -60,10 +60,7 @@ _templates.filters["iso"] = lambda seconds: (  # UTC; ``api.js`` shows it in the
 
 
 def page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """Return a page.
-
-    Every template gets ``person`` (or None), ``path`` and ``csrf``, for the hidden field of forms and for ``api.js``.
-    """
+    """Return a page; every template gets ``person`` (or None), ``path`` and ``csrf`` (for forms and ``api.js``)."""
     return _render(request.scope, template, status, context, getattr(request.state, "person", None))
 
 

@@ -89,10 +89,7 @@ def encode(image: Image, side: int, *, enlarge: bool) -> bytes:
 
 
 def padded(data: bytes, name: str) -> bytes:
-    """Return a JPEG with a comment that depends on ``name``, so that its size and hash do.
-
-    A program can then not find repeated pictures by comparing files.
-    """
+    """Return a JPEG whose comment depends on ``name``, so that nobody finds repeated pictures by comparing files."""
     length = 64 + int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big") % 4096
     comment = hashlib.shake_256(name.encode()).digest(length)
     return data[:2] + b"\xff\xfe" + (length + 2).to_bytes(2, "big") + comment + data[2:]

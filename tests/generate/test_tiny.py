@@ -120,13 +120,13 @@ def test_broken_folders_get_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no TAESD"):
         load_generator(f"tiny:{tmp_path}", device="cpu")
     torch.save([1], tmp_path / "decoder.pth")
-    with pytest.raises(UserError, match="tensors by name"):
+    with pytest.raises(UserError, match="names to tensors"):
         load_generator(f"tiny:{tmp_path}", device="cpu")
     torch.save({"x": Path("an object")}, tmp_path / "decoder.pth")
-    with pytest.raises(UserError, match="never unpickled"):
+    with pytest.raises(UserError, match="nothing else is unpickled"):
         load_generator(f"tiny:{tmp_path}", device="cpu")
     (tmp_path / "decoder.pth").write_bytes(b"nothing")
-    with pytest.raises(UserError, match=r"never unpickled|can be read"):
+    with pytest.raises(UserError, match=r"nothing else is unpickled|cannot be read"):
         load_generator(f"tiny:{tmp_path}", device="cpu")
 
 

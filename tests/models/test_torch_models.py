@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from holdfast.core.errors import MachineError, SampleError, UserError
+from holdfast.core.networks import resolve_device
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, load_classifier
-from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture, resolve_device
+from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture
 
 TINY = "timm:test_resnet?pretrained=false&num_classes=7"
 

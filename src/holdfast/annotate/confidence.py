@@ -167,11 +167,7 @@ class Guidance:
 def checked_guidance(
     height: int, width: int, box: Sequence[float] | None, inside: Iterable[Sequence[float]], outside: Iterable[Point]
 ) -> Guidance:
-    """Check and tidy what a person drew on an image of this size.
-
-    The box's corners may come in any order and lie outside the image: it is cut off there. A point inside that lies
-    beside the box enlarges it. Raises UserError for senseless guidance.
-    """
+    """Tidy what a person drew: the box is cut at the image and holds all points inside; UserError if senseless."""
     within = tuple(_point(point, height, width) for point in inside)
     without = tuple(_point(point, height, width) for point in outside)
     if max(len(within), len(without)) > MOST_POINTS:

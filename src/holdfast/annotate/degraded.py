@@ -108,10 +108,7 @@ def degraded(kind: MaskKind, image: Image, mask: Mask) -> Mask:
 
 
 def _cut_in_box(image: Image, box: tuple[int, int, int, int]) -> Mask:
-    """Return the mask of OpenCV's GrabCut started from a box; everything where the box is the whole picture.
-
-    All pictures are cut at the same size: at 64 pixels its smoothness term outweighs the colours and loses the object.
-    """
+    """Return OpenCV's GrabCut from a box, at one size for all pictures; everything where the box is everything."""
     height, width = image.shape[:2]
     scale = CUT_SIDE / max(height, width)
     size = (max(8, round(width * scale)), max(8, round(height * scale)))

@@ -85,11 +85,7 @@ class _View:
 
 
 def guided_cut(image: Image, guidance: Guidance, *, iterations: int = ITERATIONS) -> MaskProposal:
-    """Return the mask of the object that the guidance marks; it has every point inside and no point outside.
-
-    Where the crop has one colour only, or nothing is left to tell background from, it is the ellipse in the box, with
-    confidence 0.
-    """
+    """Return the mask that the guidance marks, with all points inside, none outside; an ellipse has confidence 0."""
     height, width = image.shape[:2]
     left, top, right, bottom = _pixels_of_box(guidance, height, width)
     view = _view(image, (left, top, right, bottom))
@@ -192,11 +188,7 @@ def _around(cut: Mask, points: list[Point]) -> Mask:
 
 
 def _full_size(view: _View, reduced_mask: Mask) -> Mask:
-    """Enlarge the reduced mask to the crop's size, with its edge along the edges of the image.
-
-    This is the fast guided filter: in every small window the mask is fitted by a linear function of the colour; the
-    functions are computed on the reduced image and applied to the full one.
-    """
+    """Enlarge the reduced mask to the crop by the fast guided filter, so that its edge follows the image's edges."""
     height, width = view.full.shape[:2]
     if view.reduced.shape[0] >= height and view.reduced.shape[1] >= width:
         grown = cv2.resize(reduced_mask.astype(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT)

@@ -7,10 +7,8 @@ border.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name
+from holdfast.core.networks import quiet, resolve_device, weights_sha256
 from holdfast.core.protocols import MaskProposal
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image
@@ -65,7 +64,7 @@ class Sam:
         self.processor = processor
         settings = {"processor": json.loads(processor.image_processor.to_json_string()), "points": points}
         kind = type(model).__name__
-        self.fingerprint = fingerprint(["sam", 1, kind, _shape_of(model.config), settings, _weights_sha256(model)])
+        self.fingerprint = fingerprint(["sam", 1, kind, _shape_of(model.config), settings, weights_sha256(model)])
 
     def embed(self, image: Image) -> Embedding:
         """Compute the features of an image; they stay on the device."""
@@ -188,7 +187,7 @@ def load(name: Name) -> Sam:
     local = not packaged and Path(name.name).is_dir()
     where, _, revision = (name.name, "", "") if local else name.name.partition("@")
     shown = f"sam:{Path(where).resolve().name if local else name.name}"
-    device = _device(str(name.options.get("device", "auto")))
+    device = resolve_device(str(name.options.get("device", "auto")))
     model, processor = mobile_sam.build() if packaged else _fetch(where, revision or "main", shown, local=local)
     called = shown if points == 5 else f"{shown}?points={points}"
     return Sam(called, model, processor, device=device, points=points)
@@ -202,7 +201,7 @@ def _fetch(where: str, revision: str, shown: str, *, local: bool) -> tuple[Any, 
     if not local:
         mind_the_hub()
     try:
-        with _quiet():
+        with quiet("transformers"):
             kind = transformers.AutoConfig.from_pretrained(where, **trust).model_type
             if kind not in _CLASSES:
                 raise UserError(f"{shown} is a {kind!r}; sam: takes SAM and SAM 2 ({', '.join(_CLASSES)})")
@@ -221,45 +220,8 @@ def _fetch(where: str, revision: str, shown: str, *, local: bool) -> tuple[Any, 
     return model, processor
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the progress bars and notes of transformers, which would break into ours."""
-    from transformers.utils import logging
-
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
-
-
-def _device(device: str) -> str:
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if device == "auto":
-        return next(kind for kind, works in available.items() if works)
-    try:
-        works = available.get(torch.device(device).type, False)
-    except RuntimeError:
-        works = False
-    if not works:
-        raise UserError(f"this machine has no device {device!r} that torch can use; try device=auto or device=cpu")
-    return device
-
-
 def _shape_of(config: Any) -> dict[str, Any]:
     """Return the settings of a configuration without those that differ between library versions and machines."""
     settings: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
     volatile = ("_name_or_path", "transformers_version", "torch_dtype", "dtype")
     return {key: value for key, value in settings.items() if key not in volatile}
-
-
-def _weights_sha256(model: Any) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()

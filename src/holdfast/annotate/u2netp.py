@@ -49,10 +49,7 @@ def weights_path() -> Path:
 
 @dataclass
 class U2NetP:
-    """The network as a mask maker. It can be pickled: each process opens its session on first use.
-
-    ``threads`` is onnxruntime's number of threads within an operator; 0 means one in a worker process, else all cores.
-    """
+    """The network as a mask maker; ``threads`` of onnxruntime, 0: one in a worker process, else all cores."""
 
     path: Path
     fingerprint: str

@@ -129,11 +129,7 @@ _CAP = np.exp(-1j * np.linspace(0, np.pi, 7)[1:-1])  # half a turn, from one sid
 
 
 class Part(NamedTuple):
-    """One painted outline.
-
-    ``tone`` runs from 0 (black) over 0.5 (the object's colour) to 1 (white); ``accent`` from the first to the second
-    colour. A part without a ``seam`` melts into the one before it.
-    """
+    """A painted outline: ``tone`` black to white, ``accent`` first to second colour; without ``seam`` it melts in."""
 
     outline: Points
     tone: float = 0.5

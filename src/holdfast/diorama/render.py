@@ -30,8 +30,7 @@ from holdfast.diorama.extras import add_clutter, add_occluder, add_shadow
 from holdfast.diorama.objects import Layer, paint_object
 from holdfast.diorama.scene import Scene
 
-RENDERER_VERSION = 2
-"""Version of the renderer; it must rise whenever any scene's pixels change."""
+RENDERER_VERSION = 2  # version of the renderer; it must rise whenever any scene's pixels change
 
 MIN_SIZE, MAX_SIZE = 16, 1024
 _SUPERSAMPLING = 2

@@ -19,11 +19,9 @@ from holdfast.registry import unknown
 CLUTTER = ("ball", "box", "plant", "sign", "cone", "balloon", "pot", "lamp")
 """Distractors behind the object; none is of the twelve classes."""
 
-OCCLUDERS = ("none", "tuft", "post", "boulder", "leaves")
-"""Things that may stand in front of the object."""
+OCCLUDERS = ("none", "tuft", "post", "boulder", "leaves")  # things that may stand in front of the object
 
-MAX_OCCLUDED = 0.25
-"""The largest share of the object that is ever hidden."""
+MAX_OCCLUDED = 0.25  # the largest share of the object that is ever hidden
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,7 @@ from holdfast.diorama.scene import Contexts, Scene, draw_scene
 from holdfast.diorama.vocabulary import CLASSES, Split, home_background
 
 MOST_MEMBERS = 20
-CROWD = 6
-"""Objects of a crowd, which share one box."""
+CROWD = 6  # objects of a crowd, which share one box
 
 _CROWDED, _TINY = 0.05, 0.1  # shares of scenes with a crowd, and of objects that are tiny
 _TOUCHING = 0.3  # how much of the smaller of two boxes may lie under the other

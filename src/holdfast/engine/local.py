@@ -232,11 +232,7 @@ class Executor(Protocol):
         ...
 
     def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
-        """Yield results as they are ready, in any order.
-
-        ``work`` travels to each worker once, and what cannot travel is loaded there on first use; shards and results
-        are small things that can be pickled.
-        """
+        """Yield results in any order; ``work`` travels to each worker once and loads there what cannot travel."""
         ...
 
     def close(self) -> None:

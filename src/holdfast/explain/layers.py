@@ -144,11 +144,7 @@ DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def shuffled(module: torch.nn.Module, *, seed: int = 0) -> list[torch.Tensor]:
-    """Return the module's parameters, in their order, each with its values shuffled.
-
-    All of them, the end of Adebayo's cascade; ``stages`` says which come first. Shuffled rather than drawn anew: any
-    architecture has weights of the right size then, whatever its own way of drawing them.
-    """
+    """Return the module's parameters, each with its values shuffled, as suits any architecture (Adebayo's cascade)."""
     generator = torch.Generator().manual_seed(seed)
     weights = []
     for parameter in module.parameters():

@@ -65,10 +65,7 @@ STRENGTH = 0.72
 
 
 def overlay(picture: Image, heat: Map, mask: Mask, *, side: int = SIDE) -> Image:
-    """Return the picture, pale where the map is low and coloured where it is high, with the mask's edge.
-
-    The edge is white within black, so that it shows on any colour.
-    """
+    """Return the picture, pale where the map is low, coloured where high, with the mask's edge white within black."""
     scale = side / max(picture.shape[:2])
     size = (max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale)))
     how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC

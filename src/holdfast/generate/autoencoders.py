@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from holdfast.core.errors import UserError, first_line, raise_machine_trouble
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import diffusers
 from holdfast.core.names import Name
-from holdfast.generate.loading import check_batch, checked, fetch, place, resolve_device, shown, to_unit, weights_sha256
+from holdfast.core.networks import resolve_device, weights_sha256
+from holdfast.generate.loading import check_batch, checked, fetch, place, read_tensors, shown, to_unit
 from holdfast.registry import unknown
 
 QUANTISERS = ("straight_through", "none")
@@ -35,32 +36,38 @@ def load_vqgan(name: Name, *, device: str) -> VqGan:
     return VqGan(shown(name), module, device=device, quantise=quantise)
 
 
-class VqGan:
-    """A ``LatentGenerator``: the latent is the encoder's grid before quantisation; ``decode`` quantises.
-
-    Gradients pass the quantiser as if it were not there (straight through). With ``quantise="none"`` it is not there.
-    """
+class Autoencoder:
+    """What the ``LatentGenerator`` of every autoencoder has: a module of diffusers, and a grid of cells as latent."""
 
     size = None
 
-    def __init__(self, name: str, module: Any, *, device: str = "auto", quantise: str = QUANTISERS[0]) -> None:
-        if quantise not in QUANTISERS:
-            raise unknown("way to quantise", quantise, QUANTISERS)
+    def __init__(self, name: str, module: Any, device: str, channels: Sequence[int], **identity: Any) -> None:
         self.name = name
         self.device = resolve_device(device)
-        self.fingerprint = fingerprint(
-            {"library": "diffusers.VQModel", "weights": weights_sha256([module]), "quantise": quantise}
-        )
-        self.factor = 2 ** (len(module.config.block_out_channels) - 1)
+        self.fingerprint = fingerprint({**identity, "weights": weights_sha256(module)})
+        self.factor = 2 ** (len(channels) - 1)
         self.module = module.float().eval().requires_grad_(False).to(self.device)
-        self._quantises = quantise != "none"
-        self._codes = Codes(self.module.quantize.embedding.weight)
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
         """RGB NCHW in 0..1 → latent (n, channels, height / factor, width / factor), not yet quantised."""
         check_batch(batch, self.name, factor=self.factor)
-        latent: torch.Tensor = self.module.encode(batch.to(self.device) * 2 - 1).latents
+        return self._latent(self.module.encode(batch.to(self.device) * 2 - 1))
+
+    def _latent(self, answer: Any) -> torch.Tensor:
+        latent: torch.Tensor = answer.latents
         return latent
+
+
+class VqGan(Autoencoder):
+    """A ``LatentGenerator``: the encoder's grid, which ``decode`` quantises (gradients pass straight through)."""
+
+    def __init__(self, name: str, module: Any, *, device: str = "auto", quantise: str = QUANTISERS[0]) -> None:
+        if quantise not in QUANTISERS:
+            raise unknown("way to quantise", quantise, QUANTISERS)
+        channels = module.config.block_out_channels
+        super().__init__(name, module, device, channels, library="diffusers.VQModel", quantise=quantise)
+        self._quantises = quantise != "none"
+        self._codes = Codes(self.module.quantize.embedding.weight)
 
     def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:
         """Latent → RGB NCHW in 0..1."""
@@ -232,23 +239,11 @@ def load_tiny(name: Name, *, device: str) -> Tiny:
     return Tiny(shown(name), fetch("AutoencoderTiny", name, **options), device=device)
 
 
-class Tiny:
+class Tiny(Autoencoder):
     """A ``LatentGenerator``: the latent is the encoder's grid, as it is."""
 
-    size = None
-
     def __init__(self, name: str, module: Any, *, device: str = "auto") -> None:
-        self.name = name
-        self.device = resolve_device(device)
-        self.fingerprint = fingerprint({"library": "AutoencoderTiny", "weights": weights_sha256([module])})
-        self.factor = 2 ** (len(module.config.encoder_block_out_channels) - 1)
-        self.module = module.float().eval().requires_grad_(False).to(self.device)
-
-    def encode(self, batch: torch.Tensor) -> torch.Tensor:
-        """RGB NCHW in 0..1 → latent (n, channels, height / factor, width / factor)."""
-        check_batch(batch, self.name, factor=self.factor)
-        latent: torch.Tensor = self.module.encode(batch.to(self.device) * 2 - 1).latents
-        return latent
+        super().__init__(name, module, device, module.config.encoder_block_out_channels, library="AutoencoderTiny")
 
     def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:
         """Latent → RGB NCHW in 0..1."""
@@ -260,7 +255,11 @@ def read_chains(folder: Path) -> Any:
     encoder, decoder = (_read_chain(folder, part) for part in ("encoder", "decoder"))
     try:
         width, latent_channels = encoder["0.weight"].shape[0], decoder["1.weight"].shape[1]
-        model = _chain_model(width, latent_channels)
+        model = diffusers.AutoencoderTiny(
+            encoder_block_out_channels=(width,) * 4,
+            decoder_block_out_channels=(width,) * 4,
+            latent_channels=latent_channels,
+        )
         _add_branches(model.encoder.layers, encoder, 0)
         _add_branches(model.decoder.layers, decoder, 1)
         model.encoder.layers.load_state_dict(encoder)
@@ -268,14 +267,6 @@ def read_chains(folder: Path) -> Any:
     except (KeyError, RuntimeError, ValueError, IndexError) as error:
         raise UserError(f"tiny:{folder.name} holds no TAESD: {first_line(error)}") from error
     return model
-
-
-def _chain_model(width: int, latent_channels: int) -> Any:
-    return diffusers.AutoencoderTiny(
-        encoder_block_out_channels=(width,) * 4,
-        decoder_block_out_channels=(width,) * 4,
-        latent_channels=latent_channels,
-    )
 
 
 def _moved(key: str) -> str:
@@ -313,26 +304,11 @@ def _part(folder: Path, part: str) -> Path | None:
     return next((file for suffix in _SUFFIXES if (file := folder / f"{part}{suffix}").is_file()), None)
 
 
-def _read_chain(folder: Path, part: str) -> dict[str, Any]:
-    from safetensors.torch import load_file
-
+def _read_chain(folder: Path, part: str) -> dict[str, torch.Tensor]:
     file = _part(folder, part)
     if file is None:
         raise UserError(f"tiny:{folder.name} lacks {part}{' or '.join(_SUFFIXES)}")
-    try:
-        if file.suffix == ".safetensors":
-            return load_file(file)
-        state = torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise UserError(
-            f"{file.name} holds Python objects besides tensors, which are never unpickled because they can run code"
-        ) from error
-    except Exception as error:  # damaged pickles raise anything
-        raise_machine_trouble(error)
-        raise UserError(f"{file.name} is not a file of weights that can be read: {first_line(error)}") from error
-    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise UserError(f"{file.name} should hold tensors by name and nothing else")
-    return dict(state)
+    return read_tensors(file)
 
 
 def load_kl(name: Name, *, device: str) -> Kl:
@@ -340,30 +316,17 @@ def load_kl(name: Name, *, device: str) -> Kl:
     return Kl(shown(name), fetch("AutoencoderKL", name, **checked(name, {"subfolder": str})), device=device)
 
 
-class Kl:
+class Kl(Autoencoder):
     """A ``LatentGenerator``: the latent is the posterior's mean, scaled to about unit spread as the library does."""
 
-    size = None
-
     def __init__(self, name: str, module: Any, *, device: str = "auto") -> None:
-        self.name = name
-        self.device = resolve_device(device)
         self._scale = float(module.config.scaling_factor)
         self._shift = float(module.config.shift_factor or 0.0)
-        self.fingerprint = fingerprint(
-            {
-                "library": "diffusers.AutoencoderKL",
-                "weights": weights_sha256([module]),
-                "scale": [self._scale, self._shift],
-            }
-        )
-        self.factor = 2 ** (len(module.config.block_out_channels) - 1)
-        self.module = module.float().eval().requires_grad_(False).to(self.device)
+        identity = {"library": "diffusers.AutoencoderKL", "scale": [self._scale, self._shift]}
+        super().__init__(name, module, device, module.config.block_out_channels, **identity)
 
-    def encode(self, batch: torch.Tensor) -> torch.Tensor:
-        """RGB NCHW in 0..1 → latent (n, channels, height / factor, width / factor)."""
-        check_batch(batch, self.name, factor=self.factor)
-        mean: torch.Tensor = self.module.encode(batch.to(self.device) * 2 - 1).latent_dist.mean
+    def _latent(self, answer: Any) -> torch.Tensor:
+        mean: torch.Tensor = answer.latent_dist.mean
         return (mean - self._shift) * self._scale
 
     def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:

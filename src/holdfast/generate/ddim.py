@@ -16,18 +16,8 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.lazy import diffusers
 from holdfast.core.names import Name
-from holdfast.generate.loading import (
-    check_batch,
-    checked,
-    fetch,
-    has,
-    place,
-    quiet,
-    resolve_device,
-    shown,
-    to_unit,
-    weights_sha256,
-)
+from holdfast.core.networks import quiet, resolve_device, weights_sha256
+from holdfast.generate.loading import check_batch, checked, fetch, has, place, shown, to_unit
 
 STRENGTH, STEPS = 0.3, 4
 FLOOR = 0.02
@@ -102,7 +92,7 @@ class Ddim:
         self.fingerprint = fingerprint(
             {
                 "library": getattr(unet, "identity", "diffusers.UNet2DModel"),
-                "weights": weights_sha256([unet]),
+                "weights": weights_sha256(unet),
                 "noise": bytes_sha256(scheduler.alphas_cumprod.numpy().tobytes()),
                 "predicts": str(scheduler.config.prediction_type),
                 "strength": strength,
@@ -167,12 +157,7 @@ class Ddim:
 
 
 def levels(kept: torch.Tensor, strength: float, steps: int) -> tuple[list[int], list[float], list[float]]:
-    """Return timesteps from nearly clean up to ``strength``, with the signal and the noise of each.
-
-    Evenly spaced in the logarithm of noise to signal, the first at ``FLOOR``: every step up is then as easy to solve
-    as the next.
-    ``kept`` is the cumulative product of the alphas, ``strength`` a share of the timesteps.
-    """
+    """Return timesteps up to ``strength``, evenly spaced in log noise to signal, with the signal and noise of each."""
     kept = kept.double().cpu()
     ratio = ((1 - kept) / kept).sqrt()
     top = min(len(kept) - 1, max(1, round(strength * len(kept)) - 1))
@@ -193,7 +178,7 @@ def _scheduler(name: Name, schedule: str) -> Any:
     where, revision, _ = place(name)
     for subfolder in ("scheduler", None):
         try:
-            with quiet():
+            with quiet("diffusers", "transformers"):
                 config = diffusers.DDPMScheduler.load_config(where, revision=revision, subfolder=subfolder)
                 if "beta_schedule" in config:
                     return diffusers.DDPMScheduler.from_config(config)

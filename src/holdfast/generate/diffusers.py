@@ -17,6 +17,7 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import diffusers
 from holdfast.core.names import Name
+from holdfast.core.networks import quiet, resolve_device, weights_sha256
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, Mask
 from holdfast.generate.loading import (
@@ -27,10 +28,7 @@ from holdfast.generate.loading import (
     cut_words,
     keep_foreground,
     place,
-    quiet,
-    resolve_device,
     shown,
-    weights_sha256,
 )
 from holdfast.registry import unknown
 
@@ -56,10 +54,7 @@ def load(name: Name, *, device: str) -> DiffusersImageMaker:
 
 
 class DiffusersImageMaker:
-    """A ``TextToImage`` and, where diffusers has the pipeline for it, an ``Inpainter``.
-
-    Noise is drawn on the CPU, from a generator an image, so that it depends neither on the batch nor on the device.
-    """
+    """A ``TextToImage`` and mostly an ``Inpainter``; noise is drawn on the CPU per image, whatever the batch."""
 
     def __init__(self, name: str, pipeline: Any, options: dict[str, Any]) -> None:
         self.name = name
@@ -69,7 +64,7 @@ class DiffusersImageMaker:
         self.fingerprint = fingerprint(
             {
                 "library": f"diffusers.{type(pipeline).__name__}",
-                "weights": weights_sha256(modules),
+                "weights": weights_sha256(*modules),
                 "scheduler": str(getattr(pipeline, "scheduler", None)),
                 "options": {key: value for key, value in options.items() if key != "batch"},
             }
@@ -143,7 +138,7 @@ class DiffusersImageMaker:
         return self._by_task[task]
 
     def _made_for(self, task: str, complaint: str) -> Any:
-        with quiet():
+        with quiet("diffusers", "transformers"):
             try:
                 return getattr(diffusers, task).from_pipe(self._pipeline)
             except (ValueError, TypeError, AttributeError) as error:
@@ -167,7 +162,7 @@ class DiffusersImageMaker:
         asked = {key: value for key, value in asked.items() if value is not None and key in known}
         pipeline.set_progress_bar_config(disable=True)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        with torch.inference_mode(), quiet():
+        with torch.inference_mode(), quiet("diffusers", "transformers"):
             answer = pipeline(prompt=list(prompts), generator=generators, output_type="pt", **asked).images
             return _images(answer)
 
@@ -185,7 +180,7 @@ def _images(answer: Any) -> list[Image]:
 
 def _scheduler(kind: str, pipeline: Any, shown_name: str) -> Any:
     """Make a scheduler of this class from the pipeline's own configuration; refuse one of another family."""
-    with quiet():
+    with quiet("diffusers", "transformers"):
         fitting = {type(pipeline.scheduler).__name__} | {other.__name__ for other in pipeline.scheduler.compatibles}
         if kind not in fitting:
             raise unknown(f"scheduler that fits {shown_name}", kind, fitting)
@@ -206,7 +201,7 @@ def _fetch(name: Name, dtype: Any) -> Any:
     else:
         mind_the_hub()
     try:
-        with quiet():
+        with quiet("diffusers", "transformers"):
             return diffusers.DiffusionPipeline.from_pretrained(
                 where, revision=revision, torch_dtype=dtype, use_safetensors=True, trust_remote_code=False
             )

@@ -22,6 +22,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import diffusers
 from holdfast.core.names import Name
+from holdfast.core.networks import quiet, resolve_device, weights_sha256
 from holdfast.core.types import Image, Mask
 from holdfast.generate.autoencoders import Tiny, VqGan
 from holdfast.generate.ddim import Ddim
@@ -33,20 +34,15 @@ from holdfast.generate.loading import (
     keep_foreground,
     noise,
     of_folder,
-    quiet,
-    resolve_device,
     shown,
     to_images,
-    weights_sha256,
 )
 from holdfast.registry import unknown
 
 ASSETS = Path(__file__).parents[1] / "assets"
-SETTINGS = "settings.json"
-"""Beside the UNet: guidance, steps, size of the images and the latents' mean and spread."""
+SETTINGS = "settings.json"  # beside the UNet: guidance, steps, size of the images and the latents' mean and spread
 
-GREY = 0.5
-"""What stands where everything is to be painted, 0..1."""
+GREY = 0.5  # what stands where everything is to be painted, 0..1
 
 _BATCH = 32
 _GENERATORS: dict[str, dict[str, type]] = {
@@ -73,7 +69,7 @@ def load_generator(name: Name, *, device: str) -> VqGan | Tiny | Ddim:
 
 def load_ddim(folder: Path, name: str = "embedded:ddim", *, device: str = "auto", **options: Any) -> Ddim:
     """Load the diffusion model of a folder with ``unet`` and ``scheduler``."""
-    with quiet():
+    with quiet("diffusers", "transformers"):
         scheduler = diffusers.DDPMScheduler.from_pretrained(existing(folder / "scheduler"))
     return Ddim(name, of_folder("UNet2DModel", existing(folder / "unet")), scheduler, device=device, **options)
 
@@ -89,7 +85,7 @@ def load_image_maker(name: Name, *, device: str) -> EmbeddedImageMaker:
 
 def load_vqgan(folder: Path, *, device: str = "auto") -> VqGan:
     """Load the VQGAN of a folder under the name of the embedded one."""
-    with quiet():
+    with quiet("diffusers", "transformers"):
         module = diffusers.VQModel.from_pretrained(existing(folder), use_safetensors=True)
     return VqGan("embedded:vqgan", module, device=device)
 
@@ -114,7 +110,7 @@ class TextConditions:
         import transformers
 
         existing(folder)
-        with quiet():
+        with quiet("diffusers", "transformers"):
             self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             oracle = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, trust_remote_code=False)
         self.tower = oracle.text_model.float().eval().requires_grad_(False).to(device)
@@ -167,7 +163,7 @@ class EmbeddedParts:
 def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto") -> EmbeddedParts:
     """Load the parts of three folders: UNet and scheduler, VQGAN, oracle."""
     device = resolve_device(device)
-    with quiet():
+    with quiet("diffusers", "transformers"):
         unet = diffusers.UNet2DConditionModel.from_pretrained(existing(folder / "unet"), use_safetensors=True)
         scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(existing(folder / "scheduler"))
     unet = unet.float().eval().requires_grad_(False).to(device)
@@ -204,7 +200,7 @@ class EmbeddedImageMaker:
         modules = [parts.unet, parts.vqgan.module, parts.text.tower, parts.text.projection]
         self.fingerprint = fingerprint(
             {
-                "weights": weights_sha256(modules),
+                "weights": weights_sha256(*modules),
                 "settings": parts.settings,
                 "steps": self.steps,
                 "guidance": self.guidance,
@@ -271,11 +267,7 @@ def sample(
     parts: EmbeddedParts, conditions: Conditions, start: torch.Tensor, given: torch.Tensor, steps: int, guidance: float,
     *, negative: str = "",
 ) -> torch.Tensor:  # fmt: skip
-    """Move noise to latents along the flow, with classifier-free guidance.
-
-    ``start`` is standard normal; ``guidance`` 1 follows the prompt as it is, more exaggerates what it adds to
-    ``negative``: to nothing, or to a prompt to keep away from.
-    """
+    """Move noise to latents along the flow; ``guidance`` above 1 exaggerates what the prompt adds to ``negative``."""
     import copy
 
     count = len(start)

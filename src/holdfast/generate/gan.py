@@ -18,12 +18,12 @@ import torch
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
-from holdfast.generate.loading import check_batch, checked, noise, resolve_device, weights_sha256
+from holdfast.core.networks import resolve_device, weights_sha256
+from holdfast.generate.loading import check_batch, checked, noise
 from holdfast.generate.simple import load_object
 
 STEPS, RATE = 200, 0.1
-_DRAWS = 512
-"""Of z, for the mean and spread of w."""
+_DRAWS = 512  # of z, for the mean and spread of w
 
 
 def load(name: Name, *, device: str) -> Gan:
@@ -57,7 +57,7 @@ class Gan:
         self.device = resolve_device(device)
         self.size = int(pair.img_resolution) if getattr(pair, "img_resolution", None) else None
         if isinstance(pair, torch.nn.Module):
-            identity = weights_sha256([pair])
+            identity = weights_sha256(pair)
             pair = pair.float().eval().requires_grad_(False).to(self.device)
         known = str(getattr(pair, "fingerprint", "") or identity)
         self.fingerprint = fingerprint({"gan": known, "steps": steps, "rate": rate, "class": class_label})

@@ -20,10 +20,8 @@ from torch.nn import functional
 from holdfast.core.errors import UserError, first_line
 from holdfast.generate.loading import read_tensors
 
-HEAD_CHANNELS = 64
-"""Channels of a head in the published ADMs."""
-HEADS = 4
-"""Heads in the published Improved DDPMs."""
+HEAD_CHANNELS = 64  # channels of a head in the published ADMs
+HEADS = 4  # heads in the published Improved DDPMs
 TIMESTEPS = 1000
 _GROUPS = 32
 

@@ -37,8 +37,7 @@ from holdfast.generate.loading import check_inpainting, check_requests, checked,
 
 CACHE = Path("hosted-images")
 BUDGET = 100
-LARGEST = 64 << 20
-"""Bytes of a response: a picture of 2,048 pixels in base64 is some 16 MB."""
+LARGEST = 64 << 20  # bytes of a response: a picture of 2,048 pixels in base64 is some 16 MB
 
 _OPTIONS = {
     "size": int, "quality": str, "style": str, "send_seed": int, "budget": int, "cache": str, "key_env": str,
@@ -110,11 +109,7 @@ class PictureLedger:
 
 
 class HostedImageMaker:
-    """A ``TextToImage`` and ``Inpainter`` behind an address.
-
-    Nobody but the server knows its weights, and most servers take no seed: the same request may bring another picture.
-    So a picture is kept the first time and read from the cache ever after; the seed tells repeated requests apart.
-    """
+    """A ``TextToImage`` and ``Inpainter`` behind an address; pictures are kept, since none can be made again."""
 
     def __init__(self, model: str, options: dict[str, Any], server: RemoteServer, ledger: PictureLedger) -> None:
         shown = "&".join(f"{option}={value}" for option, value in sorted(options.items()))

@@ -21,7 +21,8 @@ from torch import nn
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
-from holdfast.generate.loading import check_batch, checked, place, resolve_device, shown, weights_sha256
+from holdfast.core.networks import resolve_device, weights_sha256
+from holdfast.generate.loading import check_batch, checked, place, shown
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _LARGEST_CONFIG = 1_000_000
@@ -46,7 +47,7 @@ class HierarchicalVae:
         self.device = resolve_device(device)
         self.size = module.config.image_size
         config = dataclasses.asdict(module.config)
-        self.fingerprint = fingerprint({"hvae": config, "weights": weights_sha256([module])})
+        self.fingerprint = fingerprint({"hvae": config, "weights": weights_sha256(module)})
         self.module = module.float().eval().requires_grad_(False).to(self.device)
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:

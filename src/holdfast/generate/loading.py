@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import hashlib
 import json
 import math
 import pickle
 import warnings
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +21,7 @@ from holdfast import registry
 from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.lazy import diffusers, torch
 from holdfast.core.names import Name, parse_name
+from holdfast.core.networks import quiet
 from holdfast.core.protocols import LatentGenerator, TextToImage
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, Mask
@@ -112,7 +111,7 @@ def has(kind: str, name: Name, subfolder: str) -> bool:
     if local:
         return (Path(where) / subfolder / "config.json").is_file()
     try:
-        with quiet():
+        with quiet("diffusers", "transformers"):
             getattr(diffusers, kind).load_config(where, revision=revision, subfolder=subfolder)
     except OSError:
         return False
@@ -128,7 +127,7 @@ def _load_part(kind: str, where: str, scheme: str, *, revision: str, local: bool
     if not local:
         mind_the_hub()
     try:
-        with quiet():
+        with quiet("diffusers", "transformers"):
             model, report = getattr(diffusers, kind).from_pretrained(
                 where, revision=revision, use_safetensors=True, output_loading_info=True, **inside
             )
@@ -155,39 +154,12 @@ def _check_kind(kind: str, folder: Path, shown: str) -> None:
         raise UserError(f"{shown} holds a {held}, which is no {kind}; choose the scheme of its kind")
 
 
-def resolve_device(device: str) -> str:
-    """Return cuda, mps or cpu for ``auto``, whichever exists; raise UserError for a device that does not."""
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if device == "auto":
-        return next(kind for kind, works in available.items() if works)
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise UserError(f"there is no device called {device!r}; try auto, cpu, cuda or cuda:1") from error
-    if not available.get(kind, False):
-        raise UserError(f"this machine has no {kind} device that torch can use; try --device auto")
-    return device
-
-
-def weights_sha256(modules: Iterable[torch.nn.Module]) -> str:
-    """Return SHA-256 over names, types, shapes and bytes of all parameters and buffers."""
-    digest = hashlib.sha256()
-    for module in modules:
-        for name, tensor in sorted(module.state_dict().items()):
-            digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
 _WRAPPERS = ("ema_model_state_dict", "model_state_dict", "state_dict", "G_ema", "ema", "model")
 """Names under which authors keep a network's tensors beside others; averaged weights come first."""
 
 
 def read_tensors(file: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a network by name, in single precision; nothing but tensors is unpickled.
-
-    A file may be safetensors or torch's own; of a whole training, the averaged weights are taken, else the others.
-    """
+    """Return a network's tensors (averaged ones if there) by name, in single precision; nothing else is unpickled."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -278,25 +250,3 @@ def cut_words(tokenizer: Any, limit: int, prompt: str) -> str:
         return ""
     read = bisect.bisect_right(range(len(words) + 1), limit, key=lambda count: tokens(words[:count])) - 1
     return " ".join(words[max(read, 0) :])
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence the progress bars and notes of the libraries, which would break into ours."""
-    from diffusers.utils import logging
-    from transformers.utils import logging as text_logging
-
-    verbosity = logging.get_verbosity()
-    shown = [library for library in (logging, text_logging) if library.is_progress_bar_enabled()]
-    logging.set_verbosity(logging.CRITICAL)
-    for library in shown:
-        library.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            # Its calls of other libraries are deprecated there; nobody here can act on that.
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
-        for library in shown:
-            library.enable_progress_bar()

@@ -12,7 +12,8 @@ import torch
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
-from holdfast.generate.loading import check_batch, checked, read_tensors, resolve_device, shown, weights_sha256
+from holdfast.core.networks import resolve_device, weights_sha256
+from holdfast.generate.loading import check_batch, checked, read_tensors, shown
 from holdfast.registry import find_attribute
 
 
@@ -33,15 +34,22 @@ def load_rotate(name: Name, *, device: str) -> Rotate:
     return Rotate(shown(name), device=device)
 
 
-class Pixel:
-    """A ``LatentGenerator`` whose latent is the image: walks become plain adversarial attacks."""
+class Baseline:
+    """What the generators without weights have in common; ``identity`` are the settings that change their images."""
 
     factor, size = 1, None
 
-    def __init__(self, name: str = "pixel:", *, device: str = "auto") -> None:
+    def __init__(self, name: str, device: str, **identity: Any) -> None:
         self.name = name
         self.device = resolve_device(device)
-        self.fingerprint = fingerprint({"generator": "pixel"})
+        self.fingerprint = fingerprint(identity)
+
+
+class Pixel(Baseline):
+    """A ``LatentGenerator`` whose latent is the image: walks become plain adversarial attacks."""
+
+    def __init__(self, name: str = "pixel:", *, device: str = "auto") -> None:
+        super().__init__(name, device, generator="pixel")
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
         """Return a copy of the images."""
@@ -53,16 +61,12 @@ class Pixel:
         return latent.to(self.device).clamp(0, 1)
 
 
-class Noise:
+class Noise(Baseline):
     """A ``LatentGenerator`` that adds a field to the image; the latent is the field, at first zero."""
 
-    factor, size = 1, None
-
     def __init__(self, name: str = "noise:", *, device: str = "auto", scale: float = 1.0) -> None:
-        self.name = name
-        self.device = resolve_device(device)
+        super().__init__(name, device, generator="noise", scale=scale)
         self.scale = scale
-        self.fingerprint = fingerprint({"generator": "noise", "scale": scale})
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
         """Return zeros in the shape of the images."""
@@ -74,19 +78,15 @@ class Noise:
         return (_given(original, self.name, self.device) + self.scale * latent.to(self.device)).clamp(0, 1)
 
 
-class Rotate:
+class Rotate(Baseline):
     """A ``LatentGenerator`` that turns, shifts and zooms the image.
 
     The latent is (n, 4): half turns, shifts to the right and down in widths and heights, doublings in size; at first
     zero. A walk of 50 steps of 0.001 so reaches 9 degrees, a twentieth of the width and 3.5 % in size.
     """
 
-    factor, size = 1, None
-
     def __init__(self, name: str = "rotate:", *, device: str = "auto") -> None:
-        self.name = name
-        self.device = resolve_device(device)
-        self.fingerprint = fingerprint({"generator": "rotate"})
+        super().__init__(name, device, generator="rotate")
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
         """Return zeros (n, 4)."""
@@ -95,8 +95,6 @@ class Rotate:
 
     def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:
         """Return the original, moved; beyond its edges it is mirrored."""
-        import torch.nn.functional
-
         image, latent = _given(original, self.name, self.device), latent.to(self.device)
         height, width = image.shape[-2:]
         turn, right, down, doublings = latent.unbind(1)
@@ -202,4 +200,4 @@ def _fill(name: Name, target: Any) -> str:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"{file.name} does not fit {name.scheme}:{name.name}: {reason}") from error
     target.eval().requires_grad_(False)
-    return weights_sha256([target])
+    return weights_sha256(target)

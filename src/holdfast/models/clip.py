@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name
+from holdfast.core.networks import resolve_device
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.options import checked, display_name, untagged
 from holdfast.models.timm import OFFLINE
-from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture, resolve_device
+from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture
 from holdfast.models.transformers import hub_errors, hub_place, preprocessing, shape_of
 from holdfast.registry import unknown
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
+from holdfast.core.networks import resolve_device
 from holdfast.models.runtimes.exported import ExportedClassifier, Runtime, asked
 from holdfast.models.runtimes.exported import load as load_exported
-from holdfast.models.torch_classifier import resolve_device
 
 _TYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(uint8)": "uint8"}
 

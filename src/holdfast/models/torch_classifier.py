@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 import sys
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import MachineError, SampleError, UserError, out_of_memory
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.core.types import Image, LabelSpace
 
 if TYPE_CHECKING:
@@ -50,24 +50,6 @@ class Preprocessing:
     geometry: Geometry | None = None
 
 
-def resolve_device(device: str) -> str:
-    """Return the device to use: ``auto`` is cuda, mps or cpu, whichever is available; anything else is checked."""
-    import torch
-
-    if device == "auto":
-        if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise UserError(f"there is no device called {device!r}; try auto, cpu, cuda or cuda:1") from error
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available.get(kind, False):
-        raise UserError(f"this machine has no {kind} device that torch can use; try --device auto")
-    return device
-
-
 def picture(image: Image, *, crops_centre: bool) -> PIL.Image.Image:
     """Return the image for Pillow; an extreme aspect is cut to the middle if the edges would be cropped anyway."""
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or image.size == 0:
@@ -78,17 +60,6 @@ def picture(image: Image, *, crops_centre: bool) -> PIL.Image.Image:
         top, left = max(0, height - kept) // 2, max(0, width - kept) // 2
         image = image[top : top + kept, left : left + kept]
     return PIL.Image.fromarray(np.ascontiguousarray(image))
-
-
-def weights_sha256(module: torch.nn.Module) -> str:
-    """Return the SHA-256 of names, types, shapes and bytes of all parameters and buffers, sorted by name."""
-    import torch
-
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def exact() -> Any:

@@ -227,11 +227,7 @@ ENSEMBLE_RULES = ("majority", "unanimous")
 
 
 class Ensemble:
-    """Accepts an image when more than half of the members accept it, or all.
-
-    ``score`` and ``margin`` are the members' means; what it ``saw`` is what most of them saw, in a tie what the first
-    of these did. ``reason`` names who disagreed, also of an image that was accepted.
-    """
+    """Accepts an image when more than half of the members do, or all; scores are means, ``saw`` the most frequent."""
 
     def __init__(self, name: str, members: Sequence[Oracle], rule: str) -> None:
         self.name = name

@@ -73,10 +73,7 @@ class Human:
 
 
 class PeopleInRounds:
-    """People who are asked about every so many steps of a walk, in rounds; nobody may have voted yet.
-
-    Its fingerprint does not follow the votes: they come in while walks go on, and a verdict once given stays.
-    """
+    """People asked about every so many steps of a walk; a verdict stays, so the fingerprint does not follow votes."""
 
     def __init__(self, name: str, rounds: Sequence[Votes], classes: Sequence[str], *, every: int, rule: str) -> None:
         self.name, self.every, self.classes = name, every, tuple(classes)

@@ -126,11 +126,7 @@ class AnswerBook:
 
 
 class RemoteOracle:
-    """Asks a server about each image once; nobody but the server knows its weights, so its name stands for them.
-
-    A call that fails for good stops the run with a sentence: a walk cannot go on without a verdict, and the answers so
-    far are kept.
-    """
+    """Asks a server about each image once and keeps the answers; a call that fails for good stops the run."""
 
     def __init__(
         self,

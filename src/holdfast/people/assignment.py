@@ -56,11 +56,7 @@ class PracticePicture:
 def next_task(
     connection: Connection, campaign_id: int, person_id: int, *, now: float, rng: Random = _RANDOM
 ) -> AssignedTask | None:
-    """Return the person's open task or a new one; None where nothing is left for them (``why_nothing`` says why).
-
-    Somebody who comes back after the time limit gets the same task with the same answers, if all its images are still
-    wanted.
-    """
+    """Return the person's open task, an expired one whose images are still wanted, or a new one; None for none."""
     mine = (tasks.c.campaign_id == campaign_id, tasks.c.person_id == person_id)
     running = select(tasks).where(*mine, tasks.c.status == "open", tasks.c.expires_at > now)
     row = connection.execute(running).one_or_none()  # nearly always enough, without the lock

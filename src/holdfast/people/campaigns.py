@@ -157,11 +157,7 @@ _RANGES = (
 
 @dataclass(frozen=True, slots=True)
 class Sentinel:
-    """A picture whose answer is known.
-
-    ``asked`` is the class in its question (of a negative not its own); ``expected`` maps questions to the answers
-    that are right. Training pictures are shown with their answers before a task.
-    """
+    """A picture whose answer is known: the class ``asked`` for, and per question the answers ``expected``."""
 
     image_id: int
     role: str
@@ -302,10 +298,7 @@ def set_status(connection: Connection, campaign_id: int, status: str, now: float
 
 
 def settled(settings: Settings, held: ColumnElement[int] | int = 0) -> ColumnElement[bool]:
-    """Return the condition that an image needs no more votes, where ``held`` more are on their way.
-
-    With ``when-decided`` no more votes are out than could decide by themselves, so none is given in vain.
-    """
+    """Return the condition that an image needs no more votes; ``when-decided`` never holds more than could decide."""
     enough: ColumnElement[bool] = items.c.counted + held >= settings.people_per_image
     if settings.stop == "never":
         return enough
@@ -328,11 +321,7 @@ def take_back(connection: Connection, campaign_id: int, which: ColumnElement[boo
 
 
 def progress(connection: Connection, campaign_id: int, *, now: float) -> dict[str, Any]:
-    """Return how far a campaign is: images, votes and tasks in numbers, and the same per person.
-
-    A vote is one person's answers about one image; ``held`` counts those that open tasks still owe, and
-    ``wanted`` those that there will be at most.
-    """
+    """Return images, tasks, votes (``held``: owed by open tasks, ``wanted``: the most to come), also per person."""
     settings = get_campaign(connection, campaign_id).settings
     done = settled(settings)
     judged = select(

@@ -85,10 +85,7 @@ _BUSY = "the database is busy with another write"
 
 
 class DatabaseUnavailable(HoldfastError):  # noqa: N818 - a state of affairs, not a mistake
-    """The database cannot answer now (locked, full, unreachable); nothing was saved, and a retry may help.
-
-    ``detail`` is what the driver said. It may name hosts and users: it is for the server's output, not for visitors.
-    """
+    """The database cannot answer now, a retry may help; ``detail`` (the driver's) is for the server's output only."""
 
     def __init__(self, sentence: str, detail: str = "") -> None:
         super().__init__(sentence)

@@ -289,11 +289,7 @@ class LiveResults:
 
 
 def _state(connection: Connection, campaign: Campaign, now: float) -> str:
-    """Return a hash of everything that results depend on.
-
-    Votes are never changed, only added; tasks open, end and expire; an image has other facts once its source is read
-    anew. Attributes stay text: to compare them there is no need to parse them.
-    """
+    """Return a hash of all that results depend on: votes (only added), tasks, images' facts (attributes as text)."""
     own = tasks.c.campaign_id == campaign.id
     counted = select(func.count(), func.max(votes.c.id)).join(places, places.c.id == votes.c.place_id)
     voted = connection.execute(counted.select_from(votes).join(tasks, tasks.c.id == places.c.task_id).where(own)).one()

@@ -18,12 +18,12 @@ from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import HoldfastError, UserError, first_line
 from holdfast.core.files import safe_part
 from holdfast.core.names import parse_name, split_list
+from holdfast.core.networks import resolve_device
 from holdfast.core.types import ORIGINAL
 from holdfast.engine import core_count
 from holdfast.models import load_classifier
 from holdfast.models.onnx import external_files
 from holdfast.models.options import untagged
-from holdfast.models.torch_classifier import resolve_device
 from holdfast.pipeline.classifiers import modules_of, parameter_count
 from holdfast.pipeline.jobs.progress import Progress, gpu_name, silent
 from holdfast.pipeline.specs import ChooseSpec as ChooseSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from holdfast.core.errors import UserError
-from holdfast.models.torch_classifier import resolve_device
+from holdfast.core.networks import resolve_device
 from holdfast.pipeline.evaluate.background_truth import compare_pasted_with_true
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import MINUS

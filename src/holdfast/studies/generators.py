@@ -50,8 +50,7 @@ SETTINGS = (
 )  # fmt: skip
 SIDES = ("first", "second")
 RIGHT = "right: "
-SHOWN = 6
-"""Prompts in the pictures of the page."""
+SHOWN = 6  # prompts in the pictures of the page
 
 
 @dataclass(frozen=True)

@@ -31,29 +31,18 @@ from holdfast.report.study import StudyResult
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.reduce import Outcome
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
+from holdfast.studies import study
 from holdfast.studies.mask_findings import findings
 from holdfast.studies.mask_measures import MaskRun, measure_kinds
-from holdfast.studies.study import (
-    DRAWN,
-    EMBEDDED,
-    Setting,
-    Study,
-    StudyOptions,
-    images_of,
-    model_names,
-    subject,
-    world_note,
-)
+from holdfast.studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions
 
 KINDS = (
     "erode-0.03", "erode-0.05", "erode-0.1", "dilate-0.05", "dilate-0.1", "dilate-0.2", "box", "grabcut-box", "grabcut",
     "u2netp",
 )  # fmt: skip
 CONDITIONS = (ORIGINAL, "blur_background", "blur_object", "bright_background", "segmented", RANDOM, SAME, ONLY)
-SHOWN = 4
-"""Pictures that show what each kind of mask does."""
-LEAST = 12
-"""Pictures that must have a usable mask of a kind that is compared."""
+SHOWN = 4  # pictures that show what each kind of mask does
+LEAST = 12  # pictures that must have a usable mask of a kind that is compared
 
 
 def run(options: StudyOptions) -> StudyResult:
@@ -61,8 +50,8 @@ def run(options: StudyOptions) -> StudyResult:
     settings = options.settings
     conditions = _check(options)
     kinds, absent = kinds_of(settings["kinds"])
-    models = model_names(settings["models"])
-    images = images_of(options, least=LEAST)
+    models = study.model_names(settings["models"])
+    images = study.images_of(options, least=LEAST)
     spec = DataSpec(images["data"], images.get("masks"), limit=images.get("limit", 0), seed=options.seed)
     # Drawn scenes can be painted anew on another background, so that the true effect is known.
     known = settings["data"] in ("", DRAWN)
@@ -97,7 +86,7 @@ def run(options: StudyOptions) -> StudyResult:
         ),
         findings=findings(measures, _pictures(samples, others, kinds, spec.max_pixels)),
         facts={"models": len(measures.models), "kinds of masks": len(kinds) + 1, "pictures": len(samples)},
-        note=" ".join(part for part in (world_note(options), *left_out) if part),
+        note=" ".join(part for part in (study.world_note(options), *left_out) if part),
         runs=[f"runs/{name}" for name in (EXACT, *(kind.folder for kind in kinds))],
     )
 
@@ -105,8 +94,8 @@ def run(options: StudyOptions) -> StudyResult:
 STUDY = Study(
     run,
     (
-        *subject((EMBEDDED,), 240, quick=("embedded:resnet_rho0", "embedded:resnet_rho95_strong"), quick_scenes=24,
-                 without=("generator", "oracle")),
+        *study.subject((EMBEDDED,), 240, quick=("embedded:resnet_rho0", "embedded:resnet_rho95_strong"),
+                       quick_scenes=24, without=("generator", "oracle")),
         Setting("kinds", KINDS, "erode-SHARE and dilate-SHARE (of √area of the object), box, grabcut-box, mask makers",
                 ("erode-0.1", "dilate-0.2", "box")),
         Setting("conditions", CONDITIONS, "what the pictures go through", (ORIGINAL, "segmented", RANDOM, SAME)),

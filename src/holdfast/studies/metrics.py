@@ -33,8 +33,7 @@ QUICK_MODELS = (
     "embedded:resnet_rho0", "embedded:resnet_rho95", "embedded:mobilenet_rho95", "embedded:resnet_rho95_strong",
 )  # fmt: skip
 MEAN = "Mean of these"
-NARROW = "\u00a0"
-"""A space that no line breaks at."""
+NARROW = "\u00a0"  # a space that no line breaks at
 OPPOSED, NEITHER, ALIKE = "#b35806", "#f7f7f7", "#2166ac"
 """Colours of −1, 0 and 1, told apart by people with any of the common colour deficiencies."""
 _RHO = [

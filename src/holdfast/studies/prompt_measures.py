@@ -15,11 +15,9 @@ from holdfast.core.types import Image, Mask
 
 Floats = NDArray[np.float64]
 
-EDGE = 1.5
-"""Pixels on either side of the mask's edge that count as the seam."""
+EDGE = 1.5  # pixels on either side of the mask's edge that count as the seam
 
-NEARBY = (3.0, 7.0)
-"""Pixels from the edge, on either side, that the seam is compared with."""
+NEARBY = (3.0, 7.0)  # pixels from the edge, on either side, that the seam is compared with
 
 
 def frechet_distance(real: NDArray[np.float32], generated: NDArray[np.float32]) -> float:
@@ -72,11 +70,7 @@ def diversity(features: NDArray[np.float32], groups: Sequence[str]) -> float:
 
 
 def precision_recall(real: NDArray[np.float32], generated: NDArray[np.float32], k: int = 5) -> tuple[float, float]:
-    """Return improved precision and recall (Kynkäänniemi and others 2019).
-
-    Precision: the share of generated pictures within the distance to the k-th neighbour of some real picture; recall
-    the other way round. Distances are Euclidean between given features, (n, width) each.
-    """
+    """Return improved precision and recall (Kynkäänniemi and others 2019), from Euclidean distances of features."""
     apart = _apart(real, generated)
     precision = (apart <= _radii(real, k)[:, None]).any(axis=0).mean()
     recall = (apart <= _radii(generated, k)[None, :]).any(axis=1).mean()

@@ -28,28 +28,16 @@ from holdfast.report.page.words import listing, number, percent, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.effects.drops import paired_effect
 from holdfast.stats.models.trainings import Estimate
+from holdfast.studies import study
 from holdfast.studies.prompt_measures import clip_scores, diversity, frechet_distance, kernel_distance, seam_against
-from holdfast.studies.study import (
-    Setting,
-    Study,
-    StudyOptions,
-    data_of,
-    dots_of,
-    images_of,
-    is_drawn,
-    model_names,
-    ranged,
-    result_names,
-    subject,
-)
+from holdfast.studies.study import Setting, Study, StudyOptions
 from holdfast.studies.walking.walks import in_points
 
 Features = NDArray[np.float32]
 
 MODELS = ("embedded:resnet_rho0", "embedded:resnet_rho80", "embedded:resnet_rho95", "embedded:resnet_rho95_strong")
 SCENARIO = "generated_background"
-SHOWN = 3
-"""Scenes in the pictures of the page."""
+SHOWN = 3  # scenes in the pictures of the page
 _MEASURES = (
     Column("recognised", "Recognised", "percent", hint="pictures whose class the oracle names"),
     Column("background_seen", "Asked background seen", "percent", hint="among all backgrounds that were asked for"),
@@ -98,14 +86,14 @@ def run(options: StudyOptions) -> StudyResult:
     """Paint with every strategy and seed, then measure pictures and models."""
     settings = options.settings
     options.require(seeds=1, limit=0)
-    images_of(options)  # checks the settings
-    data, drawn = data_of(options), is_drawn(options)
+    study.images_of(options)  # checks the settings
+    data, drawn = study.data_of(options), study.is_drawn(options)
     clip_name = parse_name(settings["oracle"])
     if clip_name.scheme != "clip":
         raise UserError("this study compares pictures with prompts: oracle must be a clip:, which reads both")
     collection = read(DataSpec(data, masks=settings["masks"] or None, limit=settings["limit"]))
     strategies = strategies_of(settings["prompts"], settings["strategies"], collection.classes, drawn=drawn)
-    models = model_names(settings["models"])
+    models = study.model_names(settings["models"])
     clip = load_clip(clip_name, device=options.device)
     originals = _originals(collection, clip)
     painted = [
@@ -115,7 +103,7 @@ def run(options: StudyOptions) -> StudyResult:
     ]
     pictures = _measured(painted, strategies, originals, collection, clip, options)
     drops = _drops(options, data, painted, models)
-    findings = [_looks(pictures), _costs(drops, result_names(options, models))]
+    findings = [_looks(pictures), _costs(drops, study.result_names(options, models))]
     if settings["seeds"] > 1:
         findings.append(_seeds(pictures, drops))
     findings.append(_words(strategies, painted, originals))
@@ -136,7 +124,7 @@ def run(options: StudyOptions) -> StudyResult:
 STUDY = Study(
     run,
     (
-        *subject(
+        *study.subject(
             MODELS, 96, quick=(MODELS[0], MODELS[-1]), quick_scenes=24,
             without=("generator", "oracle"),
         ),
@@ -153,7 +141,7 @@ STUDY = Study(
 
 def _question(options: StudyOptions) -> str:
     settings = options.settings
-    what = "drawn scenes" if is_drawn(options) else f"photographs of {Path(settings['data']).name}"
+    what = "drawn scenes" if study.is_drawn(options) else f"photographs of {Path(settings['data']).name}"
     return (
         "Which way of asking gives the backgrounds that look most real, and which of them cost a model most? "
         f"{settings['generator']} painted new surroundings for the objects of {what}, every strategy from the same "
@@ -378,14 +366,14 @@ def _costs(drops: pd.DataFrame, models: Sequence[str]) -> Finding:
         Column("scenes", "Scenes", "integer"),
         Column("before", "Original", "percent"),
         Column("after", "Painted", "percent"),
-        ranged("drop", "Drop", "points"),
+        study.ranged("drop", "Drop", "points"),
     ]
     return Finding(
         "What each strategy costs",
         sentences,
         frame,
         columns,
-        chart=dots_of(
+        chart=study.dots_of(
             frame.assign(name=frame["model"].map(short)), "drop", line="name", row="strategy",
             title="Drop in accuracy, points", zero=True,
         ),

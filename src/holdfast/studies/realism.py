@@ -39,14 +39,10 @@ LOOKS = (
     "people=a picture without any person|a picture of one person|a picture of several people",
     "writing=a picture without any writing|a picture with writing on it",
 )
-SURE = 0.75
-"""Probability from which on a look counts as sure."""
-NEIGHBOURS = 5
-"""The k of precision and recall, as published with them (k = 3 for 50,000 pictures, 5 for fewer)."""
-LEAST = 12
-"""Pictures of either side."""
-SHOWN = 6
-"""Pairs of nearest neighbours on the page."""
+SURE = 0.75  # probability from which on a look counts as sure
+NEIGHBOURS = 5  # the k of precision and recall, as published with them (k = 3 for 50,000 pictures, 5 for fewer)
+LEAST = 12  # pictures of either side
+SHOWN = 6  # pairs of nearest neighbours on the page
 
 
 @dataclass(frozen=True)

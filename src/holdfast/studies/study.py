@@ -34,19 +34,14 @@ from holdfast.report.study import DRAWN_WORLD, StudyResult, write_study
 
 Value = bool | int | float | str | tuple[float, ...] | tuple[str, ...]
 
-DRAWN = "drawn"
-"""A value of the setting ``data`` that stands for drawn scenes, as an empty one does."""
-EMBEDDED = "embedded"
-"""A value of the setting ``models`` that stands for all models that come with Holdfast."""
+DRAWN = "drawn"  # a value of the setting ``data`` that stands for drawn scenes, as an empty one does
+EMBEDDED = "embedded"  # a value of the setting ``models`` that stands for all models that come with Holdfast
 REHEARSAL = "A rehearsal, too small to say anything."
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A value of a study that the user can choose. The type of ``default`` is the type of every value.
-
-    A tuple is written as a list with commas. ``quick`` is the default under ``--quick``, where it differs.
-    """
+    """A value that the user can choose, of ``default``'s type (a tuple: a list with commas); ``quick``: rehearsals."""
 
     name: str
     default: Value
@@ -167,10 +162,7 @@ def written(value: Value) -> str:
 
 
 def _claim(file: Path, asked: Mapping[str, Any], usual: Mapping[str, Any]) -> bool:
-    """Write ``study.json`` and return whether it is new; refuse a folder with other settings.
-
-    A setting that the stored file does not have yet counts as its default (``usual``).
-    """
+    """Write ``study.json`` and return whether it is new; refuse a folder with other settings (absent: ``usual``)."""
     if not file.is_file():
         write_atomic(file, (json.dumps(asked, indent=2) + "\n").encode())
         return True

@@ -7,7 +7,6 @@ are those of the report, each with what it is the counterpart of in the paper.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +23,13 @@ from holdfast.studies import ximagenet12_page as page
 from holdfast.studies.study import DRAWN, Setting, Study, StudyOptions
 
 CLASSIFY, SEGMENT, LOOK, DETECT = "classify", "segment", "look", "detect"
-PARTS = (CLASSIFY, SEGMENT, LOOK, DETECT)
+PARTS = {
+    CLASSIFY: ("trained", "train", "scenes"),
+    SEGMENT: ("segmented", "segment", "segment_scenes"),
+    LOOK: ("looked", "train", "scenes"),
+    DETECT: ("detected", "detect", "detect_scenes"),
+}
+"""Part → the name of its run (and of the setting for one made beforehand), its verb, and the setting of its scenes."""
 EMBEDDED = ("embedded:resnet_rho95", "embedded:mobilenet_rho95", "embedded:vit_rho95")
 SEGMENTERS = (
     "smp:DeepLabV3Plus@resnet50",
@@ -42,16 +47,11 @@ def run(options: StudyOptions) -> StudyResult:
     """Make the runs that are missing, and put their sections on one page."""
     settings = options.settings
     _check(options)
-    ways: dict[str, tuple[Callable[[StudyOptions], Results], Callable[[Results, int], list[Section]]]] = {
-        CLASSIFY: (_trained, page.classified),
-        SEGMENT: (_segmented, page.segmented),
-        LOOK: (_looked, page.looked),
-        DETECT: (_detected, page.detected),
-    }
-    runs = {part: make(options) for part, (make, _) in ways.items() if part in settings["parts"]}
+    shown = {CLASSIFY: page.classified, SEGMENT: page.segmented, LOOK: page.looked, DETECT: page.detected}
+    runs = {part: _run_of(options, part) for part in PARTS if part in settings["parts"]}
     sections: list[Section] = []
     for part, results in runs.items():
-        first, *others = ways[part][1](results, options.seed)
+        first, *others = shown[part](results, options.seed)
         sections += [replace(first, lead=[*first.lead, *page.unfinished(results)]), *others]
     data = {str(results.run.spec().get("data", "")) for results in runs.values()}
     findings: list[Finding | Section] = [*page.in_order(sections), page.cost(runs)]
@@ -70,7 +70,7 @@ STUDY = Study(
     (
         Setting("data", "", "images to train and test on: a folder, a manifest or scheme:name; empty: drawn scenes"),
         Setting("masks", "", "folder of their masks, where the data has none of its own"),
-        Setting("parts", PARTS, "what is done and shown"),
+        Setting("parts", tuple(PARTS), "what is done and shown"),
         Setting("architectures", EMBEDDED, "classifiers, from scratch", ("timm:test_resnet", "timm:test_vit")),
         Setting("segmenters", SEGMENTERS, "segmenters, from scratch", (TINY_SEGMENTER,)),
         Setting("detectors", DETECTORS, "networks that tell kinds of background apart", ("timm:test_resnet",)),
@@ -126,72 +126,33 @@ def _common(options: StudyOptions, scenes: str) -> dict[str, Any]:
     }
 
 
-def _trained(options: StudyOptions) -> Results:
-    """Make the run of EX1 and EX2."""
+def _run_of(options: StudyOptions, part: str) -> Results:
+    """Open the run of a part where one was made beforehand, else make it."""
     settings = options.settings
-    if settings["trained"]:
-        return _given(settings["trained"], "trained", "train")
-    return api.train(
-        **_common(options, "scenes"),
-        architectures=settings["architectures"],
-        scenarios=settings["scenarios"],
-        workers=settings["workers"],
-        out=options.out / "runs" / "trained",
-    )
-
-
-def _segmented(options: StudyOptions) -> Results:
-    """Make the run of EX3."""
-    settings = options.settings
-    if settings["segmented"]:
-        return _given(settings["segmented"], "segmented", "segment")
-    return api.segment(
-        **_common(options, "segment_scenes"),
-        architectures=settings["segmenters"],
-        scenarios=settings["scenarios"],
-        workers=settings["workers"],
-        out=options.out / "runs" / "segmented",
-    )
-
-
-def _looked(options: StudyOptions) -> Results:
-    """Train each network once on originals, keep its model, and make its attribution maps."""
-    settings = options.settings
-    if settings["looked"]:
-        results = _given(settings["looked"], "looked", "train")
+    name, verb, scenes = PARTS[part]
+    if settings[name]:
+        results = _given(settings[name], name, verb)
     else:
-        split = {"folds": 1, "train_split": 1 - 1 / settings["folds"]}
-        results = api.train(
-            **_common(options, "scenes") | split,
-            architectures=settings["architectures"],
-            scenarios=settings["scenarios"],
-            train_on=ORIGINAL,
-            out=options.out / "runs" / "looked",
-        )
-    if not settings["looked"] or read_looks([results.run]) is None:  # maps made beforehand are taken as they are
+        common = _common(options, scenes) | {"out": options.out / "runs" / name}
+        networks = {"architectures": settings["architectures"], "scenarios": settings["scenarios"]}
+        if part == CLASSIFY:
+            results = api.train(**common, **networks, workers=settings["workers"])
+        elif part == SEGMENT:
+            networks["architectures"] = settings["segmenters"]
+            results = api.segment(**common, **networks, workers=settings["workers"])
+        elif part == LOOK:  # each network is trained once on originals, and its model is kept
+            split = {"folds": 1, "train_split": 1 - 1 / settings["folds"]}
+            results = api.train(**common | split, **networks, train_on=ORIGINAL)
+        else:
+            results = api.telltale(
+                **common, architectures=settings["detectors"], generator=settings["generator"]
+            )  # fmt: skip
+    if part == LOOK and (not settings[name] or read_looks([results.run]) is None):  # maps made beforehand stay
         api.explain(
-            results.path,
-            methods=settings["methods"],
-            limit=settings["maps"],
-            randomise=True,
-            device=options.device,
-            seed=options.seed,
-            progress=options.progress,
-        )
+            results.path, methods=settings["methods"], limit=settings["maps"], randomise=True, device=options.device,
+            seed=options.seed, progress=options.progress,
+        )  # fmt: skip
     return results
-
-
-def _detected(options: StudyOptions) -> Results:
-    """Make the run that tells three kinds of background apart."""
-    settings = options.settings
-    if settings["detected"]:
-        return _given(settings["detected"], "detected", "detect")
-    return api.telltale(
-        **_common(options, "detect_scenes"),
-        architectures=settings["detectors"],
-        generator=settings["generator"],
-        out=options.out / "runs" / "detected",
-    )
 
 
 _CALLED = {"detect": "telltale"}  # runs keep the verb's first name

@@ -87,11 +87,7 @@ class ConnectionCaps:
 
 
 class TimedProtocol(H11Protocol):
-    """Close connections on which no request arrives, and those above the caps.
-
-    Uvicorn waits for them forever, so a few thousand slow clients would use up all files that a process may open.
-    ``web.services.security`` limits the time of the body.
-    """
+    """Close connections above the caps, and those on which no request arrives: Uvicorn would wait forever."""
 
     caps: ConnectionCaps
     _overdue: asyncio.TimerHandle | None = None

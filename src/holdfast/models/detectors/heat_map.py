@@ -17,6 +17,7 @@ import torch
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
+from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import checkpoint, local_dir
 from holdfast.models.detectors.batched import (
@@ -28,7 +29,7 @@ from holdfast.models.detectors.batched import (
     without_doubles,
 )
 from holdfast.models.options import checked, display_name
-from holdfast.models.torch_classifier import exact, resolve_device, weights_sha256
+from holdfast.models.torch_classifier import exact
 
 STRIDE = 4
 """Pixels of the input per cell of the map."""

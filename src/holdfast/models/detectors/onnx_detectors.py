@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
+from holdfast.core.networks import resolve_device
 from holdfast.core.objects import LEAST_SCORE
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
@@ -30,7 +31,6 @@ from holdfast.models.detectors.batched import DOUBLE, Answer, BatchedDetector, P
 from holdfast.models.onnx import external_files, open_session, outputs_of
 from holdfast.models.options import checked, display_name, existing_file, preprocessing_overrides, untagged
 from holdfast.models.runtimes.exported import file_sha256, layout_of
-from holdfast.models.torch_classifier import resolve_device
 from holdfast.registry import unknown
 
 STRIDES = (8, 16, 32)

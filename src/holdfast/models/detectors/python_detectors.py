@@ -10,12 +10,12 @@ import numpy as np
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
+from holdfast.core.networks import weights_sha256
 from holdfast.core.objects import LEAST_SCORE, Detections
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models.detectors.batched import Answer, PlacedImage, checked_answer
 from holdfast.models.options import checked, display_name
 from holdfast.models.python import called, maite_model, own_labels
-from holdfast.models.torch_classifier import weights_sha256
 from holdfast.registry import find_attribute
 
 

@@ -12,12 +12,13 @@ import torch
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
+from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.core.objects import LEAST_SCORE
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import checkpoint, label_spaces
 from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedImage
 from holdfast.models.options import checked, display_name, existing_file, untagged
-from holdfast.models.torch_classifier import exact, resolve_device, weights_sha256
+from holdfast.models.torch_classifier import exact
 from holdfast.models.torchvision import pretrained
 from holdfast.registry import unknown
 

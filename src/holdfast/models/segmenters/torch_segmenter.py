@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models.local_dir import LOADING, MAX_SIDE
 from holdfast.models.options import PREPROCESSING, preprocessing_overrides
-from holdfast.models.torch_classifier import exact, resolve_device, weights_sha256
+from holdfast.models.torch_classifier import exact
 
 if TYPE_CHECKING:
     import torch

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError, first_line, no_exit
+from holdfast.core.networks import resolve_device
 from holdfast.core.types import Collection, Sample
 from holdfast.engine import Executor
-from holdfast.models.torch_classifier import TorchClassifier, resolve_device
+from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models, unloaded
 from holdfast.pipeline.evaluation_rows import EvaluationJob, Part, Portion, split_portion
 from holdfast.pipeline.fast import networks

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from holdfast.core.errors import HoldfastError, SampleError, UserError, first_line, raise_machine_trouble
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import bytes_sha256, fingerprint, generator, seed_from
+from holdfast.core.networks import resolve_device
 from holdfast.core.protocols import Inpainter, Oracle, TextToImage
 from holdfast.core.types import ClassKeys, Collection, Image, Mask, Rendered, Sample
 from holdfast.core.votes import Tally, read_votes
 from holdfast.data.labels import class_keys
 from holdfast.generate import load_image_maker
-from holdfast.generate.loading import resolve_device
 from holdfast.pipeline.classifiers import load_judge
 from holdfast.pipeline.donors import load_sample
 from holdfast.pipeline.generate.prompts import Prompts, check_spoken, prompts_for, spoken

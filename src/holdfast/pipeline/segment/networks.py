@@ -13,12 +13,13 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.files import write_atomic
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name, parse_name
+from holdfast.core.networks import weights_sha256
 from holdfast.models import load_segmenter, timm
 from holdfast.models.local_dir import LOADING, read_asset
 from holdfast.models.options import untagged
 from holdfast.models.segmenters import smp, torchvision_segmenters, transformers_segmenters
 from holdfast.models.segmenters.torch_segmenter import TorchSegmenter, read_config
-from holdfast.models.torch_classifier import picked, weights_sha256
+from holdfast.models.torch_classifier import picked
 from holdfast.pipeline.train.architectures import Architecture, tried_out
 from holdfast.registry import unknown
 from holdfast.stats.effects.segments import BACKGROUND

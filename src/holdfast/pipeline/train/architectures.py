@@ -12,10 +12,11 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name, parse_name
+from holdfast.core.networks import weights_sha256
 from holdfast.models import checkpoint, load_classifier, local_dir, python, timm, torchvision
 from holdfast.models.local_dir import read_asset
 from holdfast.models.options import untagged
-from holdfast.models.torch_classifier import TorchClassifier, weights_sha256
+from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.specs.training import CROP_SHARE
 from holdfast.registry import find_attribute
 

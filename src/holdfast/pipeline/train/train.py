@@ -15,12 +15,13 @@ import pyarrow as pa
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name
+from holdfast.core.networks import resolve_device
 from holdfast.core.schema import JOBS
 from holdfast.core.types import Collection, LabelSpace, Sample
 from holdfast.data.labels import map_labels
 from holdfast.engine import Executor, LocalExecutor, core_count, share_of
 from holdfast.models import local_dir, python
-from holdfast.models.torch_classifier import TorchClassifier, resolve_device
+from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.jobs.execute import execute

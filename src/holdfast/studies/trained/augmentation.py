@@ -16,13 +16,13 @@ import pandas as pd
 import torch
 
 from holdfast import api
+from holdfast.core.networks import resolve_device
 from holdfast.data.images import decode_image, read_file
-from holdfast.models.torch_classifier import resolve_device
 from holdfast.report.page.tables import Column
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.trainings import mean_over_trainings
 from holdfast.store import read_table
-from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, evaluate, ranged
+from holdfast.studies.study import Setting, Study, StudyOptions, evaluate, ranged
 from holdfast.studies.trained import trainings
 from holdfast.studies.walking import walks
 from holdfast.studies.walking.transfer import swapped
@@ -33,8 +33,7 @@ from holdfast.training.small_models import STUDIES, SmallModel, is_complete, wri
 CONTINUED = {"plain": "before", "continued": "after, images alone", "augmented": "after, with perturbed copies"}
 SCRATCH = {"scratch": "from scratch, images alone", "scratch_copies": "from scratch, with perturbed copies"}
 WORDS = CONTINUED | SCRATCH
-RATE = 0.1
-"""Share of the learning rate of training, where a model trains on: it should keep what it knows."""
+RATE = 0.1  # share of the learning rate of training, where a model trains on: it should keep what it knows
 
 Models = dict[str, dict[str, str]]
 Pairs = tuple["torch.Tensor", "torch.Tensor"]
@@ -200,7 +199,9 @@ def _continued(groups: dict[str, list[pd.DataFrame]]) -> Finding:
         f"{with_images['fmr']} with the images alone; the copies themselves account for {by_copies['fmr']}.",
         f"SA changes by {with_copies['standard_accuracy']} and VR by {with_copies['validation_rate']} with the copies.",
     ]
-    return _walked("Walked again", sentences, groups, "FMR before and after training with perturbed copies")
+    frame = trainings.training_table(groups)
+    caption = "FMR before and after training with perturbed copies"
+    return trainings.walked("Walked again", sentences, frame, "Model", caption)
 
 
 def _scratch(groups: dict[str, list[pd.DataFrame]]) -> Finding:
@@ -209,19 +210,9 @@ def _scratch(groups: dict[str, list[pd.DataFrame]]) -> Finding:
         f"Trained from scratch, copies change FMR by {change['fmr']}, accuracy on the originals by "
         f"{change['standard_accuracy']} and the validated share by {change['validation_rate']}."
     )
-    return _walked("Trained from scratch", [sentence], groups, "FMR without and with perturbed copies, from scratch")
-
-
-def _walked(heading: str, sentences: list[str], groups: dict[str, list[pd.DataFrame]], caption: str) -> Finding:
     frame = trainings.training_table(groups)
-    return Finding(
-        heading,
-        sentences,
-        frame,
-        [Column("training", "Model"), *walks.columns(), *walks.COUNTS],
-        chart=dots_of(frame.assign(measure="FMR"), "fmr", line="measure", row="training", title="FMR"),
-        caption=caption,
-    )
+    caption = "FMR without and with perturbed copies, from scratch"
+    return trainings.walked("Trained from scratch", [sentence], frame, "Model", caption)
 
 
 def _static(options: StudyOptions, models: Mapping[str, Mapping[str, str]]) -> Finding:

@@ -15,10 +15,10 @@ import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
+from holdfast.core.networks import resolve_device
 from holdfast.core.types import ORIGINAL
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
-from holdfast.models.torch_classifier import resolve_device
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import MINUS, p_value
 from holdfast.report.study import Finding, StudyResult

@@ -40,8 +40,7 @@ MEASURES = {
 one is that of the published score: it includes conditions that blur or brighten the object, by which a model that reads
 the background loses less."""
 
-Measured = Mapping[SmallModel, Mapping[str, Floats]]
-"""Model → measure → values (scenes,) whose mean is the measure."""
+Measured = Mapping[SmallModel, Mapping[str, Floats]]  # model → measure → values (scenes,) whose mean is the measure
 
 
 def run(options: StudyOptions) -> StudyResult:

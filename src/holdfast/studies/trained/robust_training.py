@@ -15,17 +15,8 @@ from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, resampled_sums
 from holdfast.stats.models.between import kendall
 from holdfast.stats.models.trainings import Estimate, cross_part_pseudo_values, mean_over_trainings
-from holdfast.studies.study import (
-    Setting,
-    Study,
-    StudyOptions,
-    dots_of,
-    evaluate,
-    long_form,
-    model_names,
-    ranged,
-    result_names,
-)
+from holdfast.studies import study
+from holdfast.studies.study import Setting, Study, StudyOptions
 from holdfast.studies.trained import trainings
 from holdfast.studies.trained.trainings import TRAINED, RightAnswers
 from holdfast.studies.walking import walks
@@ -51,7 +42,7 @@ def run(options: StudyOptions) -> StudyResult:
     names = trainings.all_names(models)
     asked = str(options.settings["static"])
     scenarios = trainings.static_scenarios(options) if asked == "static" else f"original,{asked}"
-    results = evaluate(options, names, scenarios, "static")
+    results = study.evaluate(options, names, scenarios, "static")
     shown = [name for group in models.values() for name in group]
     answers = trainings.right_answers(results, shown, every_condition=asked != "static")
     _, rows = walks.walk(options, names)
@@ -108,8 +99,8 @@ def _models(options: StudyOptions) -> dict[str, dict[str, str]]:
     models = {}
     if TRAINED in wanted:
         models = trainings.trained_models(options, ways, generator=options.settings["latent_training"])
-    others = model_names(others, least=0)
-    for name, shown in zip(others, result_names(options, others), strict=True):
+    others = study.model_names(others, least=0)
+    for name, shown in zip(others, study.result_names(options, others), strict=True):
         models[shown] = {shown: name}
     return models
 
@@ -140,13 +131,13 @@ def _both(frame: pd.DataFrame, warnings: Sequence[str]) -> Finding:
     }
     sentence = " and ".join(f"{words} {way} is highest" for words, way in best.items())
     shown = {name: TITLES[name] for name in ("fmr", "static")}
-    drawn = long_form(frame.sort_values("fmr", ascending=False), shown, "training")
+    drawn = study.long_form(frame.sort_values("fmr", ascending=False), shown, "training")
     columns = [
         Column("training", "Training"),
         Column("what", "What it does"),
         *walks.columns(),
-        ranged("static", TITLES["static"]),
-        ranged("score", TITLES["score"], "number", 4,
+        study.ranged("static", TITLES["static"]),
+        study.ranged("score", TITLES["score"], "number", 4,
                hint="1 less the mean square distance from the original, without its sampling noise"),
         *walks.COUNTS,
     ]  # fmt: skip
@@ -155,7 +146,7 @@ def _both(frame: pd.DataFrame, warnings: Sequence[str]) -> Finding:
         [f"Of {len(frame)} ways, {sentence}.", *warnings],
         frame,
         columns,
-        chart=dots_of(drawn, line="measure", row="training", title="FMR, and accuracy"),
+        chart=study.dots_of(drawn, line="measure", row="training", title="FMR, and accuracy"),
         caption="Static and dynamic robustness by way of training",
     )
 

@@ -13,21 +13,22 @@ import pandas as pd
 from holdfast.core.errors import UserError
 from holdfast.core.files import safe_part, write_atomic
 from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.networks import resolve_device
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.labels import NINE, asks_for_nine
 from holdfast.data.nine_classes import in_nine_classes
 from holdfast.data.splits import TEST, TRAIN, stratified_split
 from holdfast.data.writers import encode_image, encode_mask
-from holdfast.models.torch_classifier import resolve_device
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.tables import Column
 from holdfast.report.study import Finding
 from holdfast.results import Results, static_conditions
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import Estimate, mean_over_trainings
-from holdfast.studies.study import Setting, StudyOptions, collection_of, is_drawn, model_names, result_names
-from holdfast.studies.walking.walks import FAMILY, counts_of, family, in_points, measured, shared_images, walk_settings
+from holdfast.studies.study import Setting, StudyOptions, collection_of, dots_of, is_drawn, model_names, result_names
+from holdfast.studies.walking import walks
+from holdfast.studies.walking.walks import FAMILY, counts_of, family, in_points, measured, shared_images
 from holdfast.training import robust
 from holdfast.training.classifiers import SIDE, OwnPictures, Scenes, Size, squeezed
 from holdfast.training.small_models import RHO, SEEDS, SIZE, SmallModel, facts_of, small_models, train_all
@@ -47,20 +48,19 @@ def size_settings(size: Size = SIZE, seeds: int = SEEDS, train: int = 48) -> tup
     )
 
 
-TRAINED = "trained"
-"""A value of the setting ``models`` that stands for the small models that a study trains."""
+TRAINED = "trained"  # a value of the setting ``models`` that stands for the small models that a study trains
 
 
 def training_settings(*, scenes: int = 60, models: bool = True) -> tuple[Setting, ...]:
     """Return the settings of a study that trains models and walks them; ``models`` may be the user's own, too."""
-    walked = walk_settings((), scenes, steps=20, step_size=0.05, context=RHO, without=("models",))
+    walk = walks.walk_settings((), scenes, steps=20, step_size=0.05, context=RHO, without=("models",))
     own = Setting(
         "models", (TRAINED,), "trained stands for our small ones; or models of yours, one for each way of training, "
         "in the order of the page, and again for more trainings",
     )  # fmt: skip
-    walked = (*walked, own) if models else walked
+    walk = (*walk, own) if models else walk
     folder = Setting("trained", "", "folder of models that were trained beforehand; empty: models/ of this study")
-    return *size_settings(), *walked, folder
+    return *size_settings(), *walk, folder
 
 
 def size_of(options: StudyOptions, size: Size = SIZE) -> Size:
@@ -292,10 +292,10 @@ def right_answers(
     return RightAnswers(list(models), names, [str(name) for name in whole.index], scored, right)
 
 
-def by_training(walks: pd.DataFrame, models: Mapping[str, Mapping[str, str]]) -> dict[str, list[pd.DataFrame]]:
+def by_training(rows: pd.DataFrame, models: Mapping[str, Mapping[str, str]]) -> dict[str, list[pd.DataFrame]]:
     """Return way of training → the walks of each of its models, on the images that every model walked, in one order."""
     names = [name for group in models.values() for name in group]
-    shared = dict(zip(names, shared_images([walks[walks["model"] == name] for name in names]), strict=True))
+    shared = dict(zip(names, shared_images([rows[rows["model"] == name] for name in names]), strict=True))
     return {way: [shared[name] for name in group] for way, group in models.items()}
 
 
@@ -303,7 +303,7 @@ def training_table(groups: Mapping[str, Sequence[pd.DataFrame]]) -> pd.DataFrame
     """Return SA, VR, PA and FMR of each way of training with intervals, and counts over all of its trainings."""
     rows = []
     for way, trainings in groups.items():
-        sums = np.sum([counts_of(walks).sum(axis=0) for walks in trainings], axis=0)
+        sums = np.sum([counts_of(own).sum(axis=0) for own in trainings], axis=0)
         row: dict[str, Any] = {"training": way, "trainings": len(trainings)}
         for measure in FAMILY:
             row |= training_estimate(trainings, measure).row(measure)
@@ -311,9 +311,16 @@ def training_table(groups: Mapping[str, Sequence[pd.DataFrame]]) -> pd.DataFrame
     return pd.DataFrame(rows)
 
 
+def walked(heading: str, said: list[str], frame: pd.DataFrame, title: str, caption: str, *more: Column) -> Finding:
+    """Return a finding about ``training_table``, with a dot of FMR for each way of training and ``more`` columns."""
+    columns = [Column("training", title), *walks.columns(), *walks.COUNTS, *more]
+    chart = dots_of(frame.assign(measure="FMR"), "fmr", line="measure", row="training", title="FMR")
+    return Finding(heading, said, frame, columns, chart=chart, caption=caption)
+
+
 def training_estimate(trainings: Sequence[pd.DataFrame], measure: str) -> Estimate:
     """Return the mean of a measure over trainings, with an interval for other trainings and other images."""
-    mean = _around_mean(pseudo_values(trainings, measure), np.array([_whole(walks, measure) for walks in trainings]))
+    mean = _around_mean(pseudo_values(trainings, measure), np.array([_whole(rows, measure) for rows in trainings]))
     if not (mean.high > mean.low or np.isnan(mean.value)):  # all images are alike: what is left is how few they are
         row = family(pd.concat(trainings).assign(all=0), ["all"]).iloc[0]
         mean = Estimate(mean.value, float(row[f"{measure}_low"]), float(row[f"{measure}_high"]))
@@ -322,7 +329,7 @@ def training_estimate(trainings: Sequence[pd.DataFrame], measure: str) -> Estima
 
 def training_difference(first: Sequence[pd.DataFrame], second: Sequence[pd.DataFrame], measure: str) -> Estimate:
     """Return a measure of the second way of training less that of the first, paired by training and image."""
-    whole = [np.array([_whole(walks, measure) for walks in group]) for group in (first, second)]
+    whole = [np.array([_whole(rows, measure) for rows in group]) for group in (first, second)]
     return _around_mean(pseudo_values(second, measure) - pseudo_values(first, measure), whole[1] - whole[0])
 
 
@@ -338,13 +345,13 @@ def _around_mean(pseudo: Floats, whole: Floats) -> Estimate:
     return Estimate(float(whole.mean()), mean.low + shift, mean.high + shift)
 
 
-def _whole(walks: pd.DataFrame, measure: str) -> float:
-    return float(measured(counts_of(walks).sum(axis=0), measure))
+def _whole(rows: pd.DataFrame, measure: str) -> float:
+    return float(measured(counts_of(rows).sum(axis=0), measure))
 
 
 def pseudo_values(trainings: Sequence[pd.DataFrame], measure: str) -> Floats:
     """Return the jackknife pseudo-values of a measure, (trainings, images); NaN where it has no value."""
-    counts = np.stack([counts_of(walks) for walks in trainings])
+    counts = np.stack([counts_of(rows) for rows in trainings])
     sums = counts.sum(axis=1, keepdims=True)
     images = counts.shape[1]
     return np.asarray(images * measured(sums, measure) - (images - 1) * measured(sums - counts, measure))

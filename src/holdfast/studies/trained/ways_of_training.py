@@ -15,7 +15,7 @@ from holdfast.report.page.words import p_value, percent
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.trainings import trend
 from holdfast.store import Parts
-from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, evaluate
+from holdfast.studies.study import Setting, Study, StudyOptions, evaluate
 from holdfast.studies.trained import trainings
 from holdfast.studies.walking import walks
 from holdfast.studies.walking.transfer import side_by_side, swapped
@@ -65,14 +65,8 @@ def _against_themselves(groups: dict[str, list[pd.DataFrame]], attacked: Mapping
         f"the scenes, the plain one on {percent(attacked['plain'])}.",
     ]
     under_attack = Column("attacked", "Accuracy under PGD", "percent")
-    return Finding(
-        "Walked against themselves",
-        sentences,
-        frame,
-        [Column("training", "Trained"), *walks.columns(), *walks.COUNTS, under_attack],
-        chart=dots_of(frame.assign(measure="FMR"), "fmr", line="measure", row="training", title="FMR"),
-        caption="FMR of plain and PGD-trained models",
-    )
+    caption = "FMR of plain and PGD-trained models"
+    return trainings.walked("Walked against themselves", sentences, frame, "Trained", caption, under_attack)
 
 
 GREYSCALE_WORDS = {"plain": "in colour", "grey": "in grey"}
@@ -128,14 +122,8 @@ def _comparison(groups: dict[str, list[pd.DataFrame]], shifts: pd.Series) -> Fin
         "walk against a model without colour finds nothing in colour as such.",
     ]
     shift = Column("colour_shift", "Colour shift", "number", digits=2)
-    return Finding(
-        "With and without colour",
-        sentences,
-        frame,
-        [Column("training", "Trained"), *walks.columns(), *walks.COUNTS, shift],
-        chart=dots_of(frame.assign(measure="FMR"), "fmr", line="measure", row="training", title="FMR"),
-        caption="FMR of models trained in colour and in grey",
-    )
+    caption = "FMR of models trained in colour and in grey"
+    return trainings.walked("With and without colour", sentences, frame, "Trained", caption, shift)
 
 
 PANELS = {"fmr": ("FMR", True), "standard_accuracy": ("SA", True), "validation_rate": ("VR", True)}

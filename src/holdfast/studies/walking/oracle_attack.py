@@ -22,16 +22,8 @@ from holdfast.report.page.tables import Column
 from holdfast.report.page.words import percent, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
-from holdfast.studies.study import (
-    Setting,
-    Study,
-    StudyOptions,
-    collection_of,
-    images_of,
-    model_names,
-    oracle_of,
-    ranged,
-)
+from holdfast.studies import study
+from holdfast.studies.study import Setting, Study, StudyOptions
 from holdfast.studies.walking import walks
 
 BATCH = 24
@@ -49,8 +41,8 @@ def run(options: StudyOptions) -> StudyResult:
     settings = options.settings
     if settings["steps"] < 1 or not 0 < settings["step_size"] < 1:
         raise UserError("steps must be 1 or more, and step_size a number between 0 and 1")
-    images_of(options)  # checks the settings
-    collection = collection_of(options)
+    study.images_of(options)  # checks the settings
+    collection = study.collection_of(options)
     generator = load_generator(settings["generator"], device=options.device)
     victims = _victims(collection, options)
     targets = targets_of(collection, options.seed)
@@ -85,11 +77,11 @@ STUDY = Study(
 def _victims(collection: Collection, options: StudyOptions) -> dict[str, UnderTest]:
     """Return the oracle's network and the classifiers by name; raise UserError where one has no gradients."""
     name = options.settings["oracle"]
-    judge = getattr(oracle_of(options, name, collection), "classifier", None)
+    judge = getattr(study.oracle_of(options, name, collection), "classifier", None)
     if not isinstance(judge, DifferentiableClassifier):
         raise UserError(f"{name} has no gradients to be attacked by; name a clip: or a classifier: oracle")
     networks = {f"{name} (oracle)": judge}
-    for name in model_names(options.settings["models"]):
+    for name in study.model_names(options.settings["models"]):
         model = load_classifier(name, device=options.device, classes=collection.classes)
         if not isinstance(model, DifferentiableClassifier):
             raise UserError(f"{model.name} has no gradients to be attacked by")
@@ -191,9 +183,9 @@ def _curves(frame: pd.DataFrame) -> Finding:
     columns = [
         Column("network", "Network"),
         Column("step", "Step", "integer"),
-        ranged("target_loss", "Loss towards the target", "number"),
-        ranged("true", "p(true class)"),
-        ranged("target", "p(target)"),
+        study.ranged("target_loss", "Loss towards the target", "number"),
+        study.ranged("true", "p(true class)"),
+        study.ranged("target", "p(target)"),
     ]
     return Finding(
         "Step by step",

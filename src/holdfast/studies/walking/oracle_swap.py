@@ -19,16 +19,8 @@ from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
 from holdfast.stats.models.trainings import Estimate
 from holdfast.store import Parts
-from holdfast.studies.study import (
-    Setting,
-    Study,
-    StudyOptions,
-    collection_of,
-    dots_of,
-    model_names,
-    oracle_of,
-    ranged,
-)
+from holdfast.studies import study
+from holdfast.studies.study import Setting, Study, StudyOptions
 from holdfast.studies.walking import walks
 
 MODELS = ("embedded:resnet_rho95", "embedded:resnet_rho95_strong", "embedded:vit_rho95")
@@ -47,7 +39,7 @@ def run(options: StudyOptions) -> StudyResult:
     if len(oracles) < 2:
         raise UserError("this study compares oracles: name two or more with --set oracles=A,B")
     options.require(compared=2)
-    models = model_names(settings["models"])
+    models = study.model_names(settings["models"])
     ways = {name: {"oracle": name} for name in oracles}
     results, rows = walks.walk(options, models, ways, frames=settings["compared"])
     rows = rows.assign(oracle=rows["way"])
@@ -94,7 +86,7 @@ def _each_oracle(rows: pd.DataFrame, oracles: list[str]) -> Finding:
         sentences,
         frame,
         [Column("oracle", "Oracle"), Column("model", "Model"), *walks.columns(), *walks.BOUNDS, *walks.COUNTS],
-        chart=dots_of(drawn, "fmr", line="name", row="row", title="FMR = PA / SA"),
+        chart=study.dots_of(drawn, "fmr", line="name", row="row", title="FMR = PA / SA"),
         caption="FMR of each model by oracle",
     )
 
@@ -131,13 +123,13 @@ def _judged(results: api.Results, oracles: list[str], options: StudyOptions) -> 
         shown.setdefault((row["model"], row["sample_id"], frame["step"]), (str(row["label"]), frame["image"]))
     images = [decode_image(read_file(results.path / file)) for _, file in shown.values()]
     labels = [label for label, _ in shown.values()]
-    collection = collection_of(options)
+    collection = study.collection_of(options)
     verdicts: dict[str, Any] = {
         "sample_id": [sample_id for _, sample_id, _ in shown],
         "step": [step for _, _, step in shown],
     }
     for name in oracles:
-        judged = oracle_of(options, name, collection).judge(images, labels)
+        judged = study.oracle_of(options, name, collection).judge(images, labels)
         verdicts[name] = [verdict.accepted for verdict in judged]
     return pd.DataFrame(verdicts)
 
@@ -181,8 +173,8 @@ def _agreement(judged: pd.DataFrame, oracles: list[str], seed: int) -> Finding:
         Column("first", "Oracle"),
         Column("second", "Another"),
         Column("images", "Images", "integer"),
-        ranged("same", "Same verdict"),
-        ranged("kappa", "Cohen's κ", "number", 2),
+        study.ranged("same", "Same verdict"),
+        study.ranged("kappa", "Cohen's κ", "number", 2),
         Column("only_first", "only the first accepts", "integer"),
         Column("only_second", "only the other accepts", "integer"),
     ]

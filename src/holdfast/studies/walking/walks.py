@@ -20,17 +20,8 @@ from holdfast.stats.core.bootstrap import Floats, resampled_sums
 from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 from holdfast.stats.walks.fmr import fmr
 from holdfast.stats.walks.walk_rows import COLUMNS, paired
-from holdfast.studies.study import (
-    Setting,
-    StudyOptions,
-    images_of,
-    long_form,
-    panel,
-    ranged,
-    result_names,
-    subject,
-    tips,
-)
+from holdfast.studies import study
+from holdfast.studies.study import Setting, StudyOptions
 
 MEASURES = {
     "standard_accuracy": "SA",
@@ -51,7 +42,7 @@ def walk_settings(
 ) -> tuple[Setting, ...]:
     """Return the settings of a study of walks; ``subject_options`` go to ``study.subject``."""
     size = () if step_size is None else (Setting("step_size", step_size, STEP_SIZE),)
-    return *subject(models, scenes, **subject_options), Setting("steps", steps, "of a walk, at most", 2), *size
+    return *study.subject(models, scenes, **subject_options), Setting("steps", steps, "of a walk, at most", 2), *size
 
 
 STEP_SIZE = "of a walk, in units of the generator's latent"
@@ -59,7 +50,7 @@ STEP_SIZE = "of a walk, in units of the generator's latent"
 
 def columns(*names: str, kind: Any = "percent") -> list[Column]:
     """Return the columns of some measures with their intervals."""
-    return [ranged(name, MEASURES[name], kind) for name in names or FAMILY]
+    return [study.ranged(name, MEASURES[name], kind) for name in names or FAMILY]
 
 
 def walk(
@@ -71,11 +62,7 @@ def walk(
     count: str = "scenes",  # the setting that says how many images there are
     **common: Any,  # options of ``api.perturb`` that all ways share
 ) -> tuple[api.Results, pd.DataFrame]:
-    """Walk the images of a study against models in one or several ways, all in one run, which resumes.
-
-    Returns the run, and a row per model × way × image as ``stats.walks.walk_rows.paired`` makes them, with the column
-    ``way``, in the order of ``ways`` and ``models``.
-    """
+    """Walk images against models in some ways, all in one run; return it, and a row per model × way × image."""
     ways = ways or {"": {}}
     settings = options.settings
     shared = {name: settings[name] for name in ("generator", "oracle", "steps", "step_size") if name in settings}
@@ -85,7 +72,7 @@ def walk(
         results = api.perturb(
             models=models,
             random_walk=False,
-            **images_of(options, count),
+            **study.images_of(options, count),
             **part.run_options("walks"),
             **(shared | common | dict(way)),
         )
@@ -94,7 +81,7 @@ def walk(
     walks = walk_rows(results)
     walks = walks[walks["parameters"].isin(way_of)]  # the run may hold walks of another version of a generator
     walks = walks.assign(way=walks["parameters"].map(way_of))
-    order = {name: place for place, name in enumerate([*ways, *result_names(options, models)])}
+    order = {name: place for place, name in enumerate([*ways, *study.result_names(options, models)])}
     keys = walks.assign(first=walks["way"].map(order), second=walks["model"].map(order))
     return results, walks.loc[keys.sort_values(["first", "second", "sample_id"]).index].reset_index(drop=True)
 
@@ -222,7 +209,7 @@ def curves(
     few: bool = False,  # few values on a logarithmic axis, each with a dot and a bar; else a band
 ) -> Chart:
     """Return curves with intervals, a panel per measure."""
-    tidy = long_form(frame.assign(model=frame[line], x=frame[x]), {name: name for name in panels}, "model", "x")
+    tidy = study.long_form(frame.assign(model=frame[line], x=frame[x]), {name: name for name in panels}, "model", "x")
     lines = list(dict.fromkeys(frame[line]))
     beside = min(len(panels), 3) if width >= WIDE else 1
     axis: Chart = {"field": "x", "type": "quantitative", "title": across, "scale": {"nice": False}}
@@ -249,11 +236,11 @@ def _curve_panel(name: str, title: str, fraction: bool, inner: int, x: Chart, li
     if len(lines) > 1:
         colour = by_model(lines, "color", COLOURS)
         colour["color"]["legend"] |= {"symbolOpacity": 1}  # that of the lines, not of the bands
-    tip = tips({"model": "of", "x": "at"}, ".1%" if fraction else ".3f")
+    tip = study.tips({"model": "of", "x": "at"}, ".1%" if fraction else ".3f")
     ends = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, **colour}
     middle = {"x": x, "y": y | {"field": "value"}, **colour}
     band: Chart = {"mark": {"type": "rule", "strokeWidth": 1.7} if few else {"type": "area", "opacity": 0.18}}
     dot: Chart = {"mark": {"type": "point", "filled": True, "size": 56 if few else 12, "opacity": 1}}
     line = {"mark": {"type": "line", "strokeWidth": 1.6}, "encoding": middle}
     layers = [band | {"encoding": ends}, line, dot | {"encoding": middle | {"tooltip": tip}}]
-    return panel(name, title, inner, layers)
+    return study.panel(name, title, inner, layers)

@@ -100,10 +100,7 @@ class Guard:
 
 
 def check_host(headers: Headers, server: ServerState) -> None:
-    """Refuse names that others may point at this machine (DNS rebinding).
-
-    Loopback names, the public URL's, this machine's own and, where the server listens on them, plain addresses pass.
-    """
+    """Refuse host names that others may point at this machine (DNS rebinding); loopback and our own names pass."""
     try:
         host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
     except ValueError:

@@ -130,11 +130,7 @@ MOST_ADDRESSES = 10_000
 
 
 class Limiter:
-    """Count failures per address in a sliding window.
-
-    Only failures count, so that two hundred people behind one address can join in the same minute. Failures are
-    appended to a file, so that a restart does not reset them.
-    """
+    """Count failures per address in a sliding window, also in a file, so that a restart does not reset them."""
 
     def __init__(self, most: int = 20, seconds: float = 600.0, *, file: Path | None = None, now: float = 0.0) -> None:
         self.most, self.seconds = most, seconds
@@ -269,11 +265,7 @@ def _as_browsers_say(url: str) -> str:
 
 
 def write_once(path: Path, text: str) -> str:
-    """Return the file's text; a missing file is first written with ``text``, readable by its owner only.
-
-    The file appears complete or not at all, so that no other server reads half a secret, whether it starts at the same
-    moment or after this one was killed.
-    """
+    """Return the file's text; a missing one first appears, complete or not at all, with ``text`` for its owner only."""
     if path.exists() and path.stat().st_size == 0:
         path.unlink()  # a crash left it empty
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # only its owner can read it

@@ -69,7 +69,9 @@ class Sam:
     def embed(self, image: Image) -> Embedding:
         """Compute the features of an image; they stay on the device."""
         height, width = image.shape[:2]
-        self._check_size(height, width)
+        longest = self.processor.image_processor.size.get("longest_edge")
+        if longest and min(height, width) * longest / max(height, width) < 0.5:
+            raise SampleError(f"the image is {width} × {height} pixels, too narrow for {self.name}")
         # As a picture: of an array the processor guesses which axis holds the colours, wrongly for one row or column.
         inputs = self.processor(images=PillowImage.fromarray(image), return_tensors="pt")
         pixels = inputs["pixel_values"].to(self.device)
@@ -113,7 +115,8 @@ class Sam:
             max(1, round(logits.shape[axis] * embedding.seen[axis - 1] / embedding.padded[axis - 1])) for axis in (1, 2)
         )
         shown = logits[:, :rows, :columns]
-        scores = overlaps.clip(0, 1) * _stability(shown)
+        narrow, wide = (shown > _STABLE).sum((1, 2)), (shown > -_STABLE).sum((1, 2))
+        scores = overlaps.clip(0, 1) * torch.where(wide > 0, narrow / wide.clamp(min=1), 0.0)
         shapes = [
             shape_confidence(mask) if score else 0.0
             for mask, score in zip((shown > 0).cpu().numpy(), scores.tolist(), strict=True)
@@ -124,11 +127,6 @@ class Sam:
             return nothing(image)
         mask = self._full_size(embedding, logits[best])
         return MaskProposal(mask, float(np.clip(products[best], 0, 1)) if mask.any() else 0.0)
-
-    def _check_size(self, height: int, width: int) -> None:
-        longest = self.processor.image_processor.size.get("longest_edge")
-        if longest and min(height, width) * longest / max(height, width) < 0.5:
-            raise SampleError(f"the image is {width} × {height} pixels, too narrow for {self.name}")
 
     def _decode(
         self,
@@ -161,12 +159,6 @@ class Sam:
             sizes["reshaped_input_sizes"] = [list(embedding.seen)]
         masks = self.processor.post_process_masks([logits[None, None].float().cpu()], **sizes)
         return np.asarray(masks[0][0, 0].numpy(), np.bool_)
-
-
-def _stability(logits: torch.Tensor) -> torch.Tensor:
-    """Return how little masks (n, height, width) change with the threshold of their logits, 0..1."""
-    narrow, wide = (logits > _STABLE).sum((1, 2)), (logits > -_STABLE).sum((1, 2))
-    return torch.where(wide > 0, narrow / wide.clamp(min=1), 0.0)
 
 
 def load(name: Name) -> Sam:

@@ -88,10 +88,13 @@ def watched(network: ExplainedNetwork, only: str = "") -> Iterator[list[tuple[st
 
         return hook
 
+    projection = torch.nn.Linear  # between features: queries, hidden layers of MLPs
     chosen = [
         (name, module)
         for name, module in _module(network).named_modules()
-        if (name == only if only else name and not _INSIDE_ATTENTION.search(name) and _holds_features(module))
+        if (
+            name == only if only else name and not _INSIDE_ATTENTION.search(name) and not isinstance(module, projection)
+        )
     ]
     handles = [module.register_forward_hook(keep(name)) for name, module in chosen]
     try:
@@ -124,11 +127,6 @@ def _fits(height: int, width: int, size: tuple[int, int]) -> bool:
         return False
     stride = max(size[0] / height, size[1] / width)
     return abs(size[0] / stride - height) < 1 and abs(size[1] / stride - width) < 1
-
-
-def _holds_features(module: torch.nn.Module) -> bool:
-    """Return whether a layer's output is features, not a projection between them (queries, hidden layers of MLPs)."""
-    return not isinstance(module, torch.nn.Linear)
 
 
 def _module(network: ExplainedNetwork) -> torch.nn.Module:

@@ -7,6 +7,7 @@ what stays); making a whole image is painting everywhere.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -85,9 +86,7 @@ def load_image_maker(name: Name, *, device: str) -> EmbeddedImageMaker:
 
 def load_vqgan(folder: Path, *, device: str = "auto") -> VqGan:
     """Load the VQGAN of a folder under the name of the embedded one."""
-    with quiet("diffusers", "transformers"):
-        module = diffusers.VQModel.from_pretrained(existing(folder), use_safetensors=True)
-    return VqGan("embedded:vqgan", module, device=device)
+    return VqGan("embedded:vqgan", of_folder("VQModel", existing(folder)), device=device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +267,6 @@ def sample(
     *, negative: str = "",
 ) -> torch.Tensor:  # fmt: skip
     """Move noise to latents along the flow; ``guidance`` above 1 exaggerates what the prompt adds to ``negative``."""
-    import copy
-
     count = len(start)
     nothing = parts.text([negative] * count)
     both = Conditions(

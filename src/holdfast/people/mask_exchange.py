@@ -24,8 +24,6 @@ from holdfast.people.database import Database
 from holdfast.people.masks import Conflict, Drawing, drawings, drawings_query, get_version, save
 from holdfast.people.tables import images, mask_images, mask_sets, mask_versions, sources
 
-"""Automatic masks below this confidence are doubtful."""
-
 SHOWN = ("all", "unfinished", "doubtful", "mine", "done")  # choices for which images a list shows
 _ORDER = (func.coalesce(mask_images.c.confidence, 2.0), mask_images.c.id)  # the most doubtful first
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import cv2
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.names import parse_name
-from holdfast.core.types import Collection, Image, Mask, Sample
+from holdfast.core.types import Collection, Image
 from holdfast.data.images import decode_image, read_file
-from holdfast.data.nuisances import article
 from holdfast.data.readers.listed import read_rows
 from holdfast.models import load_classifier
-from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
+from holdfast.models.clip import Clip, image_embeddings, load_clip
 from holdfast.pipeline.generate.prompts import ALL, MEANING, ORIGINALS, Prompts, spoken, strategies_of, write_prompts
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.tables import Column
@@ -29,11 +25,9 @@ from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.effects.drops import paired_effect
 from holdfast.stats.models.trainings import Estimate
 from holdfast.studies import study
-from holdfast.studies.prompt_measures import clip_scores, diversity, frechet_distance, kernel_distance, seam_against
+from holdfast.studies.prompt_measures import Originals, PaintedPictures, measured
 from holdfast.studies.study import Setting, Study, StudyOptions
 from holdfast.studies.walking.walks import in_points
-
-Features = NDArray[np.float32]
 
 MODELS = ("embedded:resnet_rho0", "embedded:resnet_rho80", "embedded:resnet_rho95", "embedded:resnet_rho95_strong")
 SCENARIO = "generated_background"
@@ -47,39 +41,6 @@ _MEASURES = (
     Column("diversity", "Diversity", "number", digits=3, hint="mean cosine distance between pictures of one class"),
     Column("seam", "Seam", "number", digits=2, hint="steepness along the edge, over nearby, over the original's"),
 )
-
-
-@dataclass(frozen=True)
-class PaintedPictures:
-    """The pictures of one strategy and seed, in one order, with the rows of their manifest."""
-
-    strategy: str
-    seed: int
-    folder: Path
-    rows: list[dict[str, Any]]
-    images: list[Image]
-    features: Features
-
-    @property
-    def name(self) -> str:
-        """The name of its folder and its run."""
-        return f"{self.strategy}-{self.seed}"
-
-    @property
-    def sources(self) -> list[str]:
-        """The scene of each picture."""
-        return [str(row["source_id"]) for row in self.rows]
-
-
-@dataclass(frozen=True)
-class Originals:
-    """The scenes as they were, by id; ``place`` is the row of ``features``."""
-
-    samples: Mapping[str, Sample]
-    images: Mapping[str, Image]
-    masks: Mapping[str, Mask]
-    features: Features
-    place: Mapping[str, int]
 
 
 def run(options: StudyOptions) -> StudyResult:
@@ -101,7 +62,9 @@ def run(options: StudyOptions) -> StudyResult:
         for name, prompts in strategies.items()
         for seed in range(settings["seeds"])
     ]
-    pictures = _measured(painted, strategies, originals, collection, clip, options)
+    names = [spoken(label, collection.keys.get(label)) for label in collection.classes]
+    judge = load_classifier(settings["oracle"], device=options.device, classes=names)
+    pictures = measured(painted, strategies, originals, collection, clip, judge)
     drops = _drops(options, data, painted, models)
     findings = [_looks(pictures), _costs(drops, study.result_names(options, models))]
     if settings["seeds"] > 1:
@@ -193,93 +156,6 @@ def _paint(
     rows.sort(key=lambda row: str(row["source_id"]))
     images = [decode_image(read_file(folder / str(row["path"]))) for row in rows]
     return PaintedPictures(strategy, seed, folder, rows, images, image_embeddings(clip, images))
-
-
-def _measured(
-    painted: Sequence[PaintedPictures],
-    strategies: Mapping[str, Prompts],
-    originals: Originals,
-    collection: Collection,
-    clip: Clip,
-    options: StudyOptions,
-) -> pd.DataFrame:
-    """Return a row per strategy and seed, after one of the originals."""
-    names = [_said(label, collection) for label in collection.classes]
-    judge = load_classifier(options.settings["oracle"], device=options.device, classes=names)
-    sources = painted[0].sources
-    own = originals.features[[originals.place[source] for source in sources]]
-    # How far photographs are from one another.
-    yardstick = {"strategy": ORIGINALS, "seed": 0, "pictures": len(sources), "seam": 1.0}
-    yardstick |= _distances(originals, sources, own)
-    rows = [yardstick | {"diversity": diversity(own, [originals.samples[source].label for source in sources])}]
-    for part in painted:
-        labels = [str(row["label"]) for row in part.rows]
-        answers = judge.predict(part.images).argmax(1)
-        right = [collection.classes[int(place)] == label for place, label in zip(answers, labels, strict=True)]
-        prompts = text_embeddings(clip, [str(row["prompt"]) for row in part.rows])
-        seams = [
-            seam_against(image, originals.images[source], originals.masks[source])
-            for image, source in zip(part.images, part.sources, strict=True)
-        ]
-        rows.append(
-            {
-                "strategy": part.strategy,
-                "seed": part.seed,
-                "pictures": len(part.rows),
-                "recognised": float(np.mean(right)),
-                "background_seen": _background_seen(part, strategies[part.strategy].backgrounds, collection, clip),
-                **_distances(originals, part.sources, part.features),
-                "clip_score": float(clip_scores(part.features, prompts).mean()),
-                "diversity": diversity(part.features, labels),
-                "seam": float(np.nanmedian(seams)) if np.isfinite(seams).any() else float("nan"),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _distances(originals: Originals, sources: Sequence[str], features: Features) -> dict[str, float]:
-    """Return FID and KID of pictures of half the scenes from originals of the other half, averaged over both ways.
-
-    Pictures and originals of one scene show the same object, which would make them look alike. Unit vectors are
-    scaled to a root mean square of 1, where torchmetrics' kernel tells them apart.
-    """
-    count: dict[str, int] = {}
-    half = []
-    for source in sources:
-        label = originals.samples[source].label
-        half.append(count.get(label, 0) % 2)
-        count[label] = count.get(label, 0) + 1
-    second = np.asarray(half) == 1
-    if second.sum() < 2 or (~second).sum() < 2:
-        return {"fid": float("nan"), "kid": float("nan")}
-    real = originals.features[[originals.place[source] for source in sources]]
-    scale = np.float32(np.sqrt(real.shape[1]))
-    pairs = [(scale * real[part], scale * features[~part]) for part in (second, ~second)]
-    return {
-        "fid": float(np.mean([frechet_distance(*pair) for pair in pairs])),
-        "kid": float(np.mean([kernel_distance(*pair) for pair in pairs])),
-    }
-
-
-def _said(label: str, collection: Collection) -> str:
-    return spoken(label, collection.keys.get(label))
-
-
-def _background_seen(
-    part: PaintedPictures, phrases: Mapping[str, str], collection: Collection, clip: Clip
-) -> float:  # fmt: skip
-    """Return the share of pictures whose asked background CLIP picks among those of the strategy; NaN without any."""
-    kinds = list(phrases)
-    if len(kinds) < 2:
-        return float("nan")
-    texts: dict[str, Features] = {}
-    hits = []
-    for row, feature in zip(part.rows, part.features, strict=True):
-        name = _said(str(row["label"]), collection)
-        if name not in texts:
-            texts[name] = text_embeddings(clip, [f"{article(name)} {name} {phrases[kind]}" for kind in kinds])
-        hits.append(kinds[int((texts[name] @ feature).argmax())] == row.get("asked_background"))
-    return float(np.mean(hits))
 
 
 def _drops(

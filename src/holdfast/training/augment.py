@@ -190,8 +190,7 @@ def through_perturbed_network(
     # Every kernel begins as a copy of its channel and gets Gaussian noise, every hidden channel a random gain that is
     # sometimes nothing or negative, and the units between the layers bend more or less, all up to ``strongest``. Some
     # images share one network.
-    import torch.nn.functional as functional
-
+    functional = torch.nn.functional
     count, _, height, width = images.shape
     groups, hidden, device = math.gcd(count, 16), 3 * copies, images.device
     state = (images - 0.5).reshape(count // groups, groups * 3, height, width)

@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,43 +189,37 @@ def fit(
     return run.fitted(complete=True)
 
 
-@dataclass(slots=True)
 class _Run:
     """The state of one call of ``fit``."""
 
-    model: torch.nn.Module
-    optimiser: torch.optim.Optimizer
-    options: TrainingOptions
-    schedule: Callable[[float], float]
-    accelerator: Accelerator = field(init=False)
-    plain: torch.nn.Module = field(init=False)
-    stepped: Any = field(init=False)
-    averaged: AveragedModel | None = field(init=False, default=None)
-    average: Callable[[], None] = field(init=False, default=lambda: None)
-    writer: checkpoint.CheckpointWriter = field(init=False, default_factory=checkpoint.CheckpointWriter)
-    rates: list[float] = field(init=False)
-    history: list[dict[str, float]] = field(init=False, default_factory=list)
-    seconds_before: float = field(init=False, default=0.0)
-    resumed_at: float = field(init=False, default=0.0)
-    ended_early: bool = field(init=False, default=False)
-    pieces: int = field(init=False, default=1)
-    started: float = field(init=False, default_factory=time.monotonic)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimiser: torch.optim.Optimizer,
+        options: TrainingOptions,
+        schedule: Callable[[float], float],
+    ) -> None:
         from torch.optim.swa_utils import AveragedModel
 
-        self.rates = [group["lr"] for group in self.optimiser.param_groups]
-        self.accelerator = _accelerator(self.options)
-        self.model, self.optimiser = self.accelerator.prepare(self.model, self.optimiser)
+        self.started = time.monotonic()
+        self.options, self.schedule = options, schedule
+        self.rates = [group["lr"] for group in optimiser.param_groups]
+        self.accelerator = _accelerator(options)
+        self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
         # Without the autocast that accelerate puts around forward: ``step`` has its own, and copies must not share it.
-        self.plain = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
-        if self.options.average is not None:
-            self.averaged = AveragedModel(self.plain, use_buffers=True)
-            self.average = averaging(self.averaged, self.plain, self.options.average)
+        self.plain: torch.nn.Module = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+        self.averaged = AveragedModel(self.plain, use_buffers=True) if options.average is not None else None
+        self.average: Callable[[], None] = lambda: None
+        if self.averaged is not None and options.average is not None:
+            self.average = averaging(self.averaged, self.plain, options.average)
         self.stepped = self.model
-        if self.options.compile:
+        if options.compile:
             torch.compiler.reset()  # else, after a few trainings in one process, it would give up without a word
             self.stepped = torch.compile(self.plain, dynamic=False)
+        self.writer = checkpoint.CheckpointWriter()
+        self.history: list[dict[str, float]] = []
+        self.seconds_before = self.resumed_at = 0.0
+        self.ended_early, self.pieces = False, 1
 
     @property
     def epochs_done(self) -> int:

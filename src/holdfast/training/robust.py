@@ -102,15 +102,16 @@ def method(
     way = next((part for part in name.split("+") if part in _LOSSES), "plain")
     if way == "augmix":
         return RobustMethod(functools.partial(_three_views, start=changed, normalise=normalise), _same_answers)
-    if way == "adversarial":
-        return RobustMethod(changed, functools.partial(_adversarial, normalise=normalise))
     if way == "ant":
         return RobustMethod(changed, functools.partial(_against_noise, normalise=normalise), noise_maker)
-    if way == "dat":
-        latent_generator = load_generator(generator, device=device)
+    if way in ("adversarial", "dat"):
+        latent_generator = load_generator(generator, device=device) if way == "dat" else None
 
         def loss(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
-            examples = _latent_examples(module, batch, latent_generator, normalise)
+            if latent_generator is None:
+                examples = adversarial_examples(module, *batch, normalise=normalise)
+            else:
+                examples = _latent_examples(module, batch, latent_generator, normalise)
             return cross_entropy(module, (normalise(examples), batch[1]))
 
         return RobustMethod(changed, loss)
@@ -162,12 +163,6 @@ def _gradient(module: Any, images: torch.Tensor, targets: torch.Tensor, of: torc
     return torch.autograd.grad(loss, of)[0].detach()
 
 
-def _adversarial(
-    module: Any, batch: Pair, normalise: Callable[[torch.Tensor], torch.Tensor] = normalised
-) -> dict[str, torch.Tensor]:
-    return cross_entropy(module, (normalise(adversarial_examples(module, *batch, normalise=normalise)), batch[1]))
-
-
 def _three_views(images: torch.Tensor, labels: torch.Tensor, start: Any, normalise: Any) -> Pair:
     """Return the batch and two mixtures of it, (n, 3 views, channels, height, width)."""
     batch, targets = start(images, labels)
@@ -177,8 +172,7 @@ def _three_views(images: torch.Tensor, labels: torch.Tensor, start: Any, normali
 
 def _same_answers(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
     """Return the cross-entropy of the first view plus the Jensen–Shannon divergence of the answers to all three."""
-    import torch.nn.functional as functional
-
+    functional = torch.nn.functional
     views = batch[0].transpose(0, 1).flatten(0, 1) if batch[0].ndim == 5 else batch[0]
     logits = module(views).float()
     first = logits[: len(batch[1])]

@@ -122,16 +122,12 @@ class TimedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _expect(self) -> None:
-        self._overdue = self.loop.call_later(HEAD_S, self._close)
+        self._overdue = self.loop.call_later(HEAD_S, self.transport.close)
 
     def _forget(self) -> None:
         if self._overdue is not None:
             self._overdue.cancel()
             self._overdue = None
-
-    def _close(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.close()
 
 
 log = logging.getLogger("holdfast.web")

@@ -8,7 +8,6 @@ each has the images alone. All are tested: on images made anew against each, on 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,7 +113,9 @@ def _pairs(options: StudyOptions, name: str, model: str) -> Pairs:
             models=[model], keep_images=True, random_walk=False, **part, **walked,
             **options.run_options(f"copies-{name}"),
         )  # fmt: skip
-        copies = _copies(results)
+        folder = results.path / "images"
+        table = read_table(folder / "manifest.parquet").to_pandas()
+        copies = {str(row.made_from): folder / str(row.path) for row in table.itertuples()}
     collection = trainings.train_images(options, settings["pairs"])
     images, labels = [], []
     for sample in collection.samples:
@@ -124,13 +125,6 @@ def _pairs(options: StudyOptions, name: str, model: str) -> Pairs:
         labels.append(collection.classes.index(sample.label))
     small = squeezed(images, [0] * len(images), side=SIDE).images
     return torch.from_numpy(small.reshape(-1, 2, SIDE, SIDE, 3)), torch.tensor(labels)
-
-
-def _copies(results: api.Results) -> dict[str, Path]:
-    """Return image → file of its perturbed copy."""
-    folder = results.path / "images"
-    table = read_table(folder / "manifest.parquet").to_pandas()
-    return {str(row.made_from): folder / str(row.path) for row in table.itertuples()}
 
 
 def _train(options: StudyOptions, new: str, start: str | None, pairs: Pairs, *, copies: bool) -> None:

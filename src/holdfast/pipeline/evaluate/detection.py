@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
+from holdfast.core.networks import resolve_device
 from holdfast.core.schema import PREDICTIONS
 from holdfast.core.tasks import DETECT
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor, LocalExecutor
-from holdfast.models.torch_classifier import resolve_device
 from holdfast.pipeline.classifiers import EvaluateSpec, parameter_count
 from holdfast.pipeline.evaluate.detector_worker import (
     Detection,

@@ -55,7 +55,7 @@ def test_both_generators_got_the_same_prompts_and_seeds(rehearsal: Path) -> None
 
 def test_the_page_says_what_two_generations_mean_here(rehearsal: Path) -> None:
     page = " ".join((rehearsal / "report" / "index.html").read_text(encoding="utf8").split())
-    assert "one set of weights with fewer or more steps" in page and "Known-truth world" in page
+    assert "one set of weights with fewer or more steps" in page and "Drawn scenes: the truth is known" in page
     assert page.count("data:image/png") >= 8
     stay = table(rehearsal, "do-the-same-prompts-stay-hard")
     assert stay[stay["given"] == "first"]["n"].sum() == 18

@@ -63,7 +63,7 @@ def test_every_study_whose_question_makes_sense_takes_data() -> None:
 def test_transfer_walks_the_users_images(photos: Path, tmp_path: Path) -> None:
     assignments = said(photos, "oracle=classifier:embedded:mobilenet_rho95", "step_size=0.02")
     page = run_study("transfer", tmp_path, assignments=assignments, quick=True, device="cpu").read_text("utf8")
-    assert "Known-truth world" not in page and "A rehearsal" in page
+    assert "Drawn scenes: the truth is known" not in page and "A rehearsal" in page
     rows = api.open_run(tmp_path / "runs" / "walks").rows(["sample_id", "label"]).to_pandas()
     assert rows["sample_id"].nunique() == 12 and rows["label"].astype(str).str.startswith("my ").all()
     assert set(table(tmp_path, "made-against-one-shown-to-all")["n"]) == {12}
@@ -72,7 +72,7 @@ def test_transfer_walks_the_users_images(photos: Path, tmp_path: Path) -> None:
 def test_oracle_attack_keeps_the_shape_of_the_users_images(photos: Path, tmp_path: Path) -> None:
     assignments = said(photos, "oracle=classifier:embedded:mobilenet_rho95", "scenes=16")
     page = run_study("oracle-attack", tmp_path, assignments=assignments, quick=True, device="cpu").read_text("utf8")
-    assert "Known-truth world" not in page
+    assert "Drawn scenes: the truth is known" not in page
     ends = table(tmp_path, "how-many-were-led-astray")
     assert set(ends["scenes"]) == {16} and len(ends) == 3
 
@@ -86,7 +86,7 @@ def test_embedded_parts_on_other_images_are_named(photos: Path, tmp_path: Path) 
 def test_drawn_is_a_name_for_drawn_scenes(tmp_path: Path) -> None:
     assignments = ["data=drawn", MODELS, "steps=1"]
     page = run_study("oracle-attack", tmp_path, assignments=assignments, quick=True, device="cpu").read_text("utf8")
-    assert "Known-truth world" in page
+    assert "Drawn scenes: the truth is known" in page
 
 
 def test_small_models_are_trained_on_one_part_of_the_users_images_and_walked_on_the_other(
@@ -94,7 +94,7 @@ def test_small_models_are_trained_on_one_part_of_the_users_images_and_walked_on_
 ) -> None:
     mine = said(photos, f"masks={photos / 'masks'}", "oracle=classifier:embedded:mobilenet_rho95", "models=trained")
     page = run_study("greyscale", tmp_path, assignments=mine, quick=True, device="cpu").read_text("utf8")
-    assert "Known-truth world" not in page
+    assert "Drawn scenes: the truth is known" not in page
     parts = {part: sorted((tmp_path / "work" / "parts" / part / "images").rglob("*.png")) for part in ("train", "test")}
     sources = {part: {file.resolve() for file in files} for part, files in parts.items()}
     assert len(sources["train"]) == 12 and len(sources["test"]) == 4 and not sources["train"] & sources["test"]
@@ -123,4 +123,4 @@ def test_other_studies_that_train_take_images_without_masks(study: str, photos: 
     mine = said(photos, "oracle=classifier:embedded:mobilenet_rho95", "step_size=0.02")
     mine = [text for text in mine if text != MODELS] + (["ways=plain,augmix"] if study == "robust-training" else [])
     page = run_study(study, tmp_path, assignments=mine, quick=True, device="cpu").read_text("utf8")
-    assert "Known-truth world" not in page and "test images" in page
+    assert "Drawn scenes: the truth is known" not in page and "test images" in page

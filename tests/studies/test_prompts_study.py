@@ -109,7 +109,9 @@ def test_the_drops_are_those_of_the_runs(rehearsal: Path) -> None:
 @pytest.mark.slow
 def test_the_page_has_the_prompts_the_pictures_and_what_it_measured_with(rehearsal: Path) -> None:
     page = (rehearsal / "report" / "index.html").read_text(encoding="utf8")
-    assert "Known-truth world" in page and "image and text towers of clip:embedded" in " ".join(page.split())
+    assert "Drawn scenes: the truth is known" in page and "image and text towers of clip:embedded" in " ".join(
+        page.split()
+    )
     said = table(rehearsal, "the-words-and-the-pictures").set_index("strategy")
     assert said.loc["plain", "prompt"] == "{a class}" and said.loc["other", "examples"] in page
     looks = table(rehearsal, "how-the-pictures-look").set_index("strategy")

@@ -199,7 +199,7 @@ def test_the_correlations_are_those_of_the_values(rehearsal: Path) -> None:
     row = other.loc[("Hard-set accuracy", "Mean of these")]
     assert row["spearman"] == pytest.approx(spearmanr(values["hard"], mean).statistic)
     page = (rehearsal / "report" / "index.html").read_text(encoding="utf8")
-    assert "Known-truth world" in page and "A rehearsal" in page and "No model has a say" in page
+    assert "Drawn scenes: the truth is known" in page and "A rehearsal" in page and "No model has a say" in page
 
 
 @pytest.mark.slow
@@ -221,7 +221,7 @@ def test_what_own_images_do_not_allow_is_left_out_and_said(tmp_path: Path) -> No
     }.items():
         assert why in what[title]
     page = (tmp_path / "out" / "report" / "index.html").read_text(encoding="utf8")
-    assert "Known-truth world" not in page and "FMR was left out" in page
+    assert "Drawn scenes: the truth is known" not in page and "FMR was left out" in page
 
 
 def test_every_model_of_a_folder(tmp_path: Path) -> None:

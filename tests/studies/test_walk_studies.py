@@ -43,7 +43,7 @@ def test_start_agrees_with_the_run_and_goes_on_where_it_was(tmp_path: Path) -> N
     family = run.fmr()
     family = family[family["label"] == ""]
     family = family.assign(attacked=family["parameters"].str.contains('"start":"fgsm"'))
-    assert "Known-truth world" in page
+    assert "Drawn scenes: the truth is known" in page
     assert len(found) == 4
     for (model, way), row in found.iterrows():
         mine = family[(family["model"] == model) & (family["attacked"] == (way == "FGSM image"))]

@@ -12,6 +12,7 @@ from promises import trials_audit as auditing
 from promises import trials_models as models
 from promises import trials_objects as objects
 from promises import trials_walks as walks
+from promises import trials_watching as watching
 from promises.promise import Promise, Simulation, Trial
 
 Settings = dict[str, tuple[str, dict[str, Any]]]
@@ -30,6 +31,29 @@ LARGE = [0.02, 0.05, 0.1, 0.08, 0.5, 0.25]
 TWELVE = [0, 0.01, 0.02, 0.03, 0.05, 0.05, 0.1, 0.1, 0.1, 0.2, 0.3, 0.5]
 UNEVEN = [6, 8, 10, 14, 20, 30, 44, 60]
 THREE = [3, 20, 20, 20, 20, 20, 20]
+
+CHECKPOINTS: Settings = {
+    "checkpoints": ("30 checkpoints, 120 photos, 6 conditions", {"runs": 30, "conditions": 6}),
+    "checkpoints-alone": ("30 checkpoints, 60 photos, one condition", {"runs": 30, "conditions": 1, "photos": 60}),
+    "checkpoints-donors": ("20 checkpoints, 3 conditions, 24 donors", {"runs": 20, "conditions": 3, "donors": 24}),
+    "checkpoints-renderings": ("20 checkpoints, 3 conditions, three renderings",
+                               {"runs": 20, "conditions": 3, "renderings": 3}),
+}  # fmt: skip
+MONTHS: Settings = {
+    "months": ("10 months of 120 photos, 3 conditions, accuracy 85 %",
+               {"runs": 10, "conditions": 3, "photos": 120, "accuracy": 0.85}),
+    "months-high": ("10 months of 60 photos, 3 conditions, accuracy 97 %",
+                    {"runs": 10, "conditions": 3, "photos": 60, "accuracy": 0.97}),
+}  # fmt: skip
+AT_TOLERANCE: Settings = {
+    "moved-60": ("60 photos a side, new ones farther in 60 % of pairs", {"photos": 60, "shift": 3.0, "balanced": True}),
+    "moved-120": ("120 photos a side, new ones farther in 60 % of pairs",
+                  {"photos": 120, "shift": 3.0, "balanced": True}),
+    "moved-random": ("120 photos a side of random classes, new ones farther in 60 % of pairs",
+                     {"photos": 120, "shift": 2.7}),
+    "turned": ("120 photos a side, answers turn in 12 % instead of 2 %", {"photos": 120, "turned": 0.12}),
+    "confidence": ("120 photos a side, confidence 80 % instead of 90 %", {"photos": 120, "confidence": 0.8}),
+}  # fmt: skip
 
 # --- accuracy -------------------------------------------------------------------------------------------------------
 CLASS_COUNTS: Settings = {
@@ -607,6 +631,19 @@ def _register() -> Iterator[Promise]:
     text = "those of paired changes in 93–99 %"
     gains: Settings = {"change": ("40 prompts, four images each, three in ten prompts gain", {})}
     yield from _rows("mining", text, "covers", 0.93, 0.99, walks.changed_prompts, 10_000, gains)
+
+    text = "at most 5 % of series ever say *worse* where nothing changed"
+    yield from _rows("watching", text, "worse", 0.0, 0.05, watching.series_of_checkpoints, 1_000, CHECKPOINTS)
+    yield from _rows("watching", text, "worse", 0.0, 0.05, watching.series_of_months, 200, MONTHS)
+    text = "*Within* is said of photos that lie at the tolerance in at most 5 % of checks"
+    yield from _rows("watching", text, "within", 0.0, 0.05, watching.new_photos, 2_000, AT_TOLERANCE)
+    text = "at most 5 % of series of checks ever say *outside* of photos that lie at the tolerance"
+    checks: Settings = {
+        f"checks-{name}": (f"12 checks of {words}", options | {"checks": 12})
+        for name, (words, options) in AT_TOLERANCE.items()
+        if name in ("turned", "moved-120")
+    }
+    yield from _rows("watching", text, "outside", 0.0, 0.05, watching.new_photos, 500, checks)
 
     text = "Clean tables raise less than 1 alarm in 1,000 cells"
     yield from _rows("audit", text, "alarms", 0.0, 0.001, auditing.clean, 1_000, CLEAN)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         telltale,
         train,
     )  # fmt: skip
-    from holdfast.dossier import declare, dossier
+    from holdfast.dossier import declare, dossier, watch
     from holdfast.scenarios import parse_conditions, render, scenario
     from holdfast.verbs import bundle, check, export, plan, track, verify
 
@@ -54,13 +54,13 @@ __all__ = [
     "HoldfastError", "Results", "SampleError", "UserError", "ask", "bundle", "check", "choose", "compare", "data",
     "declare", "dossier", "evaluate", "explain", "export", "generate", "load_classifier", "load_collection", "mask",
     "mine", "modes", "open_run", "parity", "parse_conditions", "perturb", "plan", "remedy", "render", "report",
-    "scenario", "segment", "sidecar", "synth", "telltale", "track", "train", "verify",
+    "scenario", "segment", "sidecar", "synth", "telltale", "track", "train", "verify", "watch",
 ]  # fmt: skip
 
 _HOMES = (
     dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios")
     | dict.fromkeys(("bundle", "check", "export", "plan", "track", "verify"), "holdfast.verbs")
-    | dict.fromkeys(("declare", "dossier"), "holdfast.dossier")
+    | dict.fromkeys(("declare", "dossier", "watch"), "holdfast.dossier")
 )
 """Names that are not in ``holdfast.api``."""
 

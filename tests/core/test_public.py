@@ -13,13 +13,13 @@ import holdfast
 PUBLIC = """
 HoldfastError Results SampleError UserError ask bundle check choose compare data declare dossier evaluate
 explain export generate load_classifier load_collection mask mine modes open_run parity parse_conditions
-perturb plan remedy render report scenario segment sidecar synth telltale track train verify
+perturb plan remedy render report scenario segment sidecar synth telltale track train verify watch
 """
 
 
 def test_the_inventory() -> None:
     assert sorted(PUBLIC.split()) == holdfast.__all__
-    assert len(holdfast.__all__) <= 37
+    assert len(holdfast.__all__) <= 38
     for name in holdfast.__all__:
         assert getattr(holdfast, name).__doc__, name
     for room in ("report", "generate", "explain"):  # rooms of the same name do not hide the verbs

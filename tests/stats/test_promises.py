@@ -105,6 +105,8 @@ QUICK = {
     "sample-size.donors-120": 200, "objects.60": 60, "objects.donors-12": 60, "objects.ap-30": 25,
     "between-datasets.drop": 40, "sequential.ring-3": 40,
     "regression.coefficient": 25,
+    "watching.checkpoints": 20, "watching.checkpoints-donors": 20, "watching.months": 2, "watching.moved-120": 100,
+    "watching.turned": 100, "watching.checks-turned": 15,
     "audit.clean-regression": 30, "audit.clean-fmr": 40, "audit.slip-t-5": 20, "audit.slip-vr-1": 30,
     "audit.stars": 40, "audit.sign-t": 20, "audit.slip-claim-2": 60, "audit.slip-twice-2": 30,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Commands that make evidence: declare and dossier."""
+"""Commands that make evidence: declare, dossier and watch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from holdfast.cli.listing import TerminalProgress
-from holdfast.cli.verb import Quiet
+from holdfast.cli.verb import Device, Quiet
 from holdfast.core.names import split_list
 
 
@@ -57,3 +57,34 @@ def dossier(
     names = [name for text in standards or () for name in split_list(text)]
     page = write(runs, out, standards=names, votes=votes, title=title, pictures=pictures)
     typer.echo(f"{page}; holdfast verify {out} says whether its files belong together")
+
+
+def watch(
+    series: Annotated[Path, Argument(metavar="SERIES", help="Folder of the series; made with its first run.")],
+    run: Annotated[Path | None, Argument(metavar="[RUN]", help="A run directory of eval to add.")] = None,
+    photos: Annotated[
+        str | None, Option(help="New photos without labels: are they within what was tested?", show_default=False)
+    ] = None,
+    model: Annotated[str | None, Option(help="Which model, if RUN has several.", show_default=False)] = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Keep a series of runs of one model family: what changed since the first, with few false alarms over all time."""
+    from holdfast.dossier.series import watch as look
+    from holdfast.dossier.series_page import sentence
+
+    with TerminalProgress(quiet=quiet) as progress:
+        kept = look(series, run, photos=photos, model=model, device=device, progress=progress)
+    last = kept["entries"][-1]
+    for entry in [last] if run or photos else kept["entries"]:
+        typer.echo(sentence(entry))
+        for note in entry["notes"]:
+            typer.echo(f"note: {note}")
+    for number in kept["missing"]:
+        typer.echo(f"note: the folder of run {number} is gone")
+    typer.echo(kept["page"])
+    worse = any(row["change"] == "worse" for row in last.get("changes", ()))
+    if (run or photos) and (worse or last.get("answer") == "outside"):
+        raise typer.Exit(1)
+    if photos and last["answer"] == "cannot say":
+        raise typer.Exit(3)

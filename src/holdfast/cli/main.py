@@ -115,7 +115,8 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Generate": (generated.generate, generated.mine, generated.modes, generated.remedy),
     "People": (people.annotate, people.review, people.serve),
     "Share": (
-        share.bundle, share.open_, share.export, share.verify, dossier.declare, dossier.dossier, share.board_app,
+        share.bundle, share.open_, share.export, share.verify, dossier.declare, dossier.dossier, dossier.watch,
+        share.board_app,
     ),
     "Maintain": (doctor, plan.app_of(PLANNED)),
 }  # fmt: skip

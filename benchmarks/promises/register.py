@@ -40,10 +40,10 @@ CHECKPOINTS: Settings = {
                                {"runs": 20, "conditions": 3, "renderings": 3}),
 }  # fmt: skip
 MONTHS: Settings = {
-    "months": ("10 months of 120 photos, 3 conditions, accuracy 85 %",
-               {"runs": 10, "conditions": 3, "photos": 120, "accuracy": 0.85}),
-    "months-high": ("10 months of 60 photos, 3 conditions, accuracy 97 %",
-                    {"runs": 10, "conditions": 3, "photos": 60, "accuracy": 0.97}),
+    "months": ("8 months of 120 photos, 2 conditions, accuracy 85 %",
+               {"runs": 8, "conditions": 2, "photos": 120, "accuracy": 0.85}),
+    "months-high": ("8 months of 60 photos, 2 conditions, accuracy 97 %",
+                    {"runs": 8, "conditions": 2, "photos": 60, "accuracy": 0.97}),
 }  # fmt: skip
 AT_TOLERANCE: Settings = {
     "moved-60": ("60 photos a side, new ones farther in 60 % of pairs", {"photos": 60, "shift": 3.0, "balanced": True}),
@@ -634,7 +634,7 @@ def _register() -> Iterator[Promise]:
 
     text = "at most 5 % of series ever say *worse* where nothing changed"
     yield from _rows("watching", text, "worse", 0.0, 0.05, watching.series_of_checkpoints, 1_000, CHECKPOINTS)
-    yield from _rows("watching", text, "worse", 0.0, 0.05, watching.series_of_months, 200, MONTHS)
+    yield from _rows("watching", text, "worse", 0.0, 0.05, watching.series_of_months, 100, MONTHS)
     text = "*Within* is said of photos that lie at the tolerance in at most 5 % of checks"
     yield from _rows("watching", text, "within", 0.0, 0.05, watching.new_photos, 2_000, AT_TOLERANCE)
     text = "at most 5 % of series of checks ever say *outside* of photos that lie at the tolerance"

@@ -59,6 +59,19 @@ def test_a_run_as_declared_is_confirmatory(place):
     assert "a\\*b\\_\\#\\[c\\]$" in (place / "dossier" / "dossier.md").read_text()
 
 
+def test_slices_by_attribute_and_what_is_not_known(place, tmp_path):
+    page = (place / "dossier" / "dossier.html").read_text()
+    assert "slices of unchanged photos, by attribute" in page and "Errors on others" in page
+    assert "Attributes that were not looked at" in page and "caption" in page.split("not looked at")[1][:300]
+    assert "No run records the licence of a model" in page
+    subprocess.run(["cp", "-r", place / "run", tmp_path / "walks"], check=True)
+    spec = json.loads((tmp_path / "walks" / "spec.json").read_text())
+    (tmp_path / "walks" / "spec.json").write_text(json.dumps(spec | {"verb": "perturb"}))
+    with pytest.raises(UserError, match="runs of eval"):
+        holdfast.dossier([tmp_path / "walks"], tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
 @pytest.mark.parametrize(("margin", "decided"), [(0.9, "passed"), (1e-6, "undecided")])
 def test_every_condition_has_to_pass(place, margin, decided):
     (decision,) = decide(open_run(place / "run"), {"rule": "every-condition", "margin": margin})

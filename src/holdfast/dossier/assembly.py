@@ -13,8 +13,9 @@ from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import unknown
-from holdfast.dossier.chapters import DossierEvidence, Fact, chapters
+from holdfast.dossier.chapters import chapters
 from holdfast.dossier.document import Chapter, Document, Grid, write_html, write_markdown, write_pdf
+from holdfast.dossier.evidence import DossierEvidence, Fact
 from holdfast.exchange.bundle import bundle
 from holdfast.pipeline.jobs.progress import version
 from holdfast.results import open_run
@@ -22,6 +23,7 @@ from holdfast.store import write_json
 
 MAPS = ("iso-24029", "ai-act-15", "model-card", "neurips-checklist")
 SEAL = "seal.json"
+OTHER_VERBS = ("perturb", "ask", "segment", "generate", "detect")
 
 
 def dossier(
@@ -52,6 +54,9 @@ def dossier(
     opened = [open_run(run) for run in runs]
     if any(results.is_detection for results in opened):
         raise UserError("a dossier is written of runs of classifiers; report and compare show detectors")
+    other = [results.path for results in opened if results.run.spec().get("verb") in OTHER_VERBS]
+    if other:
+        raise UserError(f"a dossier is written of runs of eval; {other[0]} was made by another verb: report shows it")
     folder.mkdir(parents=True, exist_ok=True)
     bundles = {}
     for number, results in enumerate(opened, start=1):

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import pyarrow.compute as pc
 
@@ -18,72 +13,17 @@ from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
 from holdfast.core.votes import read_votes
 from holdfast.dossier.decision import ProtocolDecision, decide
 from holdfast.dossier.document import Chapter, DossierPicture, Grid
+from holdfast.dossier.evidence import DossierEvidence, Fact
 from holdfast.dossier.pictures import chart, flips
-from holdfast.pipeline.declaration import attached, deviations
-from holdfast.results import Results
+from holdfast.pipeline.declaration import deviations
+from holdfast.pipeline.metadata import groups_of
+from holdfast.stats.effects.families import attribute_errors
 
 ATTACKS = ("fgsm", "pgd", "strong_attack", "decision_attack")
-MOST_ROWS = 60
-"""Rows of a table at most; the bundle has all of them."""
+MOST_ROWS, MOST_SLICES, MOST_ATTRIBUTES = 60, 20, 24
+"""Rows of a table, slices and attributes at most; the bundle has all of them."""
 
-
-@dataclass(frozen=True)
-class Fact:
-    """What was measured, in a few words, and the chapter that shows it."""
-
-    text: str
-    chapter: int
-
-
-@dataclass(frozen=True)
-class DossierEvidence:
-    """The runs of a dossier and what its chapters share."""
-
-    runs: Sequence[Results]
-    folder: Path
-    bundles: dict[str, str]
-    votes: str | Path | None
-    pictures: bool
-
-    @cached_property
-    def specs(self) -> list[dict[str, Any]]:
-        """Return what each run was asked for."""
-        return [results.run.spec() for results in self.runs]
-
-    @cached_property
-    def dataset(self) -> str:
-        """Return the name of the data."""
-        return ", ".join(dict.fromkeys(str(spec.get("dataset", "data")) for spec in self.specs))
-
-    @cached_property
-    def models(self) -> list[str]:
-        """Return the names of all models."""
-        return list(dict.fromkeys(name for results in self.runs for name in results.counts.models))
-
-    @cached_property
-    def conditions(self) -> list[str]:
-        """Return the names of all conditions."""
-        return list(dict.fromkeys(name for results in self.runs for name in results.counts.conditions))
-
-    @cached_property
-    def records(self) -> list[dict[str, Any] | None]:
-        """Return each run's declaration with what was measured under it, or None."""
-        return [attached(results.run) for results in self.runs]
-
-    def protocol(self, number: int) -> dict[str, Any]:
-        """Return the protocol of a run; empty where none was declared."""
-        record = self.records[number]
-        return dict(record["declaration"].get("protocol", {})) if record else {}
-
-    def frames(self, make: Callable[[Results], pd.DataFrame]) -> pd.DataFrame:
-        """Return a table of all runs; runs that do not allow it are left out."""
-        frames = []
-        for results in self.runs:
-            try:
-                frames.append(make(results))
-            except HoldfastError:
-                continue
-        return pd.concat([pd.DataFrame(frame) for frame in frames], ignore_index=True) if frames else pd.DataFrame()
+LEAST_PHOTOS = 5  # of a slice
 
 
 def chapters(evidence: DossierEvidence) -> tuple[list[Chapter], dict[str, Fact]]:
@@ -166,7 +106,8 @@ def _system(evidence: DossierEvidence) -> Part:
         "models": f"{len(evidence.models)} model(s), named with their sizes",
         "versions": "machine and versions of each run",
     }
-    return Chapter("System and versions", [grid, *machines]), facts
+    licence = "No run records the licence of a model: whoever hands on a model has to state it."
+    return Chapter("System and versions", [grid, licence, *machines]), facts
 
 
 def _data(evidence: DossierEvidence) -> Part:
@@ -226,7 +167,7 @@ def _protocol(evidence: DossierEvidence) -> Part:
 
 def _results(evidence: DossierEvidence) -> Part:
     chapter, facts = Chapter("Results"), {}
-    accuracy = evidence.frames(lambda results: results.accuracy())
+    accuracy = evidence.frames(lambda results: results.accuracy(outcome=evidence.outcome(results)))
     if len(accuracy):
         clean = accuracy[accuracy["condition"] == ORIGINAL]
         rows = [
@@ -239,11 +180,11 @@ def _results(evidence: DossierEvidence) -> Part:
             for row in accuracy.to_dict("records")[:MOST_ROWS]
         ]
         header = ["Model", "Condition", "Photos", "Accuracy (95 % interval)"]
-        chapter.blocks.append(Grid("Accuracy, mean over classes", header, rows))
+        chapter.blocks += [_counted(evidence), Grid("Accuracy, mean over classes", header, rows)]
         if len(clean):
             low, high = 100 * clean["accuracy"].min(), 100 * clean["accuracy"].max()
             facts["accuracy"] = f"accuracy on unchanged photos {low:.1f} to {high:.1f} %, with intervals"
-    drops = evidence.frames(lambda results: results.drops())
+    drops = evidence.frames(lambda results: results.drops(outcome=evidence.outcome(results)))
     if len(drops):
         kept = drops[[not without_object(name) for name in drops["condition"]]]
         rows = [
@@ -266,7 +207,9 @@ def _results(evidence: DossierEvidence) -> Part:
     if len(drops) and len(drops) > MOST_ROWS:
         chapter.blocks.append(f"Tables are cut after {MOST_ROWS} rows; the bundle has all of them.")
     margins = {id(results): evidence.protocol(n).get("margin", 0.05) for n, results in enumerate(evidence.runs)}
-    verdicts = evidence.frames(lambda results: results.verdicts(margin=float(margins[id(results)])))
+    verdicts = evidence.frames(
+        lambda results: results.verdicts(outcome=evidence.outcome(results), margin=float(margins[id(results)]))
+    )
     chapter.blocks += [f"{row['model']}: {row['sentence']}" for row in verdicts.to_dict("records")]
     if len(verdicts):
         first = verdicts.iloc[0]
@@ -283,13 +226,24 @@ def _results(evidence: DossierEvidence) -> Part:
         facts["attacks"] = f"attacks: {', '.join(sorted(names & {*ATTACKS}))}"
     if evidence.pictures:
         for name, caption in (("verdict", "What each model holds on to"), ("drops", "What each condition costs")):
-            chapter.blocks += chart(evidence.runs[0], evidence.folder, name, caption)
+            chapter.blocks += chart(
+                evidence.runs[0], evidence.folder, name, caption, evidence.outcome(evidence.runs[0])
+            )
     return chapter, facts
 
 
+def _counted(evidence: DossierEvidence) -> str:
+    """Return which answers count as right."""
+    words = {
+        "restricted": "the best of the dataset's classes is the right one",
+        "full": "the best of all the model's outputs is the right one",
+    }
+    return f"An answer is right where {words.get(evidence.outcome(evidence.runs[0]), words['full'])}."
+
+
 def _worst(evidence: DossierEvidence) -> Part:
-    chapter, facts = Chapter("Worst classes and pictures"), {}
-    frame = evidence.frames(lambda results: results.accuracy())
+    chapter, facts = Chapter("Worst classes, slices and pictures"), {}
+    frame = evidence.frames(lambda results: results.accuracy(outcome=evidence.outcome(results)))
     if len(frame) and "worst_class" in frame:
         rows = [
             [row["model"], condition_words(row["condition"]), str(row["worst_class"]),
@@ -299,9 +253,50 @@ def _worst(evidence: DossierEvidence) -> Part:
         header = ["Model", "Condition", "Class", "Accuracy (interval allows for picking)"]
         chapter.blocks.append(Grid("Worst class under each condition, lowest first", header, rows))
         facts["classes"] = f"worst class of every condition; lowest {rows[0][2]} under {rows[0][1]}, {rows[0][3]}"
+    chapter.blocks += _slices(evidence)
     if evidence.pictures:
-        chapter.blocks += flips(evidence.runs[0], evidence.folder)
+        chapter.blocks += flips(evidence.runs[0], evidence.folder, evidence.outcome(evidence.runs[0]))
     return chapter, facts
+
+
+def _slices(evidence: DossierEvidence) -> list[str | Grid | DossierPicture]:
+    """Return the groups of photos with one attribute on which models err most, and what was left out."""
+    results = evidence.runs[0]
+    texts = results.run.samples()["attributes"].to_pylist()
+    names = sorted({name for text in texts if text for name in json.loads(text) if "seed" not in name} - {"label"})
+    tables, left_out = [], names[MOST_ATTRIBUTES:]
+    for name in names[:MOST_ATTRIBUTES]:
+        try:
+            values = groups_of([results.run], [name], None)[name]
+        except HoldfastError:  # an attribute with a value for almost every photo
+            left_out.append(name)
+            continue
+        if len(set(values.values())) > 1:
+            table = attribute_errors(results.counts, values, outcome=evidence.outcome(results))
+            tables.append(table[table["n"] >= LEAST_PHOTOS].assign(attribute=name))
+    if not names:
+        return ["The dataset says nothing of its photos but their class, so no slices were looked at."]
+    slices = pd.concat(tables) if tables else pd.DataFrame()
+    blocks: list[str | Grid | DossierPicture] = []
+    if len(slices):
+        rows = [
+            [row["model"], f"{row['attribute']} = {row['value']}", str(row["n"]),
+             _share(row["error"], row["error_low"], row["error_high"]),
+             "there are none" if row["rest"] != row["rest"] else f"{100 * row['rest']:.1f} %"]
+            for row in slices.sort_values("error", ascending=False, kind="stable").to_dict("records")[:MOST_SLICES]
+        ]  # fmt: skip
+        header = ["Model", "Slice", "Photos", "Errors (interval)", "Errors on others of these classes"]
+        blocks = [Grid(f"Worst of {len(slices)} slices of unchanged photos, by attribute", header, rows)]
+        blocks.append(
+            f"Slices have {LEAST_PHOTOS} photos or more. Intervals hold for all slices of one attribute together; the "
+            "worst of several attributes is still a pick, to be confirmed on other photos."
+        )
+    if left_out:
+        shown = ", ".join(left_out[:8]) + (f" and {len(left_out) - 8} more" if len(left_out) > 8 else "")
+        blocks.append(
+            f"Attributes that were not looked at, because they have too many values or are too many: {shown}."
+        )
+    return blocks
 
 
 def _limits(evidence: DossierEvidence) -> Part:

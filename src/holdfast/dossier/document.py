@@ -64,7 +64,8 @@ PAGE = """#set page(paper: "a4", margin: 22mm, numbering: "1 / 1")
 #set table(stroke: 0.4pt + luma(120), inset: 4pt)
 #show figure: set block(breakable: true)
 #show figure.where(kind: table): set figure.caption(position: top)
-#show figure.caption: set align(left)
+#show figure: set align(left)
+#show figure.caption: it => block(sticky: true, it)
 """
 
 

@@ -12,21 +12,24 @@ from holdfast.core.types import ORIGINAL
 from holdfast.dossier.document import DossierPicture
 from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.results import Results
+from holdfast.stats.core.reduce import Outcome
 
 
-def chart(results: Results, folder: Path, name: str, caption: str) -> list[DossierPicture]:
+def chart(results: Results, folder: Path, name: str, caption: str, outcome: Outcome) -> list[DossierPicture]:
     """Return a chart of the report as a picture; nothing where the run does not allow it."""
     try:
-        results.plot(name).save(folder / f"{name}.png")
+        results.plot(name, outcome=outcome).save(folder / f"{name}.png")
     except HoldfastError:
         return []
     return [DossierPicture(f"{name}.png", caption, f"{caption}: the chart shows the numbers of the tables above.")]
 
 
-def flips(results: Results, folder: Path) -> list[DossierPicture]:
+def flips(results: Results, folder: Path, outcome: Outcome) -> list[DossierPicture]:
     """Return up to three photos whose answer was right and turned wrong when only the background changed."""
-    columns = ["model", "condition", "sample_id", "source_id", "label", "prediction", "correct", "status"]
-    rows = results.run.rows(columns).to_pandas()
+    suffix = "_restricted" if outcome == "restricted" else ""
+    answer, hit = f"prediction{suffix}", f"correct{suffix}"
+    columns = ["model", "condition", "sample_id", "source_id", "label", answer, hit, "status"]
+    rows = results.run.rows(columns).to_pandas().rename(columns={answer: "prediction", hit: "correct"})
     rows = rows[rows["status"] == "ok"]
     right = rows[(rows["condition"] == ORIGINAL) & rows["correct"].astype(bool)]
     wrong = rows[(rows["condition"] == "random_background") & ~rows["correct"].astype(bool)]

@@ -124,7 +124,7 @@ def _checks(checks: Sequence[Mapping[str, Any]]) -> Section:
     columns = [
         Column("check", "Entry"), Column("data", "Photos"), Column("answer", "Answer"), Column("measure", "Measure"),
         Column("tested", "Tested", "percent"), Column("new", "New", "percent"),
-        Column("by", "By", "points", "low", "high", hint="one-sided bounds of 5 % each"),
+        Column("by", "By", "points", "low", "high", hint="one-sided bounds of 3 % each"),
     ]  # fmt: skip
     if rows:
         section.parts.append(Table("photos", "How far new photos lie from tested ones", pd.DataFrame(rows), columns))

@@ -19,6 +19,7 @@ from holdfast.stats.models.gate import PairedPhotos, paired_conditions
 from holdfast.stats.models.noninferiority import LEAST_DONORS, two_way
 
 ALARMS = 0.05  # chance of any false alarm in a series, however long it gets
+WITHIN = 0.03  # level of each test for "within": tested photos are both a sample and the yardstick, 5 % allows for it
 TOLERANCE = 0.1  # a drift up to this much counts as none
 LEAST_PHOTOS = 30  # of either side; with fewer, nothing is said about new photos
 NEIGHBOURS = 5
@@ -173,7 +174,7 @@ def _drift(
 ) -> Drift:
     error = math.sqrt(sum(errors))
     freedom = error**4 / sum(part**2 / (len(side) - 1) for part, side in zip(errors, sides, strict=True))
-    reach, sure = (t_quantile(freedom, 1 - tail) * error for tail in (0.05, alarm))
+    reach, sure = (t_quantile(freedom, 1 - tail) * error for tail in (WITHIN, alarm))
     return Drift(measure, tested, new, new - tested, new - tested - reach, new - tested + reach,
                  max(abs(new - tested) - sure, 0.0))  # fmt: skip
 
@@ -181,7 +182,7 @@ def _drift(
 def placed(tested: PhotoValues, new: PhotoValues, *, number: int, seed: int = 0) -> tuple[Place, list[Drift]]:
     """Return whether new photos lie within what was tested, and how far from it in each measure.
 
-    Within: every measure lies inside the tolerance at 5 % (all have to, so none is corrected). Outside: one lies beyond
+    Within: every measure lies inside the tolerance (all have to, so none is corrected). Outside: one lies beyond
     it, at the level that the n-th check of a series may spend. Nearer and fewer turned answers are no drift outwards.
     """
     if min(len(tested.answer), len(new.answer)) < LEAST_PHOTOS:

@@ -62,7 +62,6 @@ def test_a_run_as_declared_is_confirmatory(place):
 def test_slices_by_attribute_and_what_is_not_known(place, tmp_path):
     page = (place / "dossier" / "dossier.html").read_text()
     assert "slices of unchanged photos, by attribute" in page and "Errors on others" in page
-    assert "Attributes that were not looked at" in page and "caption" in page.split("not looked at")[1][:300]
     assert "No run records the licence of a model" in page
     subprocess.run(["cp", "-r", place / "run", tmp_path / "walks"], check=True)
     spec = json.loads((tmp_path / "walks" / "spec.json").read_text())

@@ -31,13 +31,15 @@ MEASURES = {
 def write_series_page(entries: Sequence[Mapping[str, Any]], folder: Path, missing: Sequence[int]) -> Path:
     """Write ``index.html`` with its tables and figures into the folder; return its path."""
     runs, checks = ([entry for entry in entries if entry["kind"] == kind] for kind in ("run", "photos"))
-    told = [
+    listed_rows = [
         {"number": f"{entry['number']}", "time": entry["time"][:16].replace("T", " ") + " UTC", "says": sentence(entry),
          "notes": "; ".join(entry["notes"])}
         for entry in reversed(entries)
     ]  # fmt: skip
     columns = [Column("number", "Entry"), Column("time", "Added"), Column("says", "Says"), Column("notes", "Notes")]
-    listed = Section("entries", "The series", parts=[Table("entries", "All entries", pd.DataFrame(told), columns)])
+    listed = Section(
+        "entries", "The series", parts=[Table("entries", "All entries", pd.DataFrame(listed_rows), columns)]
+    )
     sections = [_runs(runs, missing), *([_checks(checks)] if checks else []), listed]
     facts = page_facts((len(runs), "run"), (len(checks), "check of new photos", "checks of new photos"))
     return write_page(

@@ -110,12 +110,12 @@ def profile(
             images: list[Image] = []
             for sample in samples[start : start + _TOGETHER]:
                 bare = replace(sample, mask=None)
-                made = list(render_conditions(bare, asked, pool, seed=seed, max_pixels=max_pixels))
-                pictures = [over_matte(part.rendered.image, (255, 255, 255)) for part in made if part.rendered]
+                renderings = list(render_conditions(bare, asked, pool, seed=seed, max_pixels=max_pixels))
+                pictures = [over_matte(part.rendered.image, (255, 255, 255)) for part in renderings if part.rendered]
                 if len(pictures) == len(asked):
                     images += pictures
                 else:
-                    unread[sample.sample_id] = next(part.error for part in made if part.rendered is None)
+                    unread[sample.sample_id] = next(part.error for part in renderings if part.rendered is None)
             if images:
                 answers, features = head.ask(images)
                 best = answers.argmax(axis=1).reshape(-1, len(asked))

@@ -180,7 +180,7 @@ def _scenes(out: Path, quick: bool, progress: Progress) -> list[PartCard]:
     rows = results.verdicts(resamples=500).sort_values("background_effect", ascending=False)
     right = results.accuracy().set_index(["condition", "model"])["accuracy"]
     bars = [
-        Bar(_plain(row["model"]), *(float(row[f"background_effect{end}"]) for end in ("", "_low", "_high")),
+        Bar(_plain(row["model"]), row["background_effect"], row["background_effect_low"], row["background_effect_high"],
             float(right[ORIGINAL, row["model"]] - right[RERENDERED, row["model"]]))
         for row in rows.to_dict("records")
     ]  # fmt: skip

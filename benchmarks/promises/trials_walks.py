@@ -172,7 +172,7 @@ def asked(rng: np.random.Generator, draws: int, *, photos: int, each: int = 2, a
     frame = pd.DataFrame(
         {
             "model": "m", "kind": "two_way", "status": "ok", "choices": 2.0, "refusal": False, "unmatched": False,
-            "rendered": False, "donor_id": None,
+            "rendered": False, "donor_id": None, "label": "a class",
             "source_id": np.array([f"s{number}" for number in range(photos)], object)[photo],
         }
     )  # fmt: skip

@@ -136,6 +136,8 @@ def image_pairs(group: pd.DataFrame) -> dict[str, float]:
     A pair is two photos of different classes whose questions offer the same options. Who says the same about both is
     right about one at most and gets nothing; a coin gets 1 / options². The interval resamples photos.
     """
+    if group["label"].nunique() < 2:
+        return _named("pairs_right", (np.nan, np.nan, np.nan)) | {"pairs": 0.0}
     place, photos = codes(group["source_id"].to_numpy(object))
     weights = drawn_weights(photos, RESAMPLES).astype(np.float64)
     weights = np.concatenate([np.ones((photos, 1)), weights], axis=1)[place]

@@ -1,17 +1,23 @@
 """A dossier of a declared run: what is said, and that forged, late and changed evidence is named."""
 
 import json
+import re
 import subprocess
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import typst
 
 import holdfast
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.dossier.assembly import check_seal
 from holdfast.dossier.decision import decide
+from holdfast.dossier.document import Chapter, Document, Grid, _typst
 from holdfast.pipeline.declaration import attached, deviations, read_declaration
 from holdfast.results import open_run
+from holdfast.store import write_table
 
 DATA, MODEL = "diorama:test?n=24", "embedded:resnet_rho0?name=a*b_#[c]$"
 CONDITIONS = ["original", "random_background", "same_class_background"]
@@ -69,6 +75,26 @@ def test_slices_by_attribute_and_what_is_not_known(place, tmp_path):
     with pytest.raises(UserError, match="runs of eval"):
         holdfast.dossier([tmp_path / "walks"], tmp_path / "d")
     assert not (tmp_path / "d").exists()
+
+
+def test_thousands_of_slices_are_named_in_few_words(place, tmp_path):
+    subprocess.run(["cp", "-r", place / "run", tmp_path / "run"], check=True)
+    path = tmp_path / "run" / "samples.parquet"
+    samples = pq.read_table(path)
+    many = [json.dumps({f"column {n}": f"value {n * place}" for n in range(3000)}) for place in range(len(samples))]
+    at = samples.schema.get_field_index("attributes")
+    write_table(path, samples.set_column(at, samples.schema.field(at), pa.array(many, samples.schema.field(at).type)))
+    holdfast.dossier([tmp_path / "run"], tmp_path / "dossier")
+    text = (tmp_path / "dossier" / "dossier.md").read_text()
+    assert "column 1" in text and re.search(r"and 29\d\d more", text) and len(text) < 60_000
+
+
+def test_a_map_names_chapter_and_page(tmp_path):
+    words = [["a (chapter 2). b"], [""]]
+    document = Document("t", "s", [Chapter("One", [Grid("map", ["x"], words)]), Chapter("Two", ["y"])], [])
+    source = "".join(_typst(document))
+    assert source.count("<chapter-2>") == 3 and '" (chapter 2, page "' in source
+    assert typst.compile(source.encode(), format="svg")  # which fails where a chapter that is named is not there
 
 
 @pytest.mark.parametrize(("margin", "decided"), [(0.9, "passed"), (1e-6, "undecided")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,8 +80,8 @@ def _typst(document: Document) -> Iterator[str]:
     yield f"#set document(title: {_quoted(document.title)}, keywords: ({keywords}))\n"
     yield PAGE
     yield f'#title()\n#text(style: "italic", {_quoted(document.subtitle)})\n#outline(depth: 1)\n#pagebreak()\n'
-    for chapter in document.chapters:
-        yield f"\n#heading({_quoted(chapter.title)})\n"
+    for number, chapter in enumerate(document.chapters, start=1):
+        yield f"\n#heading({_quoted(chapter.title)}) <chapter-{number}>\n"
         for block in chapter.blocks:
             if isinstance(block, str):
                 yield f"#par(text({_quoted(block)}))\n"
@@ -91,13 +92,25 @@ def _typst(document: Document) -> Iterator[str]:
                 yield from _typst_table(block)
 
 
+def _typst_cell(text: str) -> str:
+    """Return the text in Typst; "(chapter 3)" becomes a link that names the page, too."""
+    parts = []
+    for place, part in enumerate(re.split(r"\(chapter (\d+)\)", text)):
+        if place % 2:
+            page = f"str(counter(page).at(<chapter-{part}>).first())"
+            parts.append(f'link(<chapter-{part}>, context text(" (chapter {part}, page " + {page} + ")"))')
+        elif part or len(text) == 0:
+            parts.append(f"text({_quoted(part)})")
+    return " + ".join(parts)
+
+
 def _typst_table(grid: Grid) -> Iterator[str]:
     header = ", ".join(f"strong({_quoted(name)})" for name in grid.header)
     yield f"#figure(caption: text({_quoted(grid.caption)}), text(size: 8pt, table(\n"
     yield f"  columns: {len(grid.header)}, align: left,\n"
     yield f"  table.header({header}),\n"
     for row in grid.rows:
-        yield "  " + ", ".join(f"text({_quoted(cell)})" for cell in row) + ",\n"
+        yield "  " + ", ".join(map(_typst_cell, row)) + ",\n"
     yield ")))\n"
 
 

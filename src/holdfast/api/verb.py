@@ -34,7 +34,7 @@ def verb(
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Return a decorator for a function of a spec: callers give the spec's options as keyword arguments.
 
-    The first field without a default comes first, by position. A ready spec may be given as ``spec=`` instead.
+    The first field comes first, by position, then the models where they are required. A ready spec may be given as ``spec=`` instead.
 
     Args:
         spec: its fields become arguments.
@@ -49,6 +49,7 @@ def verb(
         given = [_parameter(field, defaults.get(name, field.default)) for name, field in options.items()]
         if not any(parameter.kind is POSITIONAL for parameter in own):
             given[0] = given[0].replace(kind=POSITIONAL)
+            given = [item.replace(kind=POSITIONAL) if _required_models(item) else item for item in given]
         if temporary:
             own = [item.replace(default=None) if item.name == "out" else item for item in own]
         if "models" in options:
@@ -82,6 +83,10 @@ def verb(
         return call
 
     return decorate
+
+
+def _required_models(parameter: inspect.Parameter) -> bool:
+    return parameter.name == "models" and parameter.default is parameter.empty
 
 
 def _run(function: Callable[..., R], *args: Any, **values: Any) -> R:

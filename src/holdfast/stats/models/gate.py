@@ -182,7 +182,10 @@ def named_model(models: Sequence[str], model: str | None, which: str) -> str:
     if len(meant) == 1:
         return str(meant[0])
     if not models:
-        raise UserError(f"The {which} run has no answers: evaluate first.")
+        raise UserError(
+            f"The {which} run has no answers that can be compared: evaluate first. (Photos with several labels are not "
+            "compared between runs; holdfast report and Results.labels have what each condition costs each label.)"
+        )
     wanted = f"has no model {model!r}" if model is not None else f"has several models: name one with --{which}-model"
     raise UserError(f"The {which} run {wanted} ({', '.join(models)}).")
 

@@ -14,7 +14,10 @@ import torch
 import torchvision
 
 import holdfast
+from holdfast.api.live import write_data
 from holdfast.core.errors import UserError
+from holdfast.data import load_collection
+from holdfast.data.native import NativeImage
 from holdfast.models.python import weights_of
 from shapes import draw
 
@@ -204,6 +207,16 @@ def _broken() -> torch.nn.Module:
         (lambda: {"images": [], "labels": []}, {"models": _Brightness()}, "holds no item"),
         (lambda: {"images": [1]}, {"models": _Brightness()}, "needs labels"),
         (lambda: {"images": [np.zeros((4, 4, 3)) - 1.0], "labels": ["a"]}, {"models": _Brightness()}, "normalising"),
+        (
+            lambda: {"images": [np.zeros((5, 9, 9), np.uint8)], "labels": ["a"]},
+            {"models": _Brightness()},
+            "bands first",
+        ),
+        (lambda: {"images": [PIL.Image.new("I", (4, 4), -7)], "labels": ["a"]}, {"models": _Brightness()}, "from -7"),
+        (lambda: {"images": [PIL.Image.new("F", (4, 4), 99)], "labels": ["a"]}, {"models": _Brightness()}, "from 99"),
+        (lambda: [(np.zeros((4, 4, 3), np.uint8), 1.7)], {"models": _Brightness()}, "label 1.7; a name or a whole"),
+        (lambda: [(np.zeros((4, 4, 3), np.uint8), None)], {"models": _Brightness()}, "label None; a name"),
+        (lambda: [(np.zeros((4, 4, 3), np.uint8), np.nan)], {"models": _Brightness()}, "label nan; a name"),
         (_Set, {"models": _broken()}, "weights of the model are not finite: scale"),
         (_Set, {"models": _Brightness().to("meta")}, "on the device meta, which holds no values"),
         (_Set, {"models": 3}, "not int"),
@@ -217,6 +230,35 @@ def _broken() -> torch.nn.Module:
 def test_what_cannot_be_used_is_said_in_a_sentence(data: Any, options: Any, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=sentence):
         holdfast.evaluate(data(), out=tmp_path / "run", scenarios="original", **{"transform": TRANSFORM} | options)
+
+
+def test_columns_named_as_ours_stay_the_users_own(tmp_path: Path) -> None:
+    names = ("condition", "scenario", "status", "fold", "kind", "licence", "license", "mask_path", "published_sha256")
+    images, labels, _ = (list(column) for column in zip(*_drawn(2), strict=True))
+    own = {name: ["sunny", "rain"] * 3 for name in names} | {"sample_id": ["one"] * 6, "split": ["test"] * 6}
+    collection = load_collection(write_data({"images": images, "labels": labels, **own}, tmp_path)[0])
+    assert len(collection.samples) == 6 and not collection.problems
+    for number, sample in enumerate(collection.samples):
+        assert (sample.condition, sample.split, sample.mask, sample.fold) == ("original", "test", None, -1)
+        weather = ("sunny", "rain")[number % 2]
+        assert sample.attributes == {f"own_{name}": weather for name in names} | {"own_sample_id": "one"}
+
+
+def test_pictures_and_masks_keep_what_they_show(tmp_path: Path) -> None:
+    deep = np.linspace(0, 65535, 80).reshape(8, 10)
+    clear = PIL.Image.new("RGBA", (10, 8), (0, 0, 0, 0))
+    images = [PIL.Image.fromarray(deep.astype(np.int32)), PIL.Image.fromarray((deep / 65535).astype(np.float32)),
+              clear, np.repeat(deep[..., None], 3, 2).astype(">u2")]  # fmt: skip
+    PIL.Image.fromarray(np.eye(8, 10, dtype=np.uint8) * 255).save(tmp_path / "mask.png")
+    masks = [tmp_path / "mask.png", str(tmp_path / "mask.png"), float("nan"), pd.NA]
+    table = pd.DataFrame({"image": images, "label": "a", "mask": masks})
+    samples = load_collection(write_data(table, tmp_path / "data")[0]).samples
+    whole = deep.astype(np.uint16)
+    for sample, wanted in zip(samples, (whole, np.rint(deep / 257), np.full((8, 10), 255), whole), strict=True):
+        assert np.array_equal(NativeImage(sample.image).load()[..., 0], wanted)
+    assert [sample.mask is None or bool((sample.mask.load(8, 10) == np.eye(8, 10)).all()) for sample in samples] == [
+        True] * 4  # fmt: skip
+    assert [sample.mask is None for sample in samples] == [False, False, True, True]
 
 
 def test_weights_are_seen_through_objects_and_functions() -> None:

@@ -18,11 +18,17 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import unknown
+from holdfast.data.images import over_white
 from holdfast.data.native import MOST_BANDS, encode_native
 from holdfast.models import live
 
 IMAGE, LABEL, MASK = ("image", "img", "picture"), ("label", "labels", "target", "class"), ("mask", "masks")
 _PATH = ("path", "file", "filename", "filepath", "image_path")
+_OURS = (
+    "condition", "scenario", "status", "sample_id", "fold", "kind", "licence", "license", "mask_path",
+    "published_sha256",
+)  # fmt: skip
+"""Columns that mean something in a manifest; a user's own become ``own_NAME``."""
 _MOST_CHECKED = 16  # items whose second reading has to be equal
 
 
@@ -52,8 +58,9 @@ def write_data(value: Any, folder: Path) -> tuple[str, tuple[str, ...]]:
         label = _label(item["label"], data.classes, where)
         stem = f"{_file_name(label)}/{number:06d}"
         row = {"sample_id": stem, "label": label} | {
-            str(key): text for key, value in item.items()
-            if key not in ("image", "path", "label", "mask") and (text := _plain(value)) is not None
+            f"own_{name}" if name in _OURS else name: text for key, value in item.items()
+            if (name := str(key).strip()) not in ("image", "path", "label", "mask")
+            and (text := _plain(value)) is not None
         }  # fmt: skip
         if "path" in item:
             row["path"] = os.fspath(Path(item["path"]).resolve().relative_to("/"))
@@ -65,8 +72,11 @@ def write_data(value: Any, folder: Path) -> tuple[str, tuple[str, ...]]:
                     "random augmentation"
                 )
             row["path"] = _write(folder / "images" / stem, picture)
-        if item.get("mask") is not None:
-            row["mask"] = _write(folder / "masks" / stem, _mask(item["mask"], where))
+        mask = item.get("mask")
+        if is_name(mask) and os.fspath(mask):
+            row["mask"] = os.fspath(Path(mask).resolve().relative_to("/"))
+        elif not (is_name(mask) or isinstance(mask, (float, type(None))) or type(mask).__name__ == "NAType"):  # no NaN
+            row["mask"] = _write(folder / "masks" / stem, _mask(mask, where))
         rows.append(row)
     if not rows:
         raise UserError("the dataset holds no item")
@@ -179,12 +189,19 @@ def _item(item: Any, number: int) -> dict[str, Any]:
 def _array(image: Any, where: str) -> NDArray[Any]:
     """Return an image as HWC uint8 RGB; PIL images, arrays and tensors, CHW or HWC, 0..255 or 0..1.
 
-    Whole numbers of 16 bits stay as they are, and so do several bands, which are HWC.
+    Whole numbers of 16 bits stay as they are, and so do several bands, which are HWC. Transparency goes over white.
     """
-    if hasattr(image, "convert") and not image.mode.startswith("I;16"):
-        return np.asarray(image.convert("RGB"))
+    if hasattr(image, "convert") and image.mode != "F" and not image.mode.startswith("I"):
+        return over_white(np.asarray(image.convert("RGBA" if image.has_transparency_data else "RGB")))
     array = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if getattr(image, "mode", "") == "I" and array.size and array.min() >= 0 and array.max() <= 0xFFFF:
+        array = array.astype(np.uint16)  # how Pillow opens some files of 16 bits
     several = array.ndim == 3 and not {1, 3} & {array.shape[0], array.shape[2]} and array.shape[2] <= MOST_BANDS
+    if several and array.shape[1] != array.shape[0] < array.shape[2]:
+        raise UserError(
+            f"{where} has an image of shape {array.shape}, which looks like bands first; give height × width × bands"
+        )
     if several and array.dtype in (np.uint8, np.uint16):
         return np.ascontiguousarray(array)
     if array.ndim == 2:
@@ -218,7 +235,13 @@ def _mask(mask: Any, where: str) -> NDArray[np.uint8]:
 def _label(label: Any, classes: Sequence[str], where: str) -> str:
     if isinstance(label, str):
         return label
-    number = int(label.item() if hasattr(label, "item") else label)
+    try:
+        value = label.item() if hasattr(label, "item") else label
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        value, number = label, None
+    if number is None or number != value:
+        raise UserError(f"{where} has the label {value!r}; a name or a whole number is wanted")
     if not classes:
         return str(number)
     if not 0 <= number < len(classes):

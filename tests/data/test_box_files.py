@@ -133,6 +133,8 @@ def test_yolo_files_with_boxes_and_polygons(images, tmp_path):
     for written in (
         "path: .\nnames: ['kitten', \"puppy\"]\nnc: 2\n",
         "nc: 2\nnames:  # two\n- kitten\n- puppy\ntrain: x\n",
+        "names: {0: kitten, 1: 'puppy'}\nnc: 2\n",
+        "names: {1: puppy,\n  0: kitten}\n",
     ):
         (tmp_path / "data.yaml").write_text(written)
         assert load_collection(f"yolo:{tmp_path}").object_classes == ("kitten", "puppy")
@@ -156,6 +158,19 @@ def test_pascal_voc_counts_from_one_and_refuses_entities(images, tmp_path):
     good, hard, without = boxes_of(collection, "a")
     assert good.box == (0, 0, 30, 20) and hard.crowd and without.problem
     assert any("entities" in problem.message for problem in collection.problems)
+
+
+def test_boxes_of_a_photo_that_was_resized_are_refused(images, tmp_path):
+    instance = {"id": 7, "image_id": 0, "category_id": 1, "bbox": [0, 0, 30, 20]}
+    file = coco(tmp_path / "instances.json", [instance])
+    (tmp_path / "Annotations").mkdir()
+    size = "<size><width>60</width><height>40</height><depth>3</depth></size>"
+    (tmp_path / "Annotations" / "a.xml").write_text(VOC.replace("<object>", f"{size}<object>", 1))
+    for name in (f"coco:{file}?images={images}", f"voc:{tmp_path}?images={images}"):
+        collection = load_collection(name)
+        assert boxes_of(collection, "a")[0].box == (0, 0, 30, 20)
+        with pytest.raises(SampleError, match="for an image of 60 × 40 pixels, this one has 30 × 20"):
+            boxes_of(collection, "a", (20, 30))
 
 
 def test_the_kind_of_boxes_is_seen_from_the_path(tmp_path):

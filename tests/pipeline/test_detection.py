@@ -10,11 +10,17 @@ import pytest
 from PIL import Image
 
 import holdfast
-from holdfast.core.errors import UserError
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.types import Rendered, Sample
+from holdfast.data.boxes import ListedObject, ListedObjects
+from holdfast.data.images import ArrayImage
 from holdfast.pipeline.evaluate.detection import settle
 from holdfast.pipeline.evaluate.detector_worker import details_of
-from holdfast.pipeline.evaluate.matching import best_threshold, judged
+from holdfast.pipeline.evaluate.matching import UnionMask, best_threshold, judged, shown_objects
+from holdfast.pipeline.samples import Rendering
+from holdfast.scenarios import parse_conditions, render
 from holdfast.store import Run
+from holdfast.testing.scenario import MemoryContext
 
 SCENES = "diorama:test?n=10&objects=0..3&size=64"
 
@@ -461,3 +467,47 @@ def test_a_picture_with_too_many_boxes_is_a_row_with_a_status_and_the_others_are
     rows = run.rows().to_pandas().set_index("sample_id")
     assert rows.status.to_dict() == {"a": "error", "b": "ok"} and "more than 10,000" in rows.error["a"]
     assert tables(tmp_path / "run")["objects"].found.tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("moves", "second"),
+    [
+        ((-9, 0), (31, 10, 51, 34)),
+        ((-15, -4), (25, 6, 45, 30)),
+        ((12, 0), (52, 10, 60, 34)),
+        ((0, 3), (40, 13, 60, 37)),
+    ],
+)
+def test_true_boxes_are_cut_where_objects_leave_the_picture(moves, second):
+    """A shift across an edge is no scale: the boxes are those of what is left, or the picture is refused."""
+    boxes = {"a": (5, 10, 25, 34), "b": (40, 10, 60, 34)}
+    objects = ListedObjects(tuple(ListedObject(name, "cat", box) for name, box in boxes.items()))
+    image = np.zeros((40, 60, 3), np.uint8)
+    sample, mask = Sample("s", "cat", ArrayImage(image), objects=objects), UnionMask(objects).load(40, 60)
+
+    def shown(x, y):
+        moved = np.zeros_like(mask)
+        for x1, y1, x2, y2 in boxes.values():
+            moved[max(0, y1 + y) : max(0, y2 + y), max(0, x1 + x) : max(0, x2 + x)] = True
+        rendering = Rendering(parse_conditions("shift_object")[0], Rendered(image, moved, {}), moved=True)
+        return [tuple(row[corner] for corner in ("x1", "y1", "x2", "y2")) for row in
+                shown_objects(sample, rendering, (40, 60), mask)]  # fmt: skip
+
+    x, y = moves
+    assert shown(x, y) == [(max(0, 5 + x), 10 + y, 25 + x, 34 + y), second]
+    with pytest.raises(SampleError, match="moves all objects out of the picture"):
+        shown(-60, 0)
+    with pytest.raises(SampleError, match="moves object a out of the picture"):
+        shown(-27, 0)
+
+
+def test_an_enlarged_object_s_box_ends_at_the_picture_s_edge():
+    objects = ListedObjects(tuple(ListedObject(str(x), "cat", (x, 12, x + 8, 28)) for x in (4, 16)))
+    image = np.zeros((40, 60, 3), np.uint8)
+    mask = UnionMask(objects).load(40, 60)
+    condition = parse_conditions("scale_object?factor=2")[0]
+    rendered = render(condition, image, mask, rng=np.random.default_rng(0), context=MemoryContext("cat"))
+    rendering = Rendering(condition, rendered, moved=True)
+    rows = shown_objects(Sample("s", "cat", ArrayImage(image), objects=objects), rendering, (40, 60), mask)
+    corners = [[row[corner] for corner in ("x1", "y1", "x2", "y2")] for row in rows]
+    assert corners == [[0, 4, 10, 36], [18, 4, 34, 36]]

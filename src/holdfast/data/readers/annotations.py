@@ -105,9 +105,8 @@ def parse_coco(content: Any) -> tuple[list[_Record], list[_Record], dict[str, st
     assert images is not None and annotations is not None and categories is not None
     names = {record_id(category, "id"): str(category.get("name", category.get("id"))) for category in categories}
     given = content.get("licenses") or ()
-    licences = {
-        record_id(licence, "id"): str(licence.get("name", "")) for licence in given if isinstance(licence, dict)
-    }
+    usable = [licence for licence in given if isinstance(licence, dict)]
+    licences = {record_id(licence, "id"): str(licence.get("name", "")) for licence in usable}
     return images, annotations, dict(sorted(names.items())), licences
 
 
@@ -121,15 +120,8 @@ def _image_root(file: Path, images: Sequence[_Record]) -> Path:
     split = file.stem.removeprefix("instances_")
     here, above = file.parent, resolved(file).parent.parent
     names = [str(image.get("file_name") or "") for image in images[:20]]
-    for folder in (
-        here,
-        here / "images",
-        here / split,
-        above,
-        above / "images",
-        above / split,
-        above / "images" / split,
-    ):
+    parts = ("", "images", split)
+    for folder in (*(here / part for part in parts), *(above / part for part in parts), above / "images" / split):
         if any(name and (folder / name).is_file() for name in names):
             return folder
     return here
@@ -156,13 +148,15 @@ def _coco_sample(
         for annotation in known
         if (separator or record_id(annotation, "category_id") == category) and annotation.get("segmentation")
     )
-    mask = None
+    mask = stated = None
+    if isinstance(height, int) and isinstance(width, int) and height > 0 and width > 0:
+        stated = height, width
     if shapes:
-        if not (isinstance(height, int) and isinstance(width, int) and height > 0 and width > 0):
+        if stated is None:
             raise SampleError("the image has instances, but no height and width")
-        mask = CocoMask(shapes, height, width)
+        mask = CocoMask(shapes, *stated)
     licence = licences.get(record_id(image, "license"), "")
-    objects = ListedObjects(coco_objects(instances, categories, lambda each: record_id(each, "category_id")))
+    objects = ListedObjects(coco_objects(instances, categories, lambda each: record_id(each, "category_id")), stated)
     attributes = {key: value for key, value in canonical(image).items() if key not in _COCO_FIELDS}
     label = categories[category]
     if separator:
@@ -258,18 +252,22 @@ def load_voc(name: Name, *, masks: Path | None = None) -> Collection:
     stated = folder / "JPEGImages" if (folder / "JPEGImages").is_dir() else folder
     root = reading.existing(options["images"], "the image folder") if "images" in options else stated
     listed: dict[str, list[ListedObject]] = {}
+    sizes: dict[str, tuple[int, int]] = {}
     problems = []
     for file in sorted(annotations.glob("*.xml")):
         try:
-            picture, objects = _voc_objects(file)
+            picture, size, objects = _voc_objects(file)
         except SampleError as error:
             problems.append(Problem(file.stem, str(error)))
             continue
         listed.setdefault(picture, []).extend(objects)
+        if size is not None:
+            sizes[picture] = size
     if not listed:
         first = f"; {problems[0].sample_id}: {problems[0].message}" if problems else ""
         raise UserError(f"{str(annotations)!r} holds no usable XML file of Pascal VOC{first}")
-    return _collection(reading.collection_name(folder), root, listed, masks, options["mask_format"], problems=problems)
+    title = reading.collection_name(folder)
+    return _collection(title, root, listed, masks, options["mask_format"], problems=problems, sizes=sizes)
 
 
 def _collection(
@@ -281,6 +279,7 @@ def _collection(
     *,
     order: Iterable[str] = (),
     problems: Iterable[Problem] = (),
+    sizes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Collection:
     """Return the pictures with their objects; a picture's label is the class of its largest object."""
     inside = reading.InsideRoot(root, "images")
@@ -296,7 +295,7 @@ def _collection(
             continue
         objects = unique_objects(listed[name])
         label = largest_label(objects)
-        sample = Sample(sample_id, label, FileImage(path), objects=ListedObjects(objects))
+        sample = Sample(sample_id, label, FileImage(path), objects=ListedObjects(objects, (sizes or {}).get(name)))
         (samples if label else empty).append(sample)
     present = {each.label for sample in samples for each in listed_of(sample) if each.label}
     classes = [*(name for name in order if name in present), *sorted(present - set(order))]
@@ -344,11 +343,12 @@ def _yolo_names(given: Path | None, folder: Path, labels: Path) -> list[str]:
 def _from_yaml(file: Path) -> list[str]:
     """Return the entry ``names`` of a YOLO data file: a list in one line or several, or numbers with their names."""
     text = _text(file)
-    inline = re.search(r"^names:[ \t]*\[(.*?)\]", text, re.M | re.S)
-    if inline:
+    if inline := re.search(r"^names:[ \t]*\[(.*?)\]", text, re.M | re.S):
         return [_unquoted(each) for each in inline[1].split(",") if each.strip()]
     block = re.search(r"^names:[ \t]*(?:#.*)?\n((?:[ \t]*(?:-|\d+:)[^\n]*\n?|[ \t]*(?:#[^\n]*)?\n)+)", text, re.M)
     entries = re.findall(r"^[ \t]*(?:-|(\d{1,5}):)[ \t]*(.+?)[ \t]*(?:#.*)?$", block[1], re.M) if block else []
+    if braces := re.search(r"^names:[ \t]*\{(.*?)\}", text, re.M | re.S):  # {0: fox, 1: dog}
+        entries = re.findall(r"(?:^|,)\s*['\"]?(\d{1,5})['\"]?[ \t]*:\s*('[^']*'|\"[^\"]*\"|[^,\s][^,]*)", braces[1])
     if not entries:
         raise UserError(f"{file.name} has no list of names")
     numbered = {int(number) if number else place: _unquoted(name) for place, (number, name) in enumerate(entries)}
@@ -372,7 +372,8 @@ def _yolo_object(place: int, parts: list[str], classes: list[str]) -> ListedObje
     return ListedObject(f"l{place}", label, values[:4] if len(values) == 5 else values, SHARES, problem=problem)
 
 
-def _voc_objects(file: Path) -> tuple[str, list[ListedObject]]:
+def _voc_objects(file: Path) -> tuple[str, tuple[int, int] | None, list[ListedObject]]:
+    """Return the picture's name, its height and width where the file states them, and its objects."""
     text = _text(file)
     if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entities may unfold to gigabytes
         raise SampleError("the XML declares entities, which is refused")
@@ -391,4 +392,7 @@ def _voc_objects(file: Path) -> tuple[str, list[ListedObject]]:
             values = numbers[0] - 1, numbers[1] - 1, numbers[2], numbers[3]
         hard = (entry.findtext("difficult") or "0").strip() == "1"
         objects.append(ListedObject(f"o{place}", (entry.findtext("name") or "").strip(), values, CORNERS, hard))
-    return (tree.findtext("filename") or f"{file.stem}.jpg").strip(), objects
+    sides = [(tree.findtext(f"size/{side}") or "").strip() for side in ("height", "width")]
+    height, width = (int(side) if re.fullmatch("[0-9]{1,6}", side) else 0 for side in sides)
+    name = (tree.findtext("filename") or f"{file.stem}.jpg").strip()
+    return name, (height, width) if height and width else None, objects

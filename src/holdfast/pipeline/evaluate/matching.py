@@ -5,7 +5,7 @@ All functions work on rows of the tables in ``core.objects``, so that a stored a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -27,6 +27,7 @@ from holdfast.pipeline.samples import Rendering
 from holdfast.pipeline.specs import EvaluateSpec
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.scenarios.base.compositing import bounding_box
+from holdfast.scenarios.industrial import touched_sides
 
 Row = dict[str, Any]
 
@@ -152,6 +153,8 @@ def best_threshold(pictures: Iterable[tuple[Sequence[Row], Sequence[Row]]]) -> t
 
 
 _ALIKE = 0.85  # IoU of a moved mask with the scaled and shifted one, from which on boxes follow it
+_SAME = 0.95  # the same where the picture's edge cuts the mask, so that it must have been shifted only
+_Pair = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,14 +326,23 @@ def shown_objects(sample: Sample, rendering: Rendering, size: tuple[int, int], s
     gone = set(map(str, details.get("removed", ())))
     if rendering.condition.scenario in WITHOUT_OBJECT:
         gone = {each.object_id for each in objects}
-    scale, shift = (1.0, 1.0), (0.0, 0.0)
+    scale, shift, shape = (1.0, 1.0), (0.0, 0.0), size
     if rendered is not None and source is not None and rendered.mask is not None and not gone:
-        scale, shift = _movement(source, rendered.mask)
+        scale, shift = _movement(source, rendered.mask, details)
+        shape = rendered.mask.shape
     rows = []
     for each in objects:
         (x1, y1, x2, y2), area = each.box, each.area
         box = x1 * scale[0] + shift[0], y1 * scale[1] + shift[1], x2 * scale[0] + shift[0], y2 * scale[1] + shift[1]
         area = (area or (x2 - x1) * (y2 - y1)) * scale[0] * scale[1]
+        inside = max(box[0], 0.0), max(box[1], 0.0), min(box[2], float(shape[1])), min(box[3], float(shape[0]))
+        if np.abs(np.subtract(inside, box)).max() > 0.5 and not each.problem:  # across the edge: what is left of it
+            left = _moved(each.pixels(*size), scale, shift, shape)
+            if not left.any():
+                raise SampleError(f"the condition moves object {each.object_id} out of the picture")
+            ends = bounding_box(left)
+            box = max(inside[0], ends[0]), max(inside[1], ends[1]), min(inside[2], ends[2]), min(inside[3], ends[3])
+            area = float(left.sum())
         status = "invalid" if each.problem else "removed" if each.object_id in gone else "ok"
         rows.append(
             {
@@ -344,18 +356,36 @@ def shown_objects(sample: Sample, rendering: Rendering, size: tuple[int, int], s
     return rows
 
 
-def _movement(before: Mask, after: Mask) -> tuple[tuple[float, float], tuple[float, float]]:
+def _movement(before: Mask, after: Mask, details: Mapping[str, Any]) -> tuple[_Pair, _Pair]:
     """Return scale and shift of the foreground; SampleError where it was not only resized and shifted."""
-    if not before.any() or not after.any():
+    if not before.any():
         return (1.0, 1.0), (0.0, 0.0)
+    if not after.any():
+        raise SampleError("the condition moves all objects out of the picture")
     old, new = bounding_box(before), bounding_box(after)
-    scale = (new[2] - new[0]) / (old[2] - old[0]), (new[3] - new[1]) / (old[3] - old[1])
-    shift = new[0] - old[0] * scale[0], new[1] - old[1] * scale[1]
-    matrix = np.array([[scale[0], 0, shift[0] + (scale[0] - 1) / 2], [0, scale[1], shift[1] + (scale[1] - 1) / 2]])
-    moved = cv2.warpAffine(before.view(np.uint8), matrix, after.shape[::-1], flags=cv2.INTER_NEAREST) > 0
-    if (moved & after).sum() < _ALIKE * (moved | after).sum():
+    candidates = [((1.0, 1.0), (float(new[x] - old[x]), float(new[y] - old[y]))) for x in (0, 2) for y in (1, 3)]
+    cut = any(late and not early for early, late in zip(touched_sides(before), touched_sides(after), strict=True))
+    left, top, width, height = new[0], new[1], new[2] - new[0], new[3] - new[1]
+    if "moved_to" in details:  # the condition says so itself
+        (left, top), factor = details["moved_to"], details["scale"]
+        width, height = (max(1, round((old[end + 2] - old[end]) * factor)) for end in (0, 1))
+    if "moved_to" in details or not cut:  # where the picture's edge cuts objects, their ends say nothing about a scale
+        scale = width / (old[2] - old[0]), height / (old[3] - old[1])
+        candidates.append((scale, (left - old[0] * scale[0], top - old[1] * scale[1])))
+    overlaps = []
+    for candidate in candidates:
+        moved = _moved(before, *candidate, after.shape)
+        overlaps.append((moved & after).sum() / (moved | after).sum())
+    best = int(np.argmax(overlaps))
+    if overlaps[best] < (_SAME if cut and best < 4 else _ALIKE):
         raise SampleError("the condition moves objects in a way that their boxes cannot follow")
-    return scale, shift
+    return candidates[best]
+
+
+def _moved(mask: Mask, scale: _Pair, shift: _Pair, shape: tuple[int, ...]) -> Mask:
+    """Return a mask resized and shifted in a picture of this shape."""
+    matrix = np.array([[scale[0], 0, shift[0] + (scale[0] - 1) / 2], [0, scale[1], shift[1] + (scale[1] - 1) / 2]])
+    return np.asarray(cv2.warpAffine(mask.view(np.uint8), matrix, shape[::-1], flags=cv2.INTER_NEAREST) > 0)
 
 
 def has_objects(samples: Sequence[Sample]) -> bool:

@@ -15,7 +15,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.dossier.assembly import check_seal
 from holdfast.dossier.decision import decide
 from holdfast.dossier.document import Chapter, Document, Grid, _typst
-from holdfast.pipeline.declaration import attached, deviations, read_declaration
+from holdfast.pipeline.declaration import attached, deviations, read_declaration, row_deviations
 from holdfast.results import open_run
 from holdfast.store import write_table
 
@@ -126,6 +126,58 @@ def test_every_deviation_is_named(place):
     assert "other weights" in faults(models=dict.fromkeys(record["models"], "x"))
     assert "fog was measured and not declared" in faults(conditions=[*record["conditions"], "fog"])
     assert "seed" in faults(seed=5)
+    assert "feather is 5.0, not as declared" in faults(settings=record["settings"] | {"feather": 5.0})
+    assert "backgrounds is 'sea'" in faults(settings=record["settings"] | {"backgrounds": "sea"})
+
+
+def test_rows_are_held_against_the_declaration(place, tmp_path):
+    run = open_run(place / "run").run
+    assert row_deviations(run, record_of(place)) == []
+    subprocess.run(["cp", "-r", place / "run", tmp_path / "later"], check=True)
+    holdfast.evaluate(DATA, models=["embedded:resnet_rho80"], scenarios="grey", feather=3, out=tmp_path / "later")
+    later = attached(open_run(tmp_path / "later").run)
+    assert "embedded:resnet_rho80 was measured and not declared" in deviations(later)  # by a command without protocol
+    assert "feather is 3, not as declared" in " ".join(deviations(later))
+    (tmp_path / "later" / "protocol.json").write_text((place / "run" / "protocol.json").read_text())
+    faults = " ".join(row_deviations(open_run(tmp_path / "later").run, record_of(place)))
+    assert "answers of embedded:resnet_rho80, which was" in faults and "answers under grey, which was not" in faults
+    holdfast.dossier([tmp_path / "later"], tmp_path / "d", pictures=False)
+    page = (tmp_path / "d" / "dossier.html").read_text()
+    assert "Confirmatory:" not in page and "Deviations: there are answers of embedded:resnet_rho80" in page
+
+
+def test_a_run_that_stopped_is_not_as_declared(place, tmp_path):
+    subprocess.run(["cp", "-r", place / "run", tmp_path / "run"], check=True)
+    run = open_run(tmp_path / "run").run
+    rows = run.rows()
+    sources = sorted(set(rows["source_id"].to_pylist()))[:8]
+    for path in run.predictions.paths():
+        path.unlink()
+    kept = rows.filter(pa.compute.is_in(rows["source_id"], pa.array(sources)))
+    write_table(tmp_path / "run" / "predictions" / "part-00000.parquet", kept)
+    (fault,) = row_deviations(open_run(tmp_path / "run").run, record_of(place))
+    assert "fewer photos than declared under original (8 of 24), random_background (8 of 24)" in fault
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"protocol": {"data": DATA, "models": [MODEL], "margin": "big"}},
+        {"protocol": [1]},
+        {"data": "x"},
+        {"conditions": 5},
+        {"models": "x"},
+    ],
+)
+def test_a_tampered_record_is_reported_as_changed(place, tmp_path, change):
+    subprocess.run(["cp", "-r", place / "run", tmp_path / "run"], check=True)
+    record = record_of(place)
+    record["declaration"] |= change
+    (tmp_path / "run" / "protocol.json").write_text(json.dumps(record))
+    faults = deviations(attached(open_run(tmp_path / "run").run))
+    assert any("changed after it was written" in fault for fault in faults)
+    holdfast.dossier([tmp_path / "run"], tmp_path / "d", pictures=False)
+    assert "The results are exploratory" in (tmp_path / "d" / "dossier.html").read_text()
 
 
 def test_other_data_is_exploratory(place, tmp_path):
@@ -159,6 +211,13 @@ def test_changed_files_and_foreign_documents_are_found(place, tmp_path):
         ("data = 'x'\nmodels = ['a']\nmargin = 7", "between 0 and 1"),
         ("data = 'x'\nmodels = ['a']\nrule = 'luck'", "rule"),
         ("data = [", "cannot be read as TOML"),
+        ("data = 'x'\nmodels = [1]", "models is a list of texts"),
+        ("data = 'x'\nmodels = ['a']\nscenarios = [1]", "scenarios is a text or a list of texts"),
+        ("data = 'x'\nmodels = ['a']\nlimit = 'ten'", "limit is a whole number"),
+        ("data = 'x'\nmodels = ['a']\nseed = 1.5", "seed is a whole number"),
+        ("data = 'x'\nmodels = ['a']\nmargin = 'big'", "margin is a number"),
+        ("data = 'x'\nmodels = ['a']\noutcome = 'best'", "outcome"),
+        ("data = 'x'\nmodels = ['a']\nquestion = 5", "question is a text"),
     ],
 )
 def test_bad_protocols_get_a_sentence(tmp_path, text, sentence):

@@ -126,6 +126,8 @@ def test_what_takes_one_class_a_photo_says_so(tmp_path: Path) -> None:
     data = f"manifest:{make_photos(tmp_path / 'photos')}?separator=;"
     with pytest.raises(UserError, match="several labels are for holdfast eval"):
         holdfast.check(Looks(), data, out=tmp_path / "check")
+    with pytest.raises(UserError, match="a protocol is for photos with one label"):
+        holdfast.evaluate(data, models={"looks": Looks()}, protocol=tmp_path / "d.json", out=tmp_path / "declared")
     with pytest.raises(UserError, match="has a #"):
         (tmp_path / "photos" / "odd.csv").write_text("path,label\n0.png,a#1;b\n")
         holdfast.evaluate(f"manifest:{tmp_path / 'photos' / 'odd.csv'}?separator=;", models={"looks": Looks()},

@@ -15,7 +15,6 @@ from holdfast.dossier.decision import ProtocolDecision, decide
 from holdfast.dossier.document import Chapter, DossierPicture, Grid
 from holdfast.dossier.evidence import DossierEvidence, Fact
 from holdfast.dossier.pictures import chart, flips
-from holdfast.pipeline.declaration import deviations
 from holdfast.pipeline.metadata import groups_of
 from holdfast.stats.effects.families import attribute_errors
 
@@ -59,7 +58,7 @@ def _decisions(evidence: DossierEvidence) -> list[tuple[ProtocolDecision, bool]]
             own = decide(results, evidence.protocol(number))
         except HoldfastError:
             continue
-        decided += [(decision, bool(record) and not deviations(record or {})) for decision in own]
+        decided += [(decision, bool(record) and not evidence.faults[number]) for decision in own]
     return decided
 
 
@@ -136,14 +135,14 @@ def _data(evidence: DossierEvidence) -> Part:
 
 def _protocol(evidence: DossierEvidence) -> Part:
     chapter, facts = Chapter("Protocol and deviations"), {}
-    for results, record in zip(evidence.runs, evidence.records, strict=True):
+    for results, record, faults in zip(evidence.runs, evidence.records, evidence.faults, strict=True):
         name = results.run.run_id
         if record is None:
             chapter.blocks.append(
                 f"{name}: no protocol was declared before the measurement, so every result of it is exploratory."
             )
             continue
-        declaration, faults = record["declaration"], deviations(record)
+        declaration = record["declaration"]
         signed = "signed with a key" if "signature" in declaration else "not signed with a key"
         detectable = declaration.get("detectable")
         chapter.blocks.append(

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.lazy import pd
-from holdfast.pipeline.declaration import attached
+from holdfast.pipeline.declaration import attached, deviations, row_deviations
 from holdfast.results import Results
 
 
@@ -56,6 +56,14 @@ class DossierEvidence:
     def records(self) -> list[dict[str, Any] | None]:
         """Return each run's declaration with what was measured under it, or None."""
         return [attached(results.run) for results in self.runs]
+
+    @cached_property
+    def faults(self) -> list[list[str]]:
+        """Return how each run and its rows differ from its declaration; empty where it has none."""
+        return [
+            deviations(record) + row_deviations(results.run, record) if record else []
+            for results, record in zip(self.runs, self.records, strict=True)
+        ]
 
     def protocol(self, number: int) -> dict[str, Any]:
         """Return the protocol of a run; empty where none was declared."""

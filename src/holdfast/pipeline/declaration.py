@@ -10,9 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.conditions import condition_name, scenario_of
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import unknown
+from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.classifiers import EvaluateSpec, load_models
 from holdfast.pipeline.jobs.progress import Progress, silent, version
 from holdfast.pipeline.samples import Prepared, prepare, read
@@ -24,6 +29,9 @@ FORMAT = "holdfast-declaration"
 RULES = ("background", "every-condition")
 ATTACHED = "protocol.json"
 """File of a run directory: the declaration under which its rows were made, and what was found then."""
+
+SETTINGS = ("backgrounds", "feather", "matte", "max_pixels", "depth", "fill", "generator", "fast", "search")
+"""What changes pictures or answers besides data, models and conditions, and has to be as declared."""
 
 DISCORDANT = 0.1
 """Share of photos whose answer turns, assumed because nothing is measured yet; the command says so."""
@@ -47,6 +55,14 @@ class DeclaredProtocol:
     rule: str = "background"  # what decides: the background effect, or the drop under every condition
     margin: float = 0.05  # of accuracy, 0..1
     power: float = 0.8
+    feather: float = EvaluateSpec.feather
+    matte: tuple[int, ...] = EvaluateSpec.matte
+    max_pixels: int = EvaluateSpec.max_pixels
+    depth: str = EvaluateSpec.depth
+    fill: str = EvaluateSpec.fill
+    generator: str = EvaluateSpec.generator
+    fast: bool = EvaluateSpec.fast
+    search: bool = EvaluateSpec.search
 
     def evaluation(self) -> EvaluateSpec:
         """Return the evaluation that this protocol asks for."""
@@ -60,21 +76,46 @@ def read_protocol(path: str | Path) -> DeclaredProtocol:
         values = tomllib.loads(Path(path).read_text(encoding="utf8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read as TOML: {error}") from None
-    known = {field.name: field for field in fields(DeclaredProtocol)}
+    if isinstance(values.get("scenarios"), list) and all(isinstance(name, str) for name in values["scenarios"]):
+        values["scenarios"] = ",".join(values["scenarios"])
+    if isinstance(values.get("models"), str):
+        values["models"] = [values["models"]]
+    _check_protocol(values, str(path))
+    lists = {name: tuple(values[name]) for name in ("models", "matte") if name in values}
+    return DeclaredProtocol(**values | lists)
+
+
+def _check_protocol(values: Mapping[str, Any], path: str) -> None:
+    """Raise a UserError that names the first entry of a protocol that is unknown, missing or of the wrong kind."""
+    known = {field.name: field.default for field in fields(DeclaredProtocol)}
     for name in values:
         if name not in known:
             raise unknown(f"entry of {path}", name, known)
     for name in ("data", "models"):
         if not values.get(name):
             raise UserError(f"{path} names no {name}: a protocol has at least data and models")
-    values["models"] = tuple(values["models"]) if isinstance(values["models"], list) else (str(values["models"]),)
-    values["scenarios"] = ",".join(given) if isinstance(given := values.get("scenarios", "all"), list) else str(given)
-    margin, power = values.get("margin", 0.05), values.get("power", 0.8)
-    if not all(isinstance(number, (int, float)) and 0 < number < 1 for number in (margin, power)):
+    for name, value in values.items():
+        usual = known[name]
+        if name == "models":
+            is_right, kind = isinstance(value, list) and all(isinstance(text, str) for text in value), "a list of texts"
+        elif isinstance(usual, tuple):
+            is_right, kind = isinstance(value, list) and [type(part) for part in value] == [int] * 3, "three numbers"
+        elif isinstance(usual, bool):
+            is_right, kind = isinstance(value, bool), "true or false"
+        elif isinstance(usual, int):
+            is_right, kind = type(value) is int, "a whole number"
+        elif isinstance(usual, float):
+            is_right, kind = type(value) in (int, float), "a number"
+        else:
+            is_right, kind = isinstance(value, str) or (usual is None and value is None), "a text"
+            kind = "a text or a list of texts" if name == "scenarios" else kind
+        if not is_right:
+            raise UserError(f"{path}: {name} is {kind}, and here it is {str(value)[:80]!r}")
+    if not all(0 < values.get(name, 0.5) < 1 for name in ("margin", "power")):
         raise UserError(f"{path}: margin and power are numbers between 0 and 1, such as 0.05 and 0.8")
-    if values.get("rule", "background") not in RULES:
-        raise unknown(f"rule in {path}", str(values["rule"]), RULES)
-    return DeclaredProtocol(**values)
+    for name, choices in (("rule", RULES), ("outcome", ("full", "restricted"))):
+        if values.get(name, choices[0]) not in choices:
+            raise unknown(f"{name} in {path}", str(values[name]), choices)
 
 
 def declare(
@@ -96,7 +137,7 @@ def declare(
         "version": 1,
         "holdfast": version("holdfast"),
         "declared": datetime.now(UTC).isoformat(timespec="seconds"),
-        "protocol": asdict(asked) | {"models": list(asked.models)},
+        "protocol": asdict(asked) | {"models": list(asked.models), "matte": list(asked.matte)},
         "data": {"name": collection.name, "photos": photos, "sha256": _data_hash(prepared)},
         "models": {model.classifier.name: model.fingerprint for model in load_models(spec, collection)},
         "conditions": [condition.name for condition in parse_conditions(spec.scenarios)],
@@ -117,9 +158,25 @@ def read_declaration(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read as a declaration: {error}") from None
     if not isinstance(declaration, dict) or declaration.get("format") != FORMAT:
         raise UserError(f"{path} is no declaration; holdfast declare PROTOCOL.toml --out FILE.json writes one")
+    _check_shape(declaration, str(path))
     if faults := integrity(declaration):
         raise UserError(f"{path}: {faults[0]}")
     return declaration
+
+
+def _check_shape(declaration: Mapping[str, Any], path: str) -> None:
+    """Raise a UserError where parts of a declaration are of another kind than ``declare`` writes."""
+    parts = {"protocol": dict, "data": dict, "models": dict, "conditions": list}
+    wrong = [name for name, kind in parts.items() if not isinstance(declaration.get(name), kind)]
+    if wrong or not all(isinstance(name, str) for name in declaration["conditions"]):
+        raise UserError(f"{path} has no readable {wrong[0] if wrong else 'conditions'}: it was changed or damaged")
+    if type(declaration["data"].get("photos")) is not int:
+        raise UserError(f"{path} does not say how many photos were declared: it was changed or damaged")
+    _check_protocol(declaration["protocol"], path)
+    try:
+        fingerprint(declaration)
+    except ValueError as error:
+        raise UserError(f"{path} has a number that is none: {error}") from None
 
 
 def integrity(declaration: Mapping[str, Any]) -> list[str]:
@@ -136,23 +193,29 @@ def integrity(declaration: Mapping[str, Any]) -> list[str]:
 
 
 def attach(run: Run, spec: EvaluateSpec, prepared: Prepared, models: Mapping[str, str]) -> str:
-    """Store a declaration with what a run is about to measure; say whether that is confirmatory."""
-    assert spec.protocol is not None
-    declaration = read_declaration(spec.protocol)
-    conditions = [condition.name for condition in parse_conditions(spec.scenarios, feather=spec.feather)]
+    """Store a declaration with what a run is about to measure; say whether that is confirmatory.
+
+    Without ``spec.protocol``, the declaration is that of the run. What deviated once goes on to deviate.
+    """
     stored = attached(run)
-    if stored and stored["declaration"]["fingerprint"] != declaration["fingerprint"]:
+    declaration = read_declaration(spec.protocol) if spec.protocol is not None else (stored or {})["declaration"]
+    conditions = [condition.name for condition in parse_conditions(spec.scenarios, feather=spec.feather)]
+    if stored and stored["declaration"].get("fingerprint") != declaration.get("fingerprint"):
         raise UserError(f"{run.path} was begun under another declaration; choose another --out")
     record = stored or {
         "declaration": declaration,
         "attached": datetime.now(UTC).isoformat(timespec="seconds"),
         "rows_before": run.predictions.dataset().count_rows() if run.predictions.paths() else 0,
     }
+    before, own = stored or {}, {name: _plain(getattr(spec, name)) for name in SETTINGS}
+    other = {name for name in _other_settings(before) if name in before.get("settings", {})}
+    other_data = "data" in before and before["data"] != {"sha256": declaration.get("data", {}).get("sha256")}
     record |= {
-        "data": {"sha256": _data_hash(prepared)},
-        "models": (stored or {}).get("models", {}) | dict(models),
-        "conditions": sorted({*(stored or {}).get("conditions", ()), *conditions}),
+        "data": before["data"] if other_data else {"sha256": _data_hash(prepared)},
+        "models": before.get("models", {}) | dict(models),
+        "conditions": sorted({*before.get("conditions", ()), *conditions}),
         "seed": spec.seed,
+        "settings": own | {name: before["settings"][name] for name in other},
     }
     write_json(run.path / ATTACHED, record)
     faults = deviations(record)
@@ -160,13 +223,21 @@ def attach(run: Run, spec: EvaluateSpec, prepared: Prepared, models: Mapping[str
 
 
 def attached(run: Run) -> dict[str, Any] | None:
-    """Return the record that ``attach`` stored; None where a run has none that can be read."""
+    """Return the record that ``attach`` stored, None where a run has none; an empty one where it cannot be read."""
     path = run.path / ATTACHED
+    if not path.is_file():
+        return None
+    parts = {"declaration": dict, "data": dict, "models": dict, "conditions": list, "settings": dict}
     try:
-        record = json.loads(path.read_text(encoding="utf8")) if path.is_file() else None
-    except (ValueError, RecursionError):
-        record = {"declaration": {"fingerprint": "", "protocol": {}}}
-    return record if isinstance(record, dict) and isinstance(record.get("declaration"), dict) else None
+        record = json.loads(path.read_text(encoding="utf8"))
+        if not all(isinstance(record.get(name, kind()), kind) for name, kind in parts.items()):
+            raise UserError(f"{path} is damaged")
+        _check_shape(record["declaration"], str(path))
+        if not all(isinstance(name, str) for name in record.get("conditions", ())):
+            raise UserError(f"{path} is damaged")
+    except (UserError, ValueError, RecursionError, AttributeError, KeyError):
+        return {"declaration": {"fingerprint": "", "protocol": {}}}
+    return dict(record)
 
 
 def deviations(record: Mapping[str, Any]) -> list[str]:
@@ -190,6 +261,58 @@ def deviations(record: Mapping[str, Any]) -> list[str]:
     faults += [f"the condition {name} was measured and not declared" for name in sorted(seen - asked)]
     if record.get("seed") != declaration.get("protocol", {}).get("seed"):
         faults.append("the seed is not the declared one")
+    if "settings" not in record:
+        return [*faults, "the settings of the run were not recorded"]
+    return faults + [f"{name} is {value!r}, not as declared" for name, value in _other_settings(record).items()]
+
+
+def _other_settings(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a record that are not those of its declaration."""
+    declared = record.get("declaration", {}).get("protocol", {})
+    usual = {name: _plain(getattr(EvaluateSpec, name)) for name in SETTINGS}
+    settings = record.get("settings", {})
+    return {name: settings.get(name) for name in SETTINGS if settings.get(name) != declared.get(name, usual[name])}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def row_deviations(run: Run, record: Mapping[str, Any]) -> list[str]:
+    """Return how the stored answers differ from what was declared: others than declared, or of fewer photos."""
+    declaration = record["declaration"]
+    columns = ["model", "condition", "variant", "parameters", "status", "source_id"]
+    rows = run.rows(columns)
+    rows = pa.table({name: pc.fill_null(rows[name].cast(pa.string()), "") for name in columns})
+    samples = run.samples()
+    originals = pc.equal(samples["condition"].cast(pa.string()), ORIGINAL)
+    sources = pc.unique(samples.filter(originals)["source_id"])
+    without = len(pc.unique(samples["source_id"])) - len(sources)  # photos of which only renderings are stored
+    given = set(pc.unique(samples["condition"].cast(pa.string())).to_pylist()) - {ORIGINAL}
+    photos: dict[tuple[str, str], int] = {}
+    settings: dict[str, set[str]] = {}
+    for row in rows.filter(pc.is_in(rows["status"], pa.array(["ok", "skipped", "rejected"]))).group_by(
+        ["model", "condition", "variant"]
+    ).aggregate([("source_id", "count_distinct"), ("parameters", "distinct")]).to_pylist():  # fmt: skip
+        name = condition_name(row["condition"], row["variant"])
+        photos[row["model"], name] = row["source_id_count_distinct"]
+        settings.setdefault(name, set()).update(row["parameters_distinct"])
+    models, conditions = declaration.get("models", {}), list(declaration.get("conditions", ()))
+    expected = declaration.get("data", {}).get("photos", 0) - without
+    answering = dict.fromkeys(model for model, _ in photos)
+    faults = [f"there are answers of {model}, which was not declared" for model in answering if model not in models]
+    rendered = {name: values for name, values in settings.items() if scenario_of(name) not in given}
+    faults += [
+        f"there are answers under {name}, which was not declared" if name not in conditions
+        else f"there are answers under {name} with settings that were not declared"
+        for name, values in rendered.items() if len(values) > conditions.count(name)
+    ]  # fmt: skip
+    for model in models:
+        asked = [ORIGINAL] if declaration.get("protocol", {}).get("search") else dict.fromkeys(conditions)
+        few = [f"{name} ({photos.get((model, name), 0)} of {expected})" for name in asked
+               if photos.get((model, name), 0) < expected]  # fmt: skip
+        more = f" and {len(few) - 3} more conditions" if len(few) > 3 else ""
+        faults += [f"{model} answered fewer photos than declared under {', '.join(few[:3])}{more}"] if few else []
     return faults
 
 

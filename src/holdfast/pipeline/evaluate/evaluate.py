@@ -16,7 +16,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import NEEDS_MASK, ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, know_models, load_models
-from holdfast.pipeline.declaration import attach
+from holdfast.pipeline.declaration import ATTACHED, attach
 from holdfast.pipeline.evaluate.detection import detect_objects
 from holdfast.pipeline.evaluate.detector_worker import asks_detectors
 from holdfast.pipeline.evaluate.labels import evaluate_labels
@@ -84,6 +84,8 @@ def evaluate(
             _check_answered(run, run.spec()["model_names"])
             return run, summary
         if collection.separator:
+            if spec.protocol is not None:
+                raise UserError("a protocol is for photos with one label; leave out --protocol for several labels")
             summary = evaluate_labels(spec, collection, conditions, run, executor, progress)
             _check_answered(run, run.spec()["model_names"])
             return run, summary
@@ -97,7 +99,7 @@ def evaluate(
             recorded = recorded_spec(spec, collection, tested, run)
             recorded |= {"painter": painter.record()} if painter else {}
             begin_run(run, recorded, prepared, summary, same=SAME_RUN)
-            if spec.protocol is not None:
+            if spec.protocol is not None or (run.path / ATTACHED).is_file():
                 identities = {model.classifier.name: model.fingerprint for model in tested}
                 summary.notes.append(attach(run, spec, prepared, identities))
             setup = RunSetup(spec, prepared, tested, run, summary, progress, fast, adaptation)

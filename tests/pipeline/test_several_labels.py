@@ -104,6 +104,24 @@ def test_networks_answer_with_independent_scores(tmp_path: Path) -> None:
     assert said.to_dict() == {"disc": PHOTOS, "sea": PHOTOS, "no round": PHOTOS}
 
 
+def test_logits_of_several_labels_are_logits_in_every_row(tmp_path: Path) -> None:
+    """The logit 0.4 is a yes; it lies within 0..1 as all logits of half of the photos do."""
+
+    class Logits(Looks):
+        outputs = "logits"
+
+        def predict(self, images: list[Any]) -> Any:
+            return [[0.4, 0.4, 0.4 if image[0, 0, 2] > 150 else -3.0] for image in images]
+
+    data, model = f"manifest:{make_photos(tmp_path / 'photos')}?separator=;", Logits()
+    options: dict[str, Any] = {"models": {"logits": model}, "scenarios": "original"}
+    rows = holdfast.evaluate(data, out=tmp_path / "run", **options).rows().to_pandas()
+    assert rows.groupby("prediction").size().to_dict() == {"disc": 12, "sea": 12, "round": 6, "no round": 6}
+    model.outputs = "auto"
+    with pytest.raises(UserError, match=r"outside 0\.\.1: say what they are, \?outputs=logits"):
+        holdfast.evaluate(data, out=tmp_path / "other", **options)
+
+
 def test_coco_gives_all_categories_and_the_mask_of_all_instances(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "a.png"), np.zeros((20, 20, 3), np.uint8))
     boxes = [(1, [1, 1, 1, 5, 5, 5, 5, 1]), (2, [10, 10, 10, 15, 15, 15, 15, 10])]

@@ -72,7 +72,7 @@ def write_data(value: Any, folder: Path) -> tuple[str, tuple[str, ...]]:
                     "random augmentation"
                 )
             row["path"] = _write(folder / "images" / stem, picture)
-        mask = item.get("mask")
+        mask: Any = item.get("mask")
         if is_name(mask) and os.fspath(mask):
             row["mask"] = os.fspath(Path(mask).resolve().relative_to("/"))
         elif not (is_name(mask) or isinstance(mask, (float, type(None))) or type(mask).__name__ == "NAType"):  # no NaN

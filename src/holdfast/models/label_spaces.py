@@ -102,13 +102,16 @@ def read_names(path: str) -> list[str]:
 OUTPUTS = ("auto", "logits", "probabilities")
 
 
-def probabilities(answer: ArrayLike, *, images: int, labels: int, outputs: str, name: str) -> NDArray[np.float32]:
+def probabilities(
+    answer: ArrayLike, *, images: int, labels: int, outputs: str, name: str, independent: bool = False
+) -> NDArray[np.float32]:
     """Return scores, (n, labels), as probabilities.
 
     Each row is judged on its own, so that the batch does not matter. ``auto`` takes a row that is non-negative and
-    sums to 1 (within 1e-3) as it is and softmaxes any other; ``independent`` takes a row within 0..1 as it is and
-    applies the logistic function to any other. Rows with NaN stay NaN: they are that image's trouble.
-    Raises UserError: the shape does not fit, which no other image would change.
+    sums to 1 (within 1e-3) as it is and softmaxes any other. ``independent``: scores of labels that go together;
+    logits get the logistic function, others are 0..1. Rows with NaN stay NaN: they are that image's trouble.
+    Raises UserError: the shape does not fit, or independent scores of ``auto`` leave 0..1, so that nobody knows what
+    those within mean; no other image would change that.
     """
     try:
         scores = np.asarray(answer, dtype=np.float64)
@@ -125,9 +128,14 @@ def probabilities(answer: ArrayLike, *, images: int, labels: int, outputs: str, 
         exponential = np.exp(scores - scores.max(axis=1, keepdims=True))
         softmax = exponential / exponential.sum(axis=1, keepdims=True)
         positive = scores.min(axis=1, keepdims=True) >= 0
-        if outputs == "independent":
+        if independent:
             within = positive & (scores.max(axis=1, keepdims=True) <= 1)
-            rows = np.where(within, scores, 1 / (1 + np.exp(-scores)))
+            if outputs == "auto" and not (within | np.isnan(scores)).all():
+                raise UserError(
+                    f"{name} answers with scores outside 0..1: say what they are, ?outputs=logits after its name, or "
+                    "an attribute outputs = 'logits' of an object"
+                )
+            rows = 1 / (1 + np.exp(-scores)) if outputs == "logits" else np.where(within, scores, np.nan)
         elif outputs == "probabilities":
             rows = np.where(positive, scores / total, np.nan)
         elif outputs == "logits":

@@ -228,9 +228,10 @@ def _callable(name: str, model: LiveModel, classes: Sequence[str] | None) -> Pyt
     if not weights and not getattr(target, "fingerprint", ""):
         _warn_unversioned(name, "another name, or its own attribute fingerprint,")
     identity = str(getattr(target, "fingerprint", "") or f"{_source(target)} {weights}")
+    outputs = "probabilities" if method == "predict_proba" else getattr(target, "outputs", "auto")
     classifier = PythonClassifier(
         name, call, label_spaces.named(list(names if names is not None else classes or ())), identity=identity,
-        outputs="probabilities" if method == "predict_proba" else "auto",
+        outputs=outputs if outputs in label_spaces.OUTPUTS else "auto",
     )  # fmt: skip
     classifier.only_names = names is None
     return classifier

@@ -113,8 +113,10 @@ class PythonClassifier:
             raise UserError(
                 f"{self.name} answers with scores, so it needs a labels attribute or ?labels=FILE, one name a line"
             )
-        kind = "independent" if self.independent else self._outputs
-        return probabilities(answer, images=len(images), labels=len(self.labels), outputs=kind, name=self.name)
+        return probabilities(
+            answer, images=len(images), labels=len(self.labels), outputs=self._outputs, name=self.name,
+            independent=self.independent,
+        )  # fmt: skip
 
     def _one_hot(self, answers: list[Any], images: int) -> NDArray[np.float32]:
         if len(answers) != images:

@@ -17,9 +17,10 @@ from PIL import Image as Pillow
 
 import holdfast
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.types import Donor
-from holdfast.data.images import decode_image
-from holdfast.data.native import decode_native, eight_bits, encode_native
+from holdfast.core.types import Donor, Sample
+from holdfast.data.images import FileImage, decode_image
+from holdfast.data.native import NativeImage, decode_native, eight_bits, encode_native
+from holdfast.pipeline.donors import DonorPool
 from holdfast.scenarios import find_scenario, parse_conditions, render
 
 pydicom = pytest.importorskip("pydicom", reason="the extra dicom is not installed")
@@ -74,6 +75,27 @@ def test_dicom_keeps_stored_values_and_is_seen_through_its_window() -> None:
     assert np.abs(eight_bits(native, window)[..., 0] - 255 * reference).max() <= 1
     inverted = dicom(GREY, PhotometricInterpretation="MONOCHROME1")
     assert np.abs(decode_image(inverted)[..., 0].astype(int) - np.rint(255 - GREY / 257)).max() <= 1
+    assert np.array_equal(decode_native(inverted)[0][..., 0], 65535 - GREY)
+    film = dicom(GREY // 16, PhotometricInterpretation="MONOCHROME1", BitsStored=12, HighBit=11, WindowCenter=900,
+                 WindowWidth=500)  # fmt: skip
+    file = pydicom.dcmread(io.BytesIO(film))
+    reference = apply_voi_lut(GREY // 16, file) / 4095  # pydicom leaves the turning round to the display
+    assert np.abs(decode_image(film)[..., 0] - 255 * (1 - reference)).max() <= 1
+
+
+def test_donors_lend_only_values_of_the_same_meaning(tmp_path: Path) -> None:
+    twelve = GREY // 16
+    others = {"intercept": {"RescaleIntercept": -1024}, "slope": {"RescaleSlope": 2},
+              "film": {"PhotometricInterpretation": "MONOCHROME1"}, "signed": {"PixelRepresentation": 1}}  # fmt: skip
+    samples = []
+    for name, fields in {"own": {}, **others, "same": {"RescaleSlope": "1.0"}}.items():
+        (tmp_path / f"{name}.dcm").write_bytes(dicom(twelve, **fields))
+        samples.append(Sample(name, str(name == "own"), NativeImage(FileImage(tmp_path / f"{name}.dcm"))))
+    pool = DonorPool(samples)
+    drawn = {pool.draw(samples[0], np.random.default_rng(seed), same_class=False).sample_id for seed in range(20)}
+    assert drawn == {"same"}
+    with pytest.raises(SampleError, match="to borrow a background from"):
+        DonorPool(samples[:-1]).draw(samples[0], RNG, same_class=False)
 
 
 @given(
@@ -161,6 +183,13 @@ def hostile() -> dict[str, tuple[bytes, str]]:
         "dicom cut": (dicom(GREY)[:900], "cut short or damaged"),
         "dicom frames": (dicom(GREY, NumberOfFrames=500), "500 frames"),
         "dicom deflated": (deflated, "deflated as a whole"),
+        "dicom slope": (
+            dicom(GREY, RescaleSlope="1.25").replace(b"DS\4\x001.25", b"DS\4\x00x.yz"),
+            "header .* damaged",
+        ),
+        "dicom count": (dicom(GREY, NumberOfFrames="01").replace(b"IS\2\x0001", b"IS\2\x000x"), "cut short or damaged"),
+        "dicom bits": (dicom(GREY, BitsStored=60_000), "60000 bits"),
+        "dicom sigmoid": (dicom(GREY, WindowCenter=9, WindowWidth=9, VOILUTFunction="SIGMOID"), "only LINEAR"),
         "dicom noise": (bytes(128) + b"DICM" + RNG.bytes(500), "cut short or damaged"),
         "array bomb": (header.getvalue(), "above --max-pixels"),
         "array of objects": (objects.getvalue(), "uint8 or uint16"),

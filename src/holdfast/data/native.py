@@ -110,13 +110,18 @@ class NativeImage:
     def for_models(self, pixels: Bands) -> Image:
         """Return pixels made from this image as the 8-bit RGB that models take."""
         source: Any = self.source
-        return eight_bits(pixels, _window(source))
+        return eight_bits(pixels, _facts(source)[0])
+
+    def meaning(self) -> str:
+        """Return what its values stand for, "" where no header says so; values of another meaning do not mix."""
+        source: Any = self.source
+        return _facts(source)[1]
 
 
 @functools.lru_cache(maxsize=4096)
-def _window(source: Any) -> Window:
+def _facts(source: Any) -> tuple[Window, str]:
     data = source.read() if isinstance(source, images.EncodedImage) else b""
-    return _dicom_window(_dicom_header(data)) if data[128:132] == b"DICM" else None
+    return _dicom_facts(_dicom_header(data)) if data[128:132] == b"DICM" else (None, "")
 
 
 def _three_bands(grey: Bands) -> Bands:
@@ -153,7 +158,7 @@ def _dicom_header(data: bytes, *, whole: bool = False) -> Any:
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
     try:
         header: Any = pydicom.dcmread(io.BytesIO(data), stop_before_pixels=not whole)
-        int(header.Rows), int(header.Columns)
+        int(header.Rows), int(header.Columns), int(header.get("NumberOfFrames") or 1)
     except Exception as error:  # untrusted bytes
         raise SampleError(f"the DICOM file is cut short or damaged ({images.reason(error)})") from error
     return header
@@ -169,27 +174,57 @@ def _decode_dicom(data: bytes, max_pixels: int) -> tuple[Bands, Window]:
         raise SampleError(
             f"DICOM is read with 8 or 16 bits and without palette, this has {header.get('BitsAllocated')}"
         )
+    window, _ = _dicom_facts(header)
     try:
         pixels: Any = _dicom_header(data, whole=True).pixel_array
     except Exception as error:  # untrusted bytes
         raise SampleError(f"the DICOM file is cut short or damaged ({images.reason(error)})") from error
+    if kind == "MONOCHROME1":  # stored the other way round; from here on bright is high
+        low, high = _stored_range(header)
+        pixels = (low + high - np.clip(pixels.astype(np.int32), low, high)).astype(pixels.dtype)
     if pixels.dtype.kind == "i":
         pixels = (pixels.astype(np.int32) + _SIGNED).astype(np.uint16)
-    return _three_bands(pixels) if pixels.ndim == 2 else pixels.copy(), _dicom_window(header)
+    return _three_bands(pixels) if pixels.ndim == 2 else pixels.copy(), window
+
+
+def _dicom_facts(header: Any) -> tuple[Window, str]:
+    """Return a DICOM file's window, and what its values stand for; SampleError where a number is none."""
+    try:
+        kind, window = str(header.get("PhotometricInterpretation")), _dicom_window(header)
+        if header.get("SamplesPerPixel", 1) != 1:
+            return window, "" if kind == "RGB" else kind
+        top = f" below {_stored_range(header)[1]}" if kind == "MONOCHROME1" else ""
+        slope, intercept = float(header.get("RescaleSlope") or 1), float(header.get("RescaleIntercept") or 0)
+        return window, f"{kind}{top}, sign {bool(header.get('PixelRepresentation'))}, {slope:g} x + {intercept:g}"
+    except SampleError:
+        raise
+    except Exception as error:  # untrusted numbers
+        raise SampleError(f"a number in the header of the DICOM file is damaged ({images.reason(error)})") from error
+
+
+def _stored_range(header: Any) -> tuple[int, int]:
+    """Return the smallest and the largest value of a DICOM file's stored bits."""
+    bits = int(header.get("BitsStored") or 16)
+    if not 1 <= bits <= 16:
+        raise SampleError(f"the DICOM file says that it stores {bits} bits; 1 to 16 are read")
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if header.get("PixelRepresentation") else (0, (1 << bits) - 1)
 
 
 def _dicom_window(header: Any) -> Window:
     """Return the stored values that become 0 and 255: the file's first window, else all values of its bits."""
     if header.get("SamplesPerPixel", 1) != 1:
         return None
-    bits, signed = int(header.get("BitsStored") or 16), bool(header.get("PixelRepresentation"))
     slope, intercept = float(header.get("RescaleSlope") or 1), float(header.get("RescaleIntercept") or 0)
     centre, width = (np.atleast_1d(header.get(name) or 0)[0] for name in ("WindowCenter", "WindowWidth"))
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    least, most = low, high = _stored_range(header)
     if float(width) > 1:  # DICOM's linear function of a window, PS3.3 C.11.2.1.2
+        if (function := header.get("VOILUTFunction") or "LINEAR") != "LINEAR":
+            raise SampleError(f"the window of the DICOM file is {function}; only LINEAR windows are applied")
         ends = (float(centre) - 0.5 - (float(width) - 1) / 2, float(centre) - 0.5 + (float(width) - 1) / 2)
         low, high = ((end - intercept) / slope for end in ends)  # type: ignore[assignment]
-    low, high = (end + (_SIGNED if signed else 0) for end in (low, high))
+    if header.get("PhotometricInterpretation") == "MONOCHROME1":
+        low, high = least + most - high, least + most - low
+    low, high = (end + (_SIGNED if header.get("PixelRepresentation") else 0) for end in (low, high))
     if not math.isfinite(low) or not math.isfinite(high) or low == high:
         raise SampleError("the window of the DICOM file makes no sense")
-    return (high, low) if header.get("PhotometricInterpretation") == "MONOCHROME1" else (low, high)
+    return low, high

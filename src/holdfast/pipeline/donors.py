@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import canonical_json, fingerprint, generator
 from holdfast.core.places import address, listing, place
-from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, Mask, Rendered, Sample
+from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, ImageSource, Mask, Rendered, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
 from holdfast.data.native import NativeImage
 
@@ -132,9 +132,10 @@ class DonorPool:
         for sample in self.candidates(borrower, rng, same_class=same_class):
             try:
                 image, mask, no_mask = self.load(sample)
+                fits = not no_mask and _same_meaning(borrower.image, sample.image)
             except SampleError:
                 continue
-            if not no_mask:
+            if fits:
                 return Donor(sample.sample_id, sample.label, image, mask)
         kind = "the same" if same_class else "another"
         raise SampleError(f"no readable image of {kind} class to borrow a background from")
@@ -206,6 +207,12 @@ class AssignedDonors(DonorPool):
         if lender is not None:
             yield lender
         yield from super().candidates(borrower, rng, same_class=same_class)
+
+
+def _same_meaning(borrower: ImageSource, donor: ImageSource) -> bool:
+    """Return whether native values of two pictures stand for the same: CT of another intercept is not lent."""
+    native = isinstance(borrower, NativeImage) and isinstance(donor, NativeImage)
+    return not native or borrower.meaning() == donor.meaning()
 
 
 def _eight_bytes(name: str) -> int:

@@ -635,6 +635,15 @@ def _register() -> Iterator[Promise]:
     text = "at most 5 % of series ever say *worse* where nothing changed"
     yield from _rows("watching", text, "worse", 0.0, 0.05, watching.series_of_checkpoints, 1_000, CHECKPOINTS)
     yield from _rows("watching", text, "worse", 0.0, 0.05, watching.series_of_months, 100, MONTHS)
+    text = "the lower ends of a first comparison hold together in at least 97 % of series"
+    one_way: Settings = {
+        f"one-way-{photos}-{conditions}": (
+            f"{photos} photos, {conditions} condition(s), {share:.0%} of the photos become wrong and none right",
+            {"photos": photos, "share": share, "conditions": conditions},
+        )
+        for photos, share, conditions in ((120, 0.02, 6), (60, 0.04, 6), (120, 0.02, 1))
+    }
+    yield from _rows("watching", text, "covers", 0.97, 1.0, watching.changed_one_way, 2_000, one_way)
     text = "*Within* is said of photos that lie at the tolerance in at most 5 % of checks"
     yield from _rows("watching", text, "within", 0.0, 0.05, watching.new_photos, 2_000, AT_TOLERANCE)
     text = "at most 5 % of series of checks ever say *outside* of photos that lie at the tolerance"

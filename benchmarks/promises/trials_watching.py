@@ -30,6 +30,20 @@ def series_of_checkpoints(
     return tally(rows)
 
 
+def changed_one_way(rng: np.random.Generator, draws: int, *, photos: int, share: float, conditions: int) -> Counted:
+    """A share of photos becomes wrong and none right: do the lower ends of the first comparison hold together?"""
+    rows = []
+    for _ in range(draws):
+        lows = []
+        for _ in range(conditions):
+            value = -(rng.random(photos) < share).astype(float)
+            own = np.arange(photos)
+            differences = Differences(value, own, np.full(photos, -1), value, np.ones(photos))
+            lows.append(paired_change(PairedPhotos(differences, 0.8, 0.8, 0), spent(1) / conditions)["low"])
+        rows.append({"covers": max(lows) <= -share})
+    return tally(rows)
+
+
 def series_of_months(
     rng: np.random.Generator, draws: int, *, runs: int, conditions: int, photos: int, accuracy: float, classes: int = 6
 ) -> Counted:

@@ -18,7 +18,9 @@ from holdfast.dossier.series_page import sentence
 from holdfast.pipeline.watching import profile
 from holdfast.results import open_run
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.models.watching import PhotoValues, changes, placed, spent
+from holdfast.stats.models.gate import PairedPhotos
+from holdfast.stats.models.noninferiority import Differences
+from holdfast.stats.models.watching import PhotoValues, changes, paired_change, placed, spent
 from holdfast.store import Run
 
 SCENARIOS = "original,grey,random_background"
@@ -101,6 +103,30 @@ def test_photos_without_labels(series, tmp_path):
     assert far["answer"] == "outside" and "lie outside what run 1 tested" in sentence(far)
     few = holdfast.watch(series, photos="diorama:test?n=12")["entries"][-1]
     assert few["answer"] == "cannot say" and "fewer than 30" in few["notes"][0]
+
+
+def test_new_photos_are_held_only_against_what_was_tested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    samples = holdfast.load_collection("diorama:test?n=36").samples
+    for number, sample in enumerate(samples):
+        (tmp_path / "photos" / sample.label).mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(f"photos/{sample.label}/{number}.png", sample.image.load()[..., ::-1])
+    evaluated(tmp_path / "run", data="photos", scenarios="original")
+    holdfast.watch("series", "run")
+    cv2.imwrite(f"photos/{samples[0].label}/more.png", samples[1].image.load())  # a photo that was not tested
+    assert holdfast.watch("series", photos="diorama:test?n=40&seed=8")["entries"][-1]["tested"] == 36
+    cv2.imwrite(f"photos/{samples[0].label}/0.png", samples[1].image.load())
+    with pytest.raises(UserError, match="1 of the 36 photos that run 1 tested, or the weights"):
+        holdfast.watch("series", photos="diorama:test?n=40&seed=8")
+
+
+def test_lower_ends_hold_where_few_photos_change_and_all_in_one_direction():
+    rng, held = np.random.default_rng(0), []
+    for _ in range(200):
+        value = -(rng.random(120) < 0.02).astype(float)
+        differences = Differences(value, np.arange(120), np.full(120, -1), value, np.ones(120))
+        held.append(paired_change(PairedPhotos(differences, 0.9, 0.9, 0), spent(1) / 6)["low"] <= -0.02)
+    assert np.mean(held) >= 0.99  # t alone: 91 %
 
 
 def test_features_are_the_inputs_of_the_last_layer():

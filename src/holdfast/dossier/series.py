@@ -14,11 +14,12 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError, UserError, errors_in_keywords
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
-from holdfast.core.types import ORIGINAL
+from holdfast.core.types import ORIGINAL, Sample
 from holdfast.dossier.series_page import write_series_page
 from holdfast.pipeline.classifiers import load_models
+from holdfast.pipeline.evaluation_rows import EvaluationIds
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.samples import read
+from holdfast.pipeline.samples import prepare, read
 from holdfast.pipeline.thumbnails import spec_of
 from holdfast.pipeline.watching import CONDITIONS, PhotoProfile, profile, unlabelled
 from holdfast.results import Results, open_run
@@ -122,6 +123,11 @@ def _added(folder: Path, entries: list[dict[str, Any]], path: Path, model: str |
             raise UserError(f"{path} is in the series already, as number {earlier['number']}")
     new_photos = _photos(results.run)
     entry["photos"] = len({source for source, *_ in new_photos})
+    trouble = results.counts.trouble
+    failed = int(trouble.loc[(trouble["model"].astype(str) == name) & (trouble["status"] == "error"), "n"].sum())
+    entry["notes"] += [
+        f"{failed} answers failed: wrong where photos are paired, not counted where they are new"
+    ] * bool(failed)
     if not entries:
         table = results.accuracy()
         own = table[table["model"] == name][["condition", "n", "accuracy", "low", "high"]]
@@ -202,19 +208,20 @@ def _checked(
         raise UserError(f"run {last['number']} is not at {_place(folder, last)} any more: put it back") from None
     spec = replace(spec_of(results.run), device=device)
     collection = read(spec)
-    loaded = [model.classifier for model in load_models(spec, collection)]
-    classifier = next((model for model in loaded if model.name == last["model"]), None)
-    if classifier is None:
+    models = load_models(spec, collection)
+    position = next((at for at, each in enumerate(models) if each.classifier.name == last["model"]), None)
+    if position is None:
         raise UserError(
             f"the model {last['model']} of run {last['number']} cannot be loaded again by {list(spec.models)}"
         )
+    classifier = models[position].classifier
+    originals = _as_tested(results, EvaluationIds(spec, prepare(spec, collection, progress), models), position, last)
     conditions = parse_conditions(CONDITIONS)
     options: dict[str, Any] = {"max_pixels": spec.max_pixels, "progress": progress}
     stored = folder / f"tested-{fingerprint([last['fingerprint'], classifier.fingerprint, CONDITIONS])[:16]}.npz"
     new = profile(classifier, samples, conditions, **options)
     tested = _load(stored) if stored.is_file() else None
     if tested is None:
-        originals = [sample for sample in collection.samples if sample.condition == ORIGINAL]
         tested = profile(classifier, originals, conditions, **options)
         np.savez(stored, **asdict(tested.values))
     number = 1 + sum(entry["kind"] == "photos" for entry in entries)
@@ -234,10 +241,28 @@ def _checked(
     }  # fmt: skip
 
 
+def _as_tested(results: Results, ids: EvaluationIds, position: int, last: Mapping[str, Any]) -> list[Sample]:
+    """Return the photos that a run tested; a UserError where photos, weights or settings are others now.
+
+    A row's id holds the hash of its picture, the weights and all settings.
+    """
+    rows = results.run.rows(["row_id", "model", "condition", "status"]).to_pandas().astype(str)
+    rows = rows[(rows["model"] == last["model"]) & (rows["condition"] == ORIGINAL) & (rows["status"] == "ok")]
+    stored, (original,) = set(rows["row_id"]), parse_conditions(ORIGINAL)
+    samples = [sample for sample in ids.samples if sample.condition == ORIGINAL]
+    tested = [sample for sample in samples if ids.of(sample, original, [position])[0] in stored]
+    if len(tested) < len(stored):
+        raise UserError(
+            f"{len(stored) - len(tested)} of the {len(stored)} photos that run {last['number']} tested, or the weights "
+            f"of {last['model']}, or the settings, have changed since: add a run of eval with those of today first"
+        )
+    return tested
+
+
 def _load(path: Path) -> PhotoProfile | None:
     """Return the stored profile of tested photos; None where the file is damaged, so that it is made again."""
     try:
         with np.load(path, allow_pickle=False) as held:
             return PhotoProfile(PhotoValues(**held), "", {})
-    except (OSError, ValueError, TypeError, BadZipFile):
+    except (OSError, EOFError, ValueError, TypeError, BadZipFile):
         return None

@@ -17,9 +17,9 @@ SHOWN = 6  # runs in the chart, the latest ones
 LIMITS = (
     "Every run is compared with the first one. The n-th comparison may err with a chance of 5 % · 6/(π n)², "
     "shared by the conditions, and all of these add up to 5 %: the chance of any false “worse” is at most 5 % "
-    "however long the series gets, and all intervals hold together. Photos without labels cannot show that a "
-    "model is wrong: “within” says that its features, its confidence and its answers under mild changes are like "
-    "those on tested photos, “outside” that one of them is not."
+    "however long the series gets; all upper ends hold together in 95 %, and so do all lower ones. Photos without "
+    "labels cannot show that a model is wrong: “within” says that its features, its confidence and its answers under "
+    "mild changes are on average like those on tested photos, “outside” that one of them is not."
 )
 MEASURES = {
     "distance": "how often a new photo is farther from tested photos than a tested one is",

@@ -132,6 +132,11 @@ class EvaluationIds:
         self._of_condition: dict[Condition, tuple[bool, tuple[str, str], list[tuple[str, str]]]] = {}
         self._templates: dict[Any, str] = {}
 
+    @property
+    def samples(self) -> Sequence[Sample]:
+        """Return the samples of the data."""
+        return self._prepared.collection.samples
+
     def __call__(self, job: EvaluationJob) -> list[str]:
         """Return the ids of a job's rows."""
         ids: list[str] = []

@@ -42,15 +42,12 @@ class PhotoProfile:
 
 def unlabelled(data: str) -> list[Sample]:
     """Return the photos of a folder as it is, labels or not, or of any other name of data."""
-    try:
-        return list(load_collection(data).samples)
-    except UserError:
-        folder = place(data)
-        names = visible_files(folder) if folder.is_dir() else []
-        names = sorted(name for name in names if Path(name).suffix.lower() in IMAGE_SUFFIXES)
-        if not names:
-            raise
+    folder = place(data)
+    names = visible_files(folder) if folder.is_dir() and not (folder / "images").is_dir() else []
+    names = sorted(name for name in names if Path(name).suffix.lower() in IMAGE_SUFFIXES)
+    if names:
         return [Sample(name, "", FileImage(folder / name)) for name in names]
+    return list(load_collection(data).samples)
 
 
 class _Head:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.lazy import pd, scipy_stats
 from holdfast.stats.core.bootstrap import Floats, t_quantile
-from holdfast.stats.core.cells import newcombe, summary
+from holdfast.stats.core.cells import exact, newcombe, summary
 from holdfast.stats.core.grid import own_cells
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.models.gate import PairedPhotos, paired_conditions
@@ -73,14 +73,27 @@ def paired_change(pairs: PairedPhotos | None, tail: float) -> dict[str, Any]:
         mean, error, freedom = two_way(pairs.differences)
         reach = t_quantile(freedom, 1 - tail) * error
         ends = mean - reach, mean + reach
+        better, worse = int((photos > 0).sum()), int((photos < 0).sum())
+        low, high = _exact_ends(better, worse, len(photos), tail, once=bool(np.isin(photos, (-1, 0, 1)).all()))
+        ends = min(ends[0], low) if ends[0] <= 0 else ends[0], max(ends[1], high) if ends[1] >= 0 else ends[1]
         if np.isin(photos, (-1, 0, 1)).all():
-            better, worse = int((photos > 0).sum()), int((photos < 0).sum())
             if scipy_stats.binom.cdf(better, better + worse, 0.5) > tail:
                 ends = ends[0], max(ends[1], 0.0)
             if scipy_stats.binom.cdf(worse, better + worse, 0.5) > tail:
                 ends = min(ends[0], 0.0), ends[1]
     sides = {"old": pairs.old, "new": pairs.new, "difference": pairs.differences.mean}
     return {"n": len(photos), **sides, "low": max(ends[0], -1.0), "high": min(ends[1], 1.0)}
+
+
+def _exact_ends(better: int, worse: int, n: int, tail: float, *, once: bool) -> tuple[float, float]:
+    """Return ends that hold however few photos changed, where t would see no spread: from exact bounds of both shares.
+
+    Photos with several renderings may change in part: then only a direction that no photo took is bounded.
+    """
+    (low_better, low_worse), (high_better, high_worse) = exact([better, worse], [n, n], 1 - tail)
+    if once:
+        return low_better - high_worse, high_better - low_worse
+    return 0.0 if worse else -high_worse, 0.0 if better else high_better
 
 
 def _unpaired(
@@ -122,7 +135,7 @@ class PhotoValues:
 
 @dataclass(frozen=True)
 class Drift:
-    """How far new photos lie from tested ones in one measure: ``by`` with one-sided bounds at 5 % and for alarms."""
+    """How far new photos lie from tested ones in one measure: ``by`` with one-sided bounds at 3 % and for alarms."""
 
     measure: str
     tested: float
@@ -157,10 +170,16 @@ def _near(cosines: Floats, left_out: int) -> float:
 
 def farther(tested: Floats, new: Floats, alarm: float) -> Drift:
     """Return how much more often than in one half of all pairs a new photo's value is the larger (DeLong's error)."""
-    larger = (new[:, None] > tested) + 0.5 * (new[:, None] == tested)
-    parts = larger.mean(axis=1), larger.mean(axis=0)
+    parts = _above(new, tested), 1 - _above(tested, new)
     errors = [(part.var(ddof=1) + 1 / (4 * len(part))) / len(part) for part in parts]
-    return _drift("distance", 0.5, float(larger.mean()), errors, parts, alarm)
+    return _drift("distance", 0.5, float(parts[0].mean()), errors, parts, alarm)
+
+
+def _above(values: Floats, others: Floats) -> Floats:
+    """Return the share of the others that each value is larger than; equal ones count half."""
+    ranked = np.sort(others)
+    places = np.searchsorted(ranked, values, "left") + np.searchsorted(ranked, values, "right")
+    return np.asarray(places / (2 * len(ranked)))
 
 
 def shifted(measure: str, tested: Floats, new: Floats, alarm: float) -> Drift:

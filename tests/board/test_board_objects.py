@@ -15,10 +15,11 @@ from holdfast.board.add import add
 from holdfast.board.check import check
 from holdfast.board.entry import entry_id, entry_json, read_entry
 from holdfast.board.numbers import numbers, settings
-from holdfast.board.objects import SCHEMA
+from holdfast.board.objects import SCHEMA, check_contents, difference
 from holdfast.board.site.build import build
 from holdfast.board.table import packed, read_table, run_fingerprint
 from holdfast.board.verify import verify
+from holdfast.core.errors import UserError
 from holdfast.results import Results
 
 DATA, SCENE = "diorama:test?n=16&objects=0..3&context=0", "known:scene"
@@ -142,8 +143,9 @@ def test_objects_that_are_not_the_datasets_are_found(
     [
         ("box", "x1", float("nan"), "has a x1 that is no number"),
         ("box", "row_id", "nowhere", "of a picture that it does not have"),
-        ("box", "score", 0.001, "without a score of 0.01 or more"),
-        ("box", "score", 1.5, "no number between 0 and 1"),
+        ("box", "score", 0.001, "a box whose score is no number between 0.01 and 1"),
+        ("box", "score", 1.0005, "a box whose score is no number between 0.01 and 1"),
+        ("box", "score", float("nan"), "a box whose score is no number between 0.01 and 1"),
         ("object", "label", None, "without a class or an edge"),
         ("object", "status", "fine", "a status that there is not"),
         ("picture", "threshold", 0.9, "more or less than one threshold"),
@@ -163,6 +165,31 @@ def test_rows_that_no_run_would_write_are_refused(
     (tmp_path / entry.name).write_text(entry_json(stated.model_copy(update=update)))
     (tmp_path / entry.name).with_suffix(".parquet").write_bytes(data)
     assert words in str(check([tmp_path / entry.name])[0])
+
+
+def test_boxes_that_verify_cannot_hold_on_to_count_for_nothing(board: Path) -> None:
+    entry = entry_of(board, SCENE)
+    table = read_table(entry.with_suffix(".parquet"), read_entry(entry)).cast(SCHEMA)
+    rows = table.to_pylist()
+    missed = [row for row in rows if row["what"] == "object" and row["status"] == "ok"]
+    more = [row | {"what": "box", "score": 0.0195} for row in missed]  # a right box on every object
+    forged = pa.Table.from_pylist(rows + more, schema=SCHEMA)
+    assert numbers(forged, "objects") == numbers(table, "objects")
+    for row in rows:
+        row["threshold"] = -0.5 if row["threshold"] is not None else None
+    with pytest.raises(UserError, match="threshold that is not between 0 and 1"):
+        check_contents(pa.Table.from_pylist(rows, schema=SCHEMA), "entry")
+
+
+def test_a_box_above_the_threshold_and_another_area_are_differences() -> None:
+    corners = {"x1": 1.0, "y1": 1.0, "x2": 9.0, "y2": 9.0}
+    truth = {"object_id": "a", "label": "fox", "crowd": False, "target": False, "status": "ok", "area": 64.0} | corners
+    box = {"label": "fox", "score": 0.015} | corners
+    here = {"objects": [truth], "detections": []}
+    assert difference(([truth], [box]), here, 0.01, 0.3) == ""
+    assert "is not here" in difference(([truth], [box]), here, 0.01, 0.012)
+    assert "is not in the entry" in difference(([truth], []), here | {"detections": [box]}, 0.01, 0.012)
+    assert "is another here" in difference(([truth | {"area": 640.0}], []), here, 0.01, 0.3)
 
 
 def test_verify_measures_pictures_again_and_finds_forged_boxes(board: Path, tmp_path: Path) -> None:

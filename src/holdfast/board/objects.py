@@ -52,6 +52,8 @@ REMOVING = ("object_removed", *WITHOUT_OBJECT)
 _OBJECT = ["row_id", "object_id", "label", *CORNERS, "area", "crowd", "target", "mask_made", "status", "error"]
 _BOX = ["row_id", "label", *CORNERS, "score"]
 _SHIFT, _ALIKE = 0.01, 0.9  # pixels by which true boxes, and IoU from which on predicted boxes are the same
+TOLERANCE = 0.01  # by which scores may differ when they are measured again
+AP_SCORE = LEAST_SCORE + TOLERANCE  # AP counts boxes from here on: those below cannot be measured again for certain
 _STATUSES = ("ok", "removed", "unknown_class", "invalid", "error", "skipped", "rejected")
 
 Row = dict[str, Any]
@@ -111,13 +113,15 @@ def check_contents(rows: pa.Table, name: str) -> None:
     if any(objects[flag].null_count for flag in ("crowd", "target", "area")):
         raise UserError(f"{name} has an object without crowd, target or area")
     scores = boxes["score"].to_numpy()
-    if boxes["score"].null_count or (len(scores) and scores.min() < LEAST_SCORE - 1e-6):
-        raise UserError(f"{name} has a box without a score of {LEAST_SCORE} or more")
+    if boxes["score"].null_count or (len(scores) and not LEAST_SCORE - 1e-6 <= scores.min() <= scores.max() <= 1):
+        raise UserError(f"{name} has a box whose score is no number between {LEAST_SCORE} and 1")
     if max(Counter(boxes["row_id"].to_pylist()).values(), default=0) > MOST_PREDICTIONS:
         raise UserError(f"{name} has more than {MOST_PREDICTIONS} boxes in a picture")
     thresholds = pc.unique(keep(pictures, "status", "ok")["threshold"])
     if len(thresholds) != 1 or thresholds[0].as_py() is None:
         raise UserError(f"{name} has more or less than one threshold")
+    if not 0 <= thresholds[0].as_py() <= 1:
+        raise UserError(f"{name} has a threshold that is not between 0 and 1")
 
 
 def threshold_of(rows: pa.Table) -> float:
@@ -168,6 +172,7 @@ def judged_rows(rows: pa.Table) -> tuple[DetectorEvidence, list[str]]:
         objects += answered
         images.append(key | columns | {"status": row["status"], "error": row["error"]})
     said = part_of(rows, BOX)
+    said = said.filter(pc.greater_equal(said["score"], np.float32(AP_SCORE)))
     evidence = DetectorEvidence([], detector_answers(
         pa.Table.from_pylist(objects, schema=OBJECTS), pa.Table.from_pylist(images, schema=IMAGES),
         said.select([name for name in DETECTIONS.names if name in said.column_names]),
@@ -266,13 +271,20 @@ def _taken(row: Mapping[Any, Any], name: str, n: str) -> CountedEstimate:
     return CountedEstimate(float(row[name]), float(row[f"{name}_low"]), float(row[f"{name}_high"]), int(row[n]))
 
 
-def difference(claimed: tuple[list[Row], list[Row]], measured: Mapping[str, Any], tolerance: float) -> str:
+def difference(
+    claimed: tuple[list[Row], list[Row]], measured: Mapping[str, Any], tolerance: float, threshold: float
+) -> str:
     """Return what an entry says otherwise of a picture's objects and boxes than what was measured here, or ""."""
+    # A box just above LEAST_SCORE may be below it elsewhere, and AP leaves it out; one above the threshold counts.
+    least = min(LEAST_SCORE + tolerance, threshold)
     truth = {row["object_id"]: row for row in measured["objects"]}
     for row in claimed[0]:
         other = truth.pop(row["object_id"], None)
         same = other is not None and all(row[name] == other[name] for name in ("label", "crowd", "target", "status"))
-        if other is None or not same or np.abs(boxes_of([row]) - boxes_of([other])).max() > _SHIFT:
+        if other is not None and same:
+            same = np.abs(boxes_of([row]) - boxes_of([other])).max() <= _SHIFT
+            same = same and np.isclose(row["area"], other["area"], rtol=1e-4, atol=_SHIFT)
+        if not same:
             return f"object {row['object_id']} ({row['label']}, {row['status']}) is another here"
     if truth:
         return f"object {min(truth)} is here, and not in the entry"
@@ -283,7 +295,7 @@ def difference(claimed: tuple[list[Row], list[Row]], measured: Mapping[str, Any]
                  and abs(other["score"] - box["score"]) <= tolerance]  # fmt: skip
         if alike:
             here.pop(max(alike, key=lambda at: overlaps[at]))
-        elif box["score"] >= LEAST_SCORE + tolerance:
+        elif box["score"] >= least:
             return f"a box of {box['label']} with a score of {box['score']:.4f} is not here"
-    more = [box for box in here if box["score"] >= LEAST_SCORE + tolerance]
+    more = [box for box in here if box["score"] >= least]
     return f"a box of {more[0]['label']} with a score of {more[0]['score']:.4f} is not in the entry" if more else ""

@@ -30,7 +30,6 @@ from holdfast.store.run import guarded
 
 LEVEL = 0.95
 ROWS = 200
-TOLERANCE = 0.01
 FORGED = 0.01  # the share of forged rows for which the chance to find one is stated
 _NUMBERS = ("confidence", "confidence_restricted", "probability_of_label")
 _ANSWERS = (
@@ -116,7 +115,7 @@ def verify(
     *,
     rows: int = ROWS,
     seed: int | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float = objects.TOLERANCE,
     allow: float = 0.0,
     renamed: bool = False,
     progress: Progress = silent,
@@ -247,7 +246,7 @@ def _compared(
     mine, other = claimed.get("image_sha256"), measured.get("image_sha256")
     why = ""
     if boxes is not None and claimed["status"] == measured.get("status") == "ok":
-        why = objects.difference(boxes, measured, tolerance)
+        why = objects.difference(boxes, measured, tolerance, claimed["threshold"])
     why = why or _difference(claimed, measured, tolerance)
     same = mine == other if mine and other else None
     return Compared(

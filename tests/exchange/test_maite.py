@@ -10,10 +10,11 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import SampleError, UserError
-from holdfast.data.readers.maite import from_channels_first
+from holdfast.data.readers.maite import from_channels_first, listed_boxes
 from holdfast.exchange.maite import (
     AccuracyMetric,
     BoxedImages,
+    BoxTarget,
     ClassifiedImages,
     MaiteClassifier,
     MaiteDetector,
@@ -21,6 +22,7 @@ from holdfast.exchange.maite import (
     ScenarioAugmentation,
     metric_result,
 )
+from holdfast.models.detectors.python_detectors import scores_of_labels
 
 protocols = pytest.importorskip("maite.protocols.image_classification")
 boxes = pytest.importorskip("maite.protocols.object_detection")
@@ -170,6 +172,36 @@ def test_boxes_follow_the_objects_that_a_scenario_moves(tmp_path: Path) -> None:
         shown = rows[(rows["sample_id"] == own["id"]) & (rows["condition"] != "original") & ~rows["crowd"]]
         np.testing.assert_allclose(target.boxes, shown[["x1", "y1", "x2", "y2"]], atol=1e-4)
         assert (target.labels == before.labels).all() and (target.boxes != before.boxes).any()
+
+
+def test_the_mask_moves_and_tensors_with_gradients_are_read(made: Any) -> None:
+    torch = pytest.importorskip("torch")
+    pictures = [torch.full((3, 24, 24), level, requires_grad=True) for level in (0.2, 0.8)]
+    for picture in pictures:
+        picture.data[:, 4:12, 4:12] = 1.0
+    mask = torch.zeros(24, 24)
+    mask[4:12, 4:12] = 1
+    facts = [{"id": name, "mask": mask.requires_grad_()} for name in "ab"]
+    targets = list(torch.eye(2, requires_grad=True))
+    for scenario, moves in (("random_background@moved?opacity=1", True), ("random_background", False)):
+        shown, _, after = ScenarioAugmentation(scenario)((pictures, targets, facts))
+        for picture, own in zip(shown, after, strict=True):
+            own_mask = np.asarray(own["mask"].detach() if torch.is_tensor(own["mask"]) else own["mask"]) > 0
+            assert (picture[:, own_mask] == 255).all() and (own_mask.sum() < 64) == moves
+
+    scores = torch.eye(2, requires_grad=True)
+    box = BoxTarget(torch.tensor([[1.0, 1, 9, 9]], requires_grad=True), torch.tensor([1]), scores[1:] * 0.9)
+    metric, recall = AccuracyMetric(), RecallMetric()
+    metric.update(list(scores), targets, facts)
+    recall.update([box], [box], facts[:1])
+    assert metric.compute()["accuracy"] == recall.compute()["recall"] == 1
+    assert "mean over classes" in metric.metadata["id"]
+    (listed,) = listed_boxes(box, {1: "light"})
+    assert listed.label == "light" and scores_of_labels(box).tolist() == pytest.approx([0.9])
+    with pytest.raises(UserError, match="score that is not a number"):
+        metric.update([scores[0] * np.nan], targets[:1], facts[:1])
+    with pytest.raises(UserError, match="not finite"):
+        recall.update([BoxTarget(box.boxes, box.labels, scores[1:] * np.nan)], [box], facts[:1])
 
 
 def test_what_is_no_picture_is_refused(made: Any) -> None:

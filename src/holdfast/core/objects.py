@@ -154,6 +154,11 @@ def size_class(area: float) -> str:
     return "small" if area < SMALL else "medium" if area < LARGE else "large"
 
 
+def as_array(value: Any, dtype: Any = None) -> NDArray[Any]:
+    """Return an array of NumPy; a tensor may be on a GPU or want gradients."""
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value, dtype)
+
+
 def box_areas(boxes: Boxes) -> NDArray[np.float64]:
     """Return the area of each box; 0 where it is empty or turned inside out."""
     sides = np.maximum(np.asarray(boxes, np.float64)[:, 2:] - np.asarray(boxes, np.float64)[:, :2], 0)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.objects import DETECTIONS, IMAGES, OBJECTS, box_areas
+from holdfast.core.objects import DETECTIONS, IMAGES, OBJECTS, as_array, box_areas
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image, Sample
 from holdfast.data import load_collection
 from holdfast.data.boxes import ListedObjects, largest_label
@@ -170,11 +170,11 @@ class ScenarioAugmentation:
         self.metadata: AugmentationMetadata = {"id": f"holdfast {conditions[0].name}"}
 
     def __call__(self, batch: tuple[Sequence[Any], Sequence[Any], Sequence[Any]], /) -> tuple[Any, Any, Any]:
-        """Return pictures (C, H, W) under the scenario, with their targets and the condition's name."""
+        """Return pictures (C, H, W) under the scenario, their targets, and metadata with the condition and the mask."""
         samples = [_sample(*datum) for datum in zip(*batch, strict=True)]
         pool = make_pool(samples, None, max_pixels=DEFAULT_MAX_PIXELS)
-        pictures, targets = [], []
-        for sample, target in zip(samples, batch[1], strict=True):
+        pictures, targets, metadata = [], [], []
+        for sample, target, facts in zip(samples, *batch[1:], strict=True):
             (rendering,) = render_conditions(
                 sample, self._conditions, pool, seed=self._seed, max_pixels=DEFAULT_MAX_PIXELS
             )
@@ -187,24 +187,30 @@ class ScenarioAugmentation:
                 rows = [row for row in shown_objects(sample, rendering, size, mask) if row["status"] == "ok"]
                 target = _truth(boxes_of(rows), [int(row["label"]) for row in rows])
             targets.append(target)
-        return pictures, targets, [{**facts, "condition": self._conditions[0].name} for facts in batch[2]]
+            after = {"mask": rendering.rendered.mask} if rendering.moved and "mask" in facts else {}
+            metadata.append({**facts, **after, "condition": self._conditions[0].name})
+        return pictures, targets, metadata
 
 
 def _sample(picture: Any, target: Any, facts: Mapping[str, Any]) -> Sample:
     image, mask = ArrayImage(from_channels_first(picture)), facts.get("mask")
-    own = None if mask is None else ArrayMask(np.asarray(mask, np.bool_))
+    own = None if mask is None else ArrayMask(as_array(mask, np.bool_))
     if not hasattr(target, "boxes"):
-        return Sample(str(facts["id"]), str(int(np.asarray(target).argmax())), image, own)
+        return Sample(str(facts["id"]), str(int(as_array(target).argmax())), image, own)
     objects = ListedObjects(listed_boxes(target, {}))
     foreground = own or (UnionMask(objects) if objects.objects else None)
     return Sample(str(facts["id"]), largest_label(objects.objects), image, foreground, objects=objects)
 
 
 class AccuracyMetric:
-    """Accuracy over classes with its 95 % interval as a MAITE ``Metric``: as ``Results.accuracy`` has it."""
+    """Accuracy as the mean over classes, with its 95 % interval, as a MAITE ``Metric``: as ``Results.accuracy`` has it.
+
+    Every class counts alike, however many pictures it has: where classes differ in size, that is not the share of
+    pictures answered rightly.
+    """
 
     def __init__(self) -> None:
-        self.metadata: MetricMetadata = {"id": "holdfast accuracy"}
+        self.metadata: MetricMetadata = {"id": "holdfast accuracy, mean over classes"}
         self.reset()
 
     def reset(self) -> None:
@@ -214,8 +220,10 @@ class AccuracyMetric:
     def update(self, pred_batch: Sequence[Any], target_batch: Sequence[Any], metadata_batch: Sequence[Any], /) -> None:
         """Add predictions; the largest score is the answer."""
         for answer, target in zip(pred_batch, target_batch, strict=True):
-            label = int(np.asarray(target).argmax())
-            self._right.setdefault(label, []).append(int(np.asarray(answer).argmax()) == label)
+            label, scores = int(as_array(target).argmax()), as_array(answer)
+            if np.isnan(scores).any():
+                raise UserError("the model answered with a score that is not a number")
+            self._right.setdefault(label, []).append(int(scores.argmax()) == label)
 
     def compute(self) -> dict[str, float]:
         """Return ``accuracy``, ``low``, ``high`` and ``n``."""
@@ -276,8 +284,10 @@ class RecallMetric:
 
 def _rows(target: Any) -> list[dict[str, Any]]:
     """Return the boxes of a target as rows; of scores for every class, that of the label's class is taken."""
-    boxes, labels = np.asarray(target.boxes, np.float64).reshape(-1, 4), np.asarray(target.labels, np.int64).reshape(-1)
-    scores = np.asarray(scores_of_labels(target), np.float64).reshape(-1)
+    boxes, labels = as_array(target.boxes, np.float64).reshape(-1, 4), as_array(target.labels, np.int64).reshape(-1)
+    scores = as_array(scores_of_labels(target), np.float64).reshape(-1)
+    if not (np.isfinite(boxes).all() and np.isfinite(scores).all()):
+        raise UserError("the target has boxes or scores that are not finite numbers")
     areas = box_areas(boxes)
     return [
         {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "label": str(label), "score": score, "area": area}

@@ -22,6 +22,7 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import array_sha256, fingerprint
 from holdfast.core.names import Name
 from holdfast.core.networks import weights_sha256
+from holdfast.core.objects import as_array
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces, timm
 from holdfast.models.label_spaces import OUTPUTS, probabilities
@@ -191,7 +192,7 @@ def load_maite(name: Name, *, device: str, classes: Sequence[str] | None = None)
         scores = call([np.ascontiguousarray(image.transpose(2, 0, 1)) for image in images])
         if any(hasattr(each, "boxes") for each in scores):
             raise UserError(f"maite:{name.name} answers with boxes; a detector is maite:{name.name}?task=detect")
-        return np.stack([np.asarray(each, np.float64) for each in scores])
+        return np.stack([as_array(each, np.float64) for each in scores])
 
     outputs = options.get("outputs", "auto")
     classifier = PythonClassifier(display_name(name, name.name), answer, labels, identity=identity, outputs=outputs)

@@ -211,8 +211,9 @@ class AssignedDonors(DonorPool):
 
 def _same_meaning(borrower: ImageSource, donor: ImageSource) -> bool:
     """Return whether native values of two pictures stand for the same: CT of another intercept is not lent."""
-    native = isinstance(borrower, NativeImage) and isinstance(donor, NativeImage)
-    return not native or borrower.meaning() == donor.meaning()
+    if not (isinstance(borrower, NativeImage) and isinstance(donor, NativeImage)):
+        return True
+    return borrower.meaning() == donor.meaning()
 
 
 def _eight_bytes(name: str) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.names import Name
+from holdfast.core.objects import as_array
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Problem, Sample
 from holdfast.data import reading
 from holdfast.data.boxes import ListedObject, ListedObjects, largest_label
@@ -27,7 +28,7 @@ from holdfast.registry import find_attribute
 
 def from_channels_first(picture: Any) -> Image:
     """Return a picture (C, H, W) of whole numbers 0..255, or of fractions 0..1, as HWC uint8 RGB."""
-    array = np.asarray(picture)
+    array = as_array(picture)
     if array.ndim != 3 or array.shape[0] not in (1, 3) or not array.size:
         raise SampleError(f"a MAITE image is (channels, height, width) with 1 or 3 channels, not {array.shape}")
     if array.dtype != np.uint8:
@@ -75,7 +76,7 @@ def _item(dataset: Any, index: int) -> tuple[Any, Any, Mapping[str, Any]]:
 
 def listed_boxes(target: Any, classes: Mapping[int, str]) -> tuple[ListedObject, ...]:
     """Return the boxes of a target; a label is the name of its number, or the number where it has none."""
-    boxes, labels = np.asarray(target.boxes, np.float64).reshape(-1, 4), np.asarray(target.labels).reshape(-1)
+    boxes, labels = as_array(target.boxes, np.float64).reshape(-1, 4), as_array(target.labels).reshape(-1)
     if len(boxes) != len(labels):
         raise SampleError(f"the target has {len(boxes)} boxes and {len(labels)} labels")
     return tuple(
@@ -102,7 +103,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         mask = metadata.get("mask")
         sample = Sample(
             str(metadata.get("id", index)), label, MaiteImage(name.name, index),
-            None if mask is None else ArrayMask(np.asarray(mask, np.bool_)), attributes=canonical(plain),
+            None if mask is None else ArrayMask(as_array(mask, np.bool_)), attributes=canonical(plain),
             objects=objects,
         )  # fmt: skip
         (samples if label else empty).append(sample)
@@ -118,7 +119,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def _label(target: Any, classes: Mapping[int, str]) -> str:
-    scores = np.asarray(target, np.float64)
+    scores = as_array(target, np.float64)
     if scores.ndim != 1 or not scores.size or not np.isfinite(scores).all():
         raise SampleError(f"the target is a score for each class, not an array of shape {scores.shape}")
     label = int(scores.argmax())

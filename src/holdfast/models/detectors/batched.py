@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError
-from holdfast.core.objects import LEAST_SCORE, MOST_PREDICTIONS, Boxes, Detections, box_overlaps
+from holdfast.core.objects import LEAST_SCORE, MOST_PREDICTIONS, Boxes, Detections, as_array, box_overlaps
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models.torch_classifier import in_parts
 
@@ -97,9 +97,7 @@ def checked_answer(answer: Answer, frame: PlacedImage, labels: LabelSpace) -> De
     Boxes are cut at the image's edges, empty ones left out, as are scores below ``LEAST_SCORE``.
     """
     try:
-        boxes, scores, places = (
-            np.asarray(part.detach().cpu() if hasattr(part, "detach") else part) for part in answer[:3]
-        )
+        boxes, scores, places = map(as_array, answer[:3])
         boxes, scores = boxes.astype(np.float64).reshape(-1, 4), scores.astype(np.float64).reshape(-1)
     except (TypeError, ValueError) as error:
         raise SampleError("the model should answer with boxes (n, 4), scores (n) and labels (n)") from error

@@ -11,7 +11,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.networks import weights_sha256
-from holdfast.core.objects import LEAST_SCORE, Detections
+from holdfast.core.objects import LEAST_SCORE, Detections, as_array
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models.detectors.batched import Answer, PlacedImage, checked_answer
 from holdfast.models.options import checked, display_name
@@ -88,7 +88,7 @@ def load_maite(name: Name, *, device: str) -> PythonDetector:
 
 def scores_of_labels(target: Any) -> Any:
     """Return a score for each box: of scores for every class, the one of the box's label."""
-    scores, labels = np.asarray(target.scores), np.asarray(target.labels).reshape(-1)
+    scores, labels = as_array(target.scores), as_array(target.labels).reshape(-1)
     return scores[np.arange(len(labels)), labels] if scores.ndim == 2 and len(labels) else scores
 
 

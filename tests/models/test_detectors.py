@@ -173,6 +173,50 @@ def test_a_decoder_must_be_named_and_known(tmp_path):
         load_detector(f"onnx:{tmp_path / 'm.onnx'}?decode=yolo")
 
 
+def save_constant_detector(file, outputs, **metadata):
+    """An ONNX file that answers every picture of 32 × 32 alike."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    nodes = [helper.make_node("Identity", [f"{name}_is"], [name]) for name in outputs]
+    kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in outputs.items()}
+    graph = helper.make_graph(
+        nodes, "constant", [helper.make_tensor_value_info("images", 1, [1, 3, 32, 32])],
+        [helper.make_tensor_value_info(name, kinds[name], value.shape) for name, value in outputs.items()],
+        [numpy_helper.from_array(value, f"{name}_is") for name, value in outputs.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    helper.set_model_props(model, metadata)
+    onnx.save(model, file)
+    return f"onnx:{file}?decode="
+
+
+def test_onnx_detectors_have_the_classes_that_their_numbers_mean(tmp_path):
+    parts = {"boxes": np.float32([[1, 2, 9, 9]]), "scores": np.float32([0.9]), "labels": np.int64([17])}
+    name = save_constant_detector(tmp_path / "parts.onnx", parts) + "boxes-scores-labels&labels="
+    with pytest.raises(UserError, match=r"labels=coco91 .* \?labels=FILE"):
+        load_detector(f"{name}coco", device="cpu")
+    detector = load_detector(f"{name}coco91", device="cpu")
+    (answer,) = detector.detect([np.zeros((32, 32, 3), np.uint8)])
+    assert [detector.labels.names[place] for place in answer.labels] == ["cat"]  # 17 is COCO's id of cats
+    heads = {"output0": np.zeros((1, 4 + 80, 21), np.float32)}
+    turned = str({place: f"kind {place}" for place in reversed(range(80))})
+    detector = load_detector(save_constant_detector(tmp_path / "own.onnx", heads, names=turned) + "yolov8")
+    assert detector.labels.names[:2] == ("kind 0", "kind 1")
+    assert load_detector(save_constant_detector(tmp_path / "plain.onnx", heads) + "yolov8").labels.names[0] == "person"
+    for bad in ("{1: 'fox'}", "__import__('os').getcwd()", "[" * 5000, str(dict.fromkeys(range(80), "x" * 5000))):
+        name = save_constant_detector(tmp_path / "bad.onnx", heads, names=bad)
+        with pytest.raises(UserError, match="does not number its classes"):
+            load_detector(f"{name}yolov8", device="cpu")
+    with pytest.raises(UserError, match="has 80 classes, labels=coco91 has 91"):
+        load_detector(f"{name}yolov8&labels=coco91", device="cpu")
+    queries = {"logits": np.zeros((1, 5, 92), np.float32), "boxes": np.zeros((1, 5, 4), np.float32)}
+    name = save_constant_detector(tmp_path / "detr.onnx", queries) + "detr&labels="
+    with pytest.raises(UserError, match="92 scores a box, which do not fit 80 classes"):
+        load_detector(f"{name}coco", device="cpu")
+    assert len(load_detector(f"{name}coco91", device="cpu").labels) == 91
+
+
 def test_boxes_come_back_from_a_letterbox_where_they_were():
     image = np.zeros((50, 100, 3), np.uint8)
     cv2.rectangle(image, (20, 10), (59, 29), (255, 255, 255), -1)

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -91,6 +92,11 @@ def _read_yolov8(outputs: Outputs, size: tuple[int, int], labels: int) -> list[A
 def _read_detr(outputs: Outputs, size: tuple[int, int], labels: int) -> list[Answer]:
     scores, boxes = sorted(outputs[:2], key=lambda output: output.shape[-1] == 4)
     scores = scores.astype(np.float64)
+    if scores.shape[-1] not in (labels, labels + 1):
+        raise UserError(
+            f"decode=detr gives {scores.shape[-1]} scores a box, which do not fit {labels} classes; give as many names "
+            "(one less, where the last means no object) with ?labels=FILE, or labels=coco91"
+        )
     if scores.shape[-1] == labels + 1:
         powers = np.exp(scores - scores.max(-1, keepdims=True))
         chances = (powers / powers.sum(-1, keepdims=True))[..., :-1]
@@ -124,12 +130,26 @@ DECODERS = {
 
 
 @cache
-def coco_names() -> tuple[str, ...]:
-    """Return the eighty classes of COCO in the order of detectors that number them without gaps."""
+def coco_names(*, gaps: bool = False) -> tuple[str, ...]:
+    """Return the eighty classes of COCO; with ``gaps``, at the places of COCO's ids: 91 with those that are none."""
     from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
 
     listed = FasterRCNN_ResNet50_FPN_Weights.COCO_V1.meta["categories"]
-    return tuple(name for name in listed if name not in ("__background__", "N/A"))
+    return tuple(name for name in listed if gaps or name not in ("__background__", "N/A"))
+
+
+LONGEST_NAMES = 200_000  # characters
+
+
+def _listed_names(text: str, file: str) -> LabelSpace:
+    """Return the classes of ultralytics' metadata ``names``, a Python dict as text: {0: 'fox', 1: 'dog'}."""
+    try:
+        listed = ast.literal_eval(text) if len(text) <= LONGEST_NAMES else None
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        listed = None
+    if not isinstance(listed, dict) or not listed or set(listed) != set(range(len(listed))):
+        raise UserError(f"the metadata 'names' of {file} does not number its classes from 0 on; give ?labels=FILE")
+    return LabelSpace(tuple(str(listed[place]) for place in range(len(listed))))
 
 
 class OnnxDetector(BatchedDetector):
@@ -153,7 +173,8 @@ class OnnxDetector(BatchedDetector):
         self._mean = np.float32(overrides.get("mean", self._decoder.mean))
         self._std = np.float32(overrides.get("std", self._decoder.std))
         outputs = self._run(np.zeros((1, 3, *self._size), np.float32))
-        self.labels = self._named(options.get("labels"), self._decoder.classes(outputs), file.name)
+        self.labels = self._named(options.get("labels"), options["decode"], self._decoder.classes(outputs), file.name)
+        self._decoder.read(outputs, self._size, len(self.labels))  # what does not fit is said now
         self.fingerprint = fingerprint(
             {
                 "files": [file_sha256(path) for path in (file, *external)], "decode": options["decode"],
@@ -162,15 +183,25 @@ class OnnxDetector(BatchedDetector):
             }
         )  # fmt: skip
 
-    def _named(self, option: str | None, count: int, file: str) -> LabelSpace:
-        stated = self._session.get_modelmeta().custom_metadata_map.get("classes")
-        own = label_spaces.from_json(stated, file) if stated else None
-        if option == "coco" or (option is None and own is None and count == len(coco_names())):
-            return LabelSpace(coco_names())
+    def _named(self, option: str | None, decode: str, count: int, file: str) -> LabelSpace:
+        stated = self._session.get_modelmeta().custom_metadata_map
+        own = label_spaces.from_json(stated["classes"], file) if stated.get("classes") else None
+        if option is None and own is None and stated.get("names"):
+            own = _listed_names(stated["names"], file)
+        if option == "coco" and decode == "boxes-scores-labels":
+            raise UserError(
+                "labels=coco does not say which numbers decode=boxes-scores-labels gives: labels=coco91 where they are "
+                "COCO's ids (1 to 90, as torchvision's), ?labels=FILE with the eighty names where they are 0 to 79"
+            )
+        if option in ("coco", "coco91") or (option is None and own is None and count == len(coco_names())):
+            names = coco_names(gaps=option == "coco91")
+            if count not in (0, len(names)):
+                raise UserError(f"{file} has {count} classes, labels={option} has {len(names)}; give ?labels=FILE")
+            return LabelSpace(names)
         if count:
             return label_spaces.from_option(option, count, own)
         if option is None and own is None:
-            raise UserError(f"{file} does not name its classes; give them with ?labels=FILE, or labels=coco")
+            raise UserError(f"{file} does not name its classes; give them with ?labels=FILE, labels=coco or coco91")
         return own if option is None and own else label_spaces.named(label_spaces.read_names(option or ""))
 
     def prepare(self, image: Image) -> tuple[Any, PlacedImage]:
@@ -198,8 +229,8 @@ class OnnxDetector(BatchedDetector):
 def load(name: Name, *, device: str) -> OnnxDetector:
     """Load an ONNX file with the decoder that ``?decode=`` names.
 
-    Options: ``decode``, ``labels=FILE|coco`` (eighty unnamed classes are COCO's), ``size``, ``mean``, ``std``, and
-    ``overlap``, the IoU from which on two boxes of one class count as the same.
+    Options: ``decode``, ``labels=FILE|coco|coco91`` (eighty unnamed classes are COCO's), ``size``, ``mean``, ``std``,
+    and ``overlap``, the IoU from which on two boxes of one class count as the same.
     """
     options = checked(
         name, {"decode": str, "labels": str, "size": str, "mean": str, "std": str, "overlap": float, "task": str}

@@ -24,7 +24,6 @@ class ProtocolDecision:
     low: float
     high: float
     margin: float
-    conditions: int = 1  # of which the worst was picked
 
 
 def decide(results: Results, protocol: dict[str, Any]) -> list[ProtocolDecision]:
@@ -66,4 +65,4 @@ def _every(model: str, rows: Any, margin: float) -> ProtocolDecision:
     shown = rows.loc[lows.idxmax()] if decided == "failed" else worst
     what = f"accuracy lost under {shown['condition']}, the worst of {len(rows)} conditions"
     return ProtocolDecision(model, decided, what,
-                    int(shown["n"]), shown["drop"], shown["low"], shown["high"], margin, len(rows))  # fmt: skip
+                    int(shown["n"]), shown["drop"], shown["low"], shown["high"], margin)  # fmt: skip

@@ -13,8 +13,10 @@ import holdfast
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.dossier.assembly import check_seal
-from holdfast.dossier.decision import decide
+from holdfast.dossier.chapters import _sentence
+from holdfast.dossier.decision import ProtocolDecision, decide
 from holdfast.dossier.document import Chapter, Document, Grid, _typst
+from holdfast.exchange.opening import open_bundle
 from holdfast.pipeline.declaration import attached, deviations, read_declaration, row_deviations
 from holdfast.results import open_run
 from holdfast.store import write_table
@@ -134,16 +136,22 @@ def test_rows_are_held_against_the_declaration(place, tmp_path):
     run = open_run(place / "run").run
     assert row_deviations(run, record_of(place)) == []
     subprocess.run(["cp", "-r", place / "run", tmp_path / "later"], check=True)
-    holdfast.evaluate(DATA, models=["embedded:resnet_rho80"], scenarios="grey", feather=3, out=tmp_path / "later")
+    more = ",".join([*CONDITIONS, "grey"])
+    holdfast.evaluate(
+        DATA, models=["embedded:resnet_rho95?name=A"], scenarios=more, matte="black", out=tmp_path / "later"
+    )
     later = attached(open_run(tmp_path / "later").run)
-    assert "embedded:resnet_rho80 was measured and not declared" in deviations(later)  # by a command without protocol
-    assert "feather is 3, not as declared" in " ".join(deviations(later))
+    assert "A was measured and not declared" in deviations(later)  # by a command without protocol
+    assert "matte is [0, 0, 0], not as declared" in deviations(later)
     (tmp_path / "later" / "protocol.json").write_text((place / "run" / "protocol.json").read_text())
     faults = " ".join(row_deviations(open_run(tmp_path / "later").run, record_of(place)))
-    assert "answers of embedded:resnet_rho80, which was" in faults and "answers under grey, which was not" in faults
-    holdfast.dossier([tmp_path / "later"], tmp_path / "d", pictures=False)
+    assert "answers of A, which was" in faults and "answers under grey, which was not" in faults
+    holdfast.dossier([tmp_path / "later"], tmp_path / "d", pictures=False, standards=["ai-act-15"])
     page = (tmp_path / "d" / "dossier.html").read_text()
-    assert "Confirmatory:" not in page and "Deviations: there are answers of embedded:resnet_rho80" in page
+    verdicts = open_run(tmp_path / "later").verdicts().set_index("model")["background_effect_high"]
+    assert verdicts.idxmax() != verdicts.index[0]
+    assert re.search(f"largest background effect [^:]*: {re.escape(verdicts.idxmax())} ", page)
+    assert "Confirmatory:" not in page and "Deviations: there are answers of A" in page
 
 
 def test_a_run_that_stopped_is_not_as_declared(place, tmp_path):
@@ -187,9 +195,40 @@ def test_other_data_is_exploratory(place, tmp_path):
     )
     faults = deviations(attached(open_run(tmp_path / "r").run))
     assert any("data are not those" in fault for fault in faults) and any("grey" in fault for fault in faults)
-    holdfast.dossier([tmp_path / "r"], tmp_path / "d", pictures=False)
+    holdfast.dossier([tmp_path / "r"], tmp_path / "d", pictures=False, standards=["iso-24029"])
     page = (tmp_path / "d" / "dossier.html").read_text()
+    assert re.search(r"a declaration with [4-9] deviation\(s\), so exploratory", page)
+    assert "Nothing was decided" in page and "nan points" not in page  # there are no pasted backgrounds
     assert "The results are exploratory" in page and "Confirmatory:" not in page
+
+
+def test_a_bundle_carries_the_declaration(place, tmp_path):
+    open_bundle(place / "dossier" / "bundle.zip", tmp_path / "opened")
+    run = open_run(tmp_path / "opened").run
+    assert attached(run)["declaration"] == json.loads((place / "declaration.json").read_text())
+    assert deviations(attached(run)) == row_deviations(run, attached(run)) == []
+    renamed = changed(record_of(place), models={"m": "1"}, renamed={"a*b_#[c]$": "m"})
+    assert not any("not declared" in fault for fault in deviations(renamed))  # a path that the bundle cut
+    holdfast.dossier([tmp_path / "opened"], tmp_path / "d", pictures=False, standards=["iso-24029", "ai-act-15"])
+    page = (tmp_path / "d" / "dossier.html").read_text()
+    assert "Confirmatory: a*b_#[c]$" in page and "Partly: measured once, before release" in page
+    public_key = attached(run)["declaration"]["public_key"]
+    assert f"public key {public_key}: compare it with the one that its owner published" in page
+    assert "to a third party before measuring" in page
+
+
+def test_runs_of_different_data_are_refused(place, tmp_path):
+    subprocess.run(["cp", "-r", place / "run", tmp_path / "other"], check=True)
+    spec = json.loads((tmp_path / "other" / "spec.json").read_text())
+    (tmp_path / "other" / "spec.json").write_text(json.dumps(spec | {"dataset": "sea"}))
+    with pytest.raises(UserError, match="a dossier is of one dataset, and these runs have"):
+        holdfast.dossier([place / "run", tmp_path / "other"], tmp_path / "d")
+
+
+def test_undecided_after_correction_is_not_called_included():
+    decision = ProtocolDecision("m", "undecided", "accuracy lost", 24, 0.2, 0.11, 0.3, 0.1, 15)
+    sentence = _sentence(decision, confirmatory=True)
+    assert "is not shown to exceed the margin of 10 points after correction for 15 conditions" in sentence
 
 
 def test_changed_files_and_foreign_documents_are_found(place, tmp_path):
@@ -201,6 +240,9 @@ def test_changed_files_and_foreign_documents_are_found(place, tmp_path):
     seal["bundles"]["bundle.zip"] = seal["files"]["bundle.zip"] = "1" * 64
     (tmp_path / "copy" / "seal.json").write_text(json.dumps(seal))
     assert any("do not belong together" in fault for fault in check_seal(tmp_path / "copy"))
+    (tmp_path / "copy" / "seal.json").write_text('{"files": {}, "bundles": {}}')
+    faults = check_seal(tmp_path / "copy")
+    assert any("no whole seal" in fault for fault in faults) and "bundle.zip is not part of the dossier" in faults
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,9 @@ def dossier(
     other = [results.path for results in opened if results.run.spec().get("verb") in OTHER_VERBS]
     if other:
         raise UserError(f"a dossier is written of runs of eval; {other[0]} was made by another verb: report shows it")
+    names = list(dict.fromkeys(str(results.run.spec().get("dataset", "data")) for results in opened))
+    if len(names) > 1:
+        raise UserError(f"a dossier is of one dataset, and these runs have {', '.join(names)}: write one for each")
     folder.mkdir(parents=True, exist_ok=True)
     bundles = {}
     for number, results in enumerate(opened, start=1):
@@ -88,6 +91,10 @@ def check_seal(folder: str | Path) -> list[str]:
     faults = [f"{name} is missing" for name in files if not (place / Path(name).name).is_file()]
     present = [name for name in files if (place / Path(name).name).is_file()]
     faults += [f"{name} was changed" for name in present if _sha256(place / Path(name).name) != files[name]]
+    if not bundles or "dossier.pdf" not in files:
+        faults.append(f"{SEAL} does not name dossier.pdf and a bundle at least: it is no whole seal")
+    extra = sorted(path.name for path in place.iterdir() if path.is_file() and path.name not in (*files, SEAL))
+    faults += [f"{name} is not part of the dossier" for name in extra]
     document = (place / "dossier.pdf").read_bytes() if (place / "dossier.pdf").is_file() else b""
     faults += [
         f"dossier.pdf does not carry the hash of {name}: they do not belong together"

@@ -65,6 +65,8 @@ def _decisions(evidence: DossierEvidence) -> list[tuple[ProtocolDecision, bool]]
 def _sentence(decision: ProtocolDecision, *, confirmatory: bool) -> str:
     margin = f"the margin of {100 * decision.margin:g} points"
     words = {"passed": f"stays below {margin}", "failed": f"exceeds {margin}", "undecided": f"includes {margin}"}
+    if decision.decided == "undecided" and decision.low > decision.margin:
+        words["undecided"] = f"is not shown to exceed {margin} after correction for {decision.conditions} conditions"
     kind = "Confirmatory" if confirmatory else "Exploratory"
     return (
         f"{kind}: {decision.model} — {decision.decided}. {decision.what[:1].upper()}{decision.what[1:]}: "
@@ -143,7 +145,12 @@ def _protocol(evidence: DossierEvidence) -> Part:
             )
             continue
         declaration = record["declaration"]
-        signed = "signed with a key" if "signature" in declaration else "not signed with a key"
+        signed = "not signed: it can be rewritten by anyone"
+        if "signature" in declaration:
+            signed = (
+                f"signed with the public key {declaration.get('public_key')}: compare it with the one that its owner "
+                "published; the owner of the key can choose any time"
+            )
         detectable = declaration.get("detectable")
         chapter.blocks.append(
             f"{name}: declared {declaration.get('declared', 'at an unknown time')}, begun "
@@ -160,7 +167,10 @@ def _protocol(evidence: DossierEvidence) -> Part:
         chapter.blocks.append(Grid(f"Declared protocol of {name}", ["Entry", "Value"], settings))
         text = "Deviations: " + "; ".join(faults) if faults else "Deviations: none"
         chapter.blocks.append(f"{text}. The results are {'exploratory' if faults else 'confirmatory'}.")
-        facts["protocol"] = f"declared beforehand, {len(faults)} deviation(s)"
+    if None not in evidence.records:
+        count = sum(map(len, evidence.faults))
+        exploratory = f"a declaration with {count} deviation(s), so exploratory"
+        facts["protocol"] = exploratory if count else "declared beforehand, no deviations"
     return chapter, facts
 
 
@@ -210,11 +220,10 @@ def _results(evidence: DossierEvidence) -> Part:
         lambda results: results.verdicts(outcome=evidence.outcome(results), margin=float(margins[id(results)]))
     )
     chapter.blocks += [f"{row['model']}: {row['sentence']}" for row in verdicts.to_dict("records")]
-    if len(verdicts):
-        first = verdicts.iloc[0]
-        facts["background"] = "background effect " + _points(
-            first["background_effect"], first["background_effect_low"], first["background_effect_high"]
-        )
+    if len(verdicts) and verdicts["background_effect_high"].notna().any():
+        worst = verdicts.iloc[int(verdicts["background_effect_high"].argmax())]
+        effect = _points(worst["background_effect"], worst["background_effect_low"], worst["background_effect_high"])
+        facts["background"] = f"largest background effect {effect}: {worst['model']}"
     decisions = _decisions(evidence)
     if decisions:
         facts["decision"] = "; ".join(f"{decision.model}: {decision.decided}" for decision, _ in decisions)
@@ -307,6 +316,9 @@ def _limits(evidence: DossierEvidence) -> Part:
         f"were not.",
         "Intervals are 95 % intervals over photos (and over the donors of pasted backgrounds). They say how far the "
         "numbers would move with other photos of the same kind, not how far with photos of another kind.",
+        "Times of declarations and runs are those of the clock of this machine. Nothing shows that the same photos "
+        "were not measured elsewhere before; who wants to show it gives the fingerprint of the declaration to a third "
+        "party before measuring.",
         "Pasted backgrounds bring artefacts of pasting; the background effect compares two pasted pictures, so "
         "that these "
         "cancel. Masks that lose parts of an object overstate the effect, masks that take in surroundings "

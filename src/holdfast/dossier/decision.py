@@ -24,13 +24,14 @@ class ProtocolDecision:
     low: float
     high: float
     margin: float
+    conditions: int = 1  # of which the worst was picked
 
 
 def decide(results: Results, protocol: dict[str, Any]) -> list[ProtocolDecision]:
     """Return a decision per model by the protocol's rule; without a rule, by the background effect at 5 points."""
     margin, outcome = float(protocol.get("margin", 0.05)), protocol.get("outcome", "full")
     if protocol.get("rule", "background") == "background":
-        frame = results.verdicts(outcome=outcome, margin=margin)
+        frame = results.verdicts(outcome=outcome, margin=margin).dropna(subset=["background_effect"])
         return [
             ProtocolDecision(row["model"], _side(row["background_effect_low"], row["background_effect_high"], margin),
                      "accuracy lost when only the background changes", int(row["n"]), row["background_effect"],
@@ -65,4 +66,4 @@ def _every(model: str, rows: Any, margin: float) -> ProtocolDecision:
     shown = rows.loc[lows.idxmax()] if decided == "failed" else worst
     what = f"accuracy lost under {shown['condition']}, the worst of {len(rows)} conditions"
     return ProtocolDecision(model, decided, what,
-                    int(shown["n"]), shown["drop"], shown["low"], shown["high"], margin)  # fmt: skip
+                    int(shown["n"]), shown["drop"], shown["low"], shown["high"], margin, len(rows))  # fmt: skip

@@ -26,6 +26,7 @@ from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.exchange.archive import BUNDLE_VERSION, FORMAT, MANIFEST
 from holdfast.exchange.columns import TABLES, TableKind, in_words, readme
 from holdfast.exchange.private import Clean, clean_command, clean_values, cleaner, texts_in, words_of
+from holdfast.pipeline.declaration import ATTACHED, attached
 from holdfast.pipeline.jobs.progress import Progress, silent, version
 from holdfast.results import Results
 from holdfast.store import Parts, Run, read_table, write_json, write_table
@@ -157,6 +158,14 @@ def _stage(run: Run, stage: Path, *, report: bool, pictures: bool, models: bool,
             counts[kind.place.removesuffix(".parquet")] = rows
     progress("tables", len(TABLES), len(TABLES))
     notes = [] if cleaned == spec else ["paths of this machine in spec.json were cut to their last names"]
+    if record := attached(run):
+        kept = {"declaration": record["declaration"]}  # word for word: it is hashed, and may be signed
+        short = {name: clean(name) for name in kept["declaration"].get("models", ()) if clean(name) != name}
+        models = {clean(name): digest for name, digest in record.get("models", {}).items()}
+        named = {"models": models, "renamed": short | record.get("renamed", {})}
+        write_json(stage / ATTACHED, clean_values(record, clean) | kept | named)
+        if short or clean_values(kept, clean) != kept:
+            notes.append(f"{ATTACHED} holds the declaration as it was written, with the paths that it names")
     if pictures:
         counts["pictures"] = sum(len(_copy(run.path, stage, where, kinds, clean)) for where, kinds in PICTURES.items())
     if models:

@@ -28,6 +28,7 @@ from holdfast.exchange import archive as archives
 from holdfast.exchange.archive import FORMAT, Manifest, Member, read_manifest
 from holdfast.exchange.bundle import MODELS, PICTURES
 from holdfast.exchange.columns import TABLES, TableKind
+from holdfast.pipeline.declaration import ATTACHED
 from holdfast.store import write_json, write_table
 from holdfast.store.foreign import is_steering, parse_foreign_json, read_foreign
 
@@ -195,7 +196,7 @@ def _table(archive: zipfile.ZipFile, manifest: Manifest, name: str, kind: TableK
 
 def _check_file(name: str, data: bytes) -> None:
     """Check settings, pages of text and pictures by their kind."""
-    if name in ("spec.json", "environment.json"):
+    if name in ("spec.json", "environment.json", ATTACHED):
         _settings(data, name)
     elif _picture_folder(name):
         _check_picture(name, data)
@@ -278,7 +279,7 @@ def _write(
             write_json(folder / name, spec | ({"data": data} if data else {}) | ({"masks": masks} if masks else {}))
             if changed:
                 notes.append(f"of spec.json, {', '.join(changed)} went to {SENDER!r}, where nothing is read by them")
-        elif name == "environment.json":
+        elif name in ("environment.json", ATTACHED):
             write_json(folder / name, _settings(_bytes(archive, manifest, name, MAX_SETTINGS), name))
         elif name.startswith("report/") and keep_report:
             _extract(archive, name, folder / KEPT_REPORT / name.removeprefix("report/"), member)

@@ -24,6 +24,7 @@ from holdfast.pipeline.samples import Prepared, prepare, read
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.models.power import detectable
 from holdfast.store import Run, write_json
+from holdfast.store.foreign import is_steering
 
 FORMAT = "holdfast-declaration"
 RULES = ("background", "every-condition")
@@ -109,6 +110,8 @@ def _check_protocol(values: Mapping[str, Any], path: str) -> None:
         else:
             is_right, kind = isinstance(value, str) or (usual is None and value is None), "a text"
             kind = "a text or a list of texts" if name == "scenarios" else kind
+        if isinstance(value, str) and is_steering(value):
+            raise UserError(f"{path}: {name} has a control character in it")
         if not is_right:
             raise UserError(f"{path}: {name} is {kind}, and here it is {str(value)[:80]!r}")
     if not all(0 < values.get(name, 0.5) < 1 for name in ("margin", "power")):
@@ -227,7 +230,7 @@ def attached(run: Run) -> dict[str, Any] | None:
     path = run.path / ATTACHED
     if not path.is_file():
         return None
-    parts = {"declaration": dict, "data": dict, "models": dict, "conditions": list, "settings": dict}
+    parts = {"declaration": dict, "data": dict, "models": dict, "conditions": list, "settings": dict, "renamed": dict}
     try:
         record = json.loads(path.read_text(encoding="utf8"))
         if not all(isinstance(record.get(name, kind()), kind) for name, kind in parts.items()):
@@ -251,7 +254,7 @@ def deviations(record: Mapping[str, Any]) -> list[str]:
         faults.append(f"{record['rows_before']} answers were there before the declaration was attached")
     if record.get("data", {}).get("sha256") != declaration.get("data", {}).get("sha256"):
         faults.append("the data are not those that were declared: images, masks or labels differ")
-    models, measured = declaration.get("models", {}), record.get("models", {})
+    models, measured = _declared_models(record), record.get("models", {})
     faults += [f"{name} was declared and not measured" for name in models if name not in measured]
     faults += [f"{name} was measured and not declared" for name in measured if name not in models]
     changed = [name for name in models if name in measured and models[name] != measured[name]]
@@ -264,6 +267,12 @@ def deviations(record: Mapping[str, Any]) -> list[str]:
     if "settings" not in record:
         return [*faults, "the settings of the run were not recorded"]
     return faults + [f"{name} is {value!r}, not as declared" for name, value in _other_settings(record).items()]
+
+
+def _declared_models(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the declared models by the names that they have in the rows; a bundle cuts paths to their last names."""
+    renamed = record.get("renamed", {})
+    return {renamed.get(name, name): digest for name, digest in record["declaration"].get("models", {}).items()}
 
 
 def _other_settings(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,7 +306,7 @@ def row_deviations(run: Run, record: Mapping[str, Any]) -> list[str]:
         name = condition_name(row["condition"], row["variant"])
         photos[row["model"], name] = row["source_id_count_distinct"]
         settings.setdefault(name, set()).update(row["parameters_distinct"])
-    models, conditions = declaration.get("models", {}), list(declaration.get("conditions", ()))
+    models, conditions = _declared_models(record), list(declaration.get("conditions", ()))
     expected = declaration.get("data", {}).get("photos", 0) - without
     answering = dict.fromkeys(model for model, _ in photos)
     faults = [f"there are answers of {model}, which was not declared" for model in answering if model not in models]

@@ -161,8 +161,8 @@ def _stage(run: Run, stage: Path, *, report: bool, pictures: bool, models: bool,
     if record := attached(run):
         kept = {"declaration": record["declaration"]}  # word for word: it is hashed, and may be signed
         short = {name: clean(name) for name in kept["declaration"].get("models", ()) if clean(name) != name}
-        models = {clean(name): digest for name, digest in record.get("models", {}).items()}
-        named = {"models": models, "renamed": short | record.get("renamed", {})}
+        measured = {clean(name): digest for name, digest in record.get("models", {}).items()}
+        named = {"models": measured, "renamed": short | record.get("renamed", {})}
         write_json(stage / ATTACHED, clean_values(record, clean) | kept | named)
         if short or clean_values(kept, clean) != kept:
             notes.append(f"{ATTACHED} holds the declaration as it was written, with the paths that it names")

@@ -82,8 +82,8 @@ def read_protocol(path: str | Path) -> DeclaredProtocol:
     if isinstance(values.get("models"), str):
         values["models"] = [values["models"]]
     _check_protocol(values, str(path))
-    lists = {name: tuple(values[name]) for name in ("models", "matte") if name in values}
-    return DeclaredProtocol(**values | lists)
+    values |= {name: tuple(values[name]) for name in ("models", "matte") if name in values}
+    return DeclaredProtocol(**values)
 
 
 def _check_protocol(values: Mapping[str, Any], path: str) -> None:

@@ -16,6 +16,7 @@ from holdfast.dossier.assembly import check_seal
 from holdfast.dossier.chapters import _sentence
 from holdfast.dossier.decision import ProtocolDecision, decide
 from holdfast.dossier.document import Chapter, Document, Grid, _typst
+from holdfast.exchange.bundle import bundle
 from holdfast.exchange.opening import open_bundle
 from holdfast.pipeline.declaration import attached, deviations, read_declaration, row_deviations
 from holdfast.results import open_run
@@ -215,6 +216,21 @@ def test_a_bundle_carries_the_declaration(place, tmp_path):
     public_key = attached(run)["declaration"]["public_key"]
     assert f"public key {public_key}: compare it with the one that its owner published" in page
     assert "to a third party before measuring" in page
+
+
+def test_a_declared_folder_is_still_as_declared_in_a_bundle(place, tmp_path):
+    subprocess.run(["cp", "-r", place / "run", tmp_path / "run"], check=True)
+    record = record_of(place)
+    folder = str(tmp_path / "seas")
+    own = {name: record["declaration"][name] for name in record["declaration"] if "sign" not in name}
+    own = {name: value for name, value in own.items() if name not in ("fingerprint", "public_key")}
+    own["protocol"] |= {"backgrounds": folder}
+    record["settings"] |= {"backgrounds": folder, "fill": f"migan:{tmp_path}/x.onnx"}
+    record["declaration"] = own | {"fingerprint": fingerprint(own)}
+    (tmp_path / "run" / "protocol.json").write_text(json.dumps(record))
+    bundle(tmp_path / "run", tmp_path / "b.zip", report=False)
+    open_bundle(tmp_path / "b.zip", tmp_path / "opened")
+    assert deviations(attached(open_run(tmp_path / "opened").run)) == ["fill is 'migan:x.onnx', not as declared"]
 
 
 def test_runs_of_different_data_are_refused(place, tmp_path):

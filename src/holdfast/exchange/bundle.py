@@ -163,6 +163,9 @@ def _stage(run: Run, stage: Path, *, report: bool, pictures: bool, models: bool,
         short = {name: clean(name) for name in kept["declaration"].get("models", ()) if clean(name) != name}
         measured = {clean(name): digest for name, digest in record.get("models", {}).items()}
         named = {"models": measured, "renamed": short | record.get("renamed", {})}
+        declared, settings = kept["declaration"].get("protocol", {}), record.get("settings", {})
+        as_declared = {name: value for name, value in settings.items() if value == declared.get(name)}
+        named["settings"] = clean_values(settings, clean) | as_declared  # a declared folder still equals itself
         write_json(stage / ATTACHED, clean_values(record, clean) | kept | named)
         if short or clean_values(kept, clean) != kept:
             notes.append(f"{ATTACHED} holds the declaration as it was written, with the paths that it names")

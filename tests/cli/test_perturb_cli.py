@@ -83,7 +83,7 @@ def test_sparse_compares_masks(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["perturb", "here", "--models", "x"], "--out RUN"),
-        (["perturb", "no-such-run", "--publish", "x"], "not a run directory"),
+        (["perturb", "no-such-run", "--publish", "x"], "does not exist; holdfast eval makes a run"),
         (["sparse"], "holdfast sparse RUN --out"),
         (["perturb", "diorama:test?n=2", "--models", MODEL, "--oracle", "clip:embedded", "--out", "OUT"], "generators"),
         (["perturb", "diorama:test?n=2", "--models", MODEL, "--generator", "pixel:", "--out", "OUT"], "ls oracles"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing.util
 import os
 import signal
@@ -185,6 +186,8 @@ def _main() -> None:
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:  # typer's way of saying Ctrl-C
             _fail(_STOPPED, _INTERRUPTED)
+        if isinstance(stop.__context__, OSError) and stop.__context__.errno == errno.EPIPE:
+            os._exit(0)
         raise
     except (HoldfastError, OSError) as error:
         if debug:

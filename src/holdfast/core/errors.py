@@ -177,6 +177,8 @@ def no_exit() -> Iterator[None]:
     try:
         yield
     except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # rich's way of saying that nobody reads on
+            raise stop.__context__ from None
         said = f": {stop.code}" if isinstance(stop.code, str) else ""
         raise HoldfastError(f"a model or another plug-in called sys.exit(){said}; {_GO_ON} without it") from stop
 

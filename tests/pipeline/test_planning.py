@@ -48,7 +48,7 @@ class World:
 
     def __post_init__(self) -> None:
         collection = Collection("data", ("a", "b"), tuple(self.samples))
-        self.prepared = Prepared(collection, self.images, self.masks, {}, SimpleNamespace(), self.pool)  # type: ignore[arg-type]
+        self.prepared = Prepared(collection, self.images, self.masks, {}, SimpleNamespace(tools=None), self.pool)  # type: ignore[arg-type]
         self.tested = [
             Model(SimpleNamespace(name=f"model {place}"), LABELS, one, f"{one} fast" if place == 1 else "")  # type: ignore[arg-type]
             for place, one in enumerate(self.weights)

@@ -148,7 +148,7 @@ def test_the_page_says_what_it_mends(remedied) -> None:
     row = remedied.table.set_index("set").loc[HARD]
     assert f"{100 * row['before']:.1f} % → {100 * row['after']:.1f} %" in page
     assert f"on {int(row['n'])} valid images" in page
-    assert "Known-truth world" in page and page.count("data:image/jpeg;base64,") >= 5
+    assert "Drawn scenes: the truth is known there" in page and page.count("data:image/jpeg;base64,") >= 5
 
 
 @pytest.mark.parametrize(

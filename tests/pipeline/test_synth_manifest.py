@@ -37,7 +37,7 @@ def test_a_condition_at_a_time_is_the_same(photos: Path, tmp_path: Path, monkeyp
 def test_a_plan_takes_no_memory_for_what_is_still_to_be_made(tmp_path: Path) -> None:
     samples = tuple(Sample(f"{number}", "a", FileImage("x")) for number in range(600))
     hashes = {sample.sample_id: "0" * 64 for sample in samples}
-    prepared = Prepared(Collection("data", ("a",), samples), hashes, hashes, {}, SimpleNamespace(), "")  # type: ignore[arg-type]
+    prepared = Prepared(Collection("data", ("a",), samples), hashes, hashes, {}, SimpleNamespace(tools=None), "")  # type: ignore[arg-type]
     spec = make_spec(data="data")
     tracemalloc.start()
     try:

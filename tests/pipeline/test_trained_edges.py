@@ -110,7 +110,7 @@ def test_masks_absent_where_needed(shapes: Path, tmp_path: Path) -> None:
         ({"batch_size": 1}, "at least 2 images"),
         ({"rate": float("nan")}, "rate= is 0 or more, not nan"),
         ({"scenarios": "fgsm"}, "is made against a finished model"),
-        ({"scenarios": "generated_background"}, "is painted by a generator"),
+        ({"scenarios": "generated_background"}, "is painted by another network"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(change, sentence: str, shapes: Path, tmp_path: Path) -> None:

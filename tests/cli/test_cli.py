@@ -28,6 +28,13 @@ def test_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert wrong.returncode == 2 and wrong.stderr.startswith("holdfast: ") and wrong.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", ["--help", "compare --help", "doctor"])
+def test_a_reader_that_stops_early_is_no_error(words: str) -> None:
+    command = f"{sys.executable} -m holdfast.cli.main {words} | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

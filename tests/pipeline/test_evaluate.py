@@ -26,6 +26,14 @@ def spec(photos: Path, toy_models: str) -> EvaluateSpec:
     return EvaluateSpec(str(photos), models=(f"{toy_models}:colour",), scenarios="all", batch_size=7)
 
 
+@pytest.mark.parametrize("inside", ["", "images"])
+def test_a_run_is_not_written_among_the_photos(spec: EvaluateSpec, photos: Path, inside: str) -> None:
+    before = sorted(photos.rglob("*"))
+    with pytest.raises(UserError, match="choose another --out"):
+        evaluate(spec, photos / inside)
+    assert sorted(path for path in photos.rglob("*") if path.name != ".lock") == before
+
+
 def test_every_sample_condition_and_model_has_its_row(spec: EvaluateSpec, tmp_path: Path) -> None:
     both = replace(spec, models=(*spec.models, spec.models[0].replace("colour", "second")))
     run, summary = evaluate(both, tmp_path / "run")

@@ -116,6 +116,9 @@ def read_state(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
             f"{file.name} is a TorchScript archive, which is code; export the model to ONNX (onnx:FILE), save its "
             "state_dict() for torch:ARCHITECTURE@FILE, or load it yourself and name it python:MODULE:ATTRIBUTE"
         )
+    with file.open("rb") as opened:
+        if not zipfile.is_zipfile(file) and opened.read(1) != b"\x80":  # what every pickle begins with
+            raise UserError(f"{file.name} is no file of weights: give what torch.save or safetensors wrote")
     # Training scripts store their arguments beside the weights; a namespace is data.
     torch.serialization.add_safe_globals([argparse.Namespace])
     try:

@@ -24,6 +24,7 @@ from holdfast.pipeline.evaluate.severity_search import search, searched
 from holdfast.pipeline.evaluate.worker import AdaptationImages, Evaluation, Loaded, adaptation_images
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.fast import OnePass
+from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
@@ -71,6 +72,7 @@ def evaluate(
     with writing(out):  # first: nobody should wait for models to hear that nothing can be written
         _check_not_mixed(run, spec)
         collection = read(spec)
+        check_apart(collection.samples, out)
         check_applicable(collection.samples or collection.empty, conditions)
         if unmasked := _missing_masks(spec, collection, conditions):
             LOG.warning("%s", unmasked)  # before the work, and again below its outcome

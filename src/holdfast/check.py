@@ -133,7 +133,7 @@ def check(
         if not out:
             with live.temporary_folder() as folder:
                 return check(**asked | {"out": folder})
-        photos, classes = live.write_data(photos, Path(out) / "data")
+        photos, classes = live.write_data(photos, Path(out) / "data", class_names or ())
         class_names = class_names or classes or None
     if not live.is_name(model):
         (model,) = live.model_names(model, transform=transform, class_names=class_names)

@@ -270,3 +270,11 @@ def test_weights_are_seen_through_objects_and_functions() -> None:
     assert weights_of(first) and weights_of(first) != weights_of(second)
     assert weights_of(lambda images: first) != weights_of(lambda images: second)
     assert weights_of(len) == ""
+
+
+def test_numbers_are_places_in_class_names_where_a_dataset_has_no_classes(tmp_path: Path) -> None:
+    pairs = [(picture, CLASSES.index(label)) for picture, label, _ in _drawn()]
+    run = holdfast.evaluate(
+        pairs, _Brightness(), transform=TRANSFORM, class_names=CLASSES, scenarios="original", out=tmp_path / "run"
+    )
+    assert set(run.rows().to_pandas()["label"]) == set(CLASSES)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import holdfast
-from holdfast.core.errors import UserError
 from holdfast.results import Results
 
 NAMES = ["known:perfect", "known:texture", "known:scene", "known:shift?pixels=40"]
@@ -50,10 +47,3 @@ def test_the_gate_between_them(run: Results) -> None:
     assert worse.verdict == "failed" and "recall lost under" in worse.sentence
     table = holdfast.compare(run, run, old_model="known:perfect", new_model="known:perfect", margin=0.1).conditions
     assert table["verdict"].eq("passed").all()
-
-
-def test_a_board_has_no_place_for_detectors(run: Results, tmp_path: Path) -> None:
-    from holdfast.board.add import add
-
-    with pytest.raises(UserError, match="boards hold classifiers only"):
-        add(run.path, tmp_path / "board")

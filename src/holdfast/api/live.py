@@ -48,14 +48,18 @@ def is_name(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
 
 
-def write_data(value: Any, folder: Path) -> tuple[str, tuple[str, ...]]:
-    """Write a dataset's images, masks and manifest below a folder; return its name for verbs, and its classes."""
+def write_data(value: Any, folder: Path, class_names: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
+    """Write a dataset's images, masks and manifest below a folder; return its name for verbs, and its classes.
+
+    Labels that are numbers are places in the dataset's own classes, or in ``class_names`` where it has none.
+    """
     data = _read(value)
+    names = data.classes or tuple(map(str, class_names))
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for number, item in enumerate(data.items):
         where = f"item {number} of the dataset"
-        label = _label(item["label"], data.classes, where)
+        label = _label(item["label"], names, where)
         stem = f"{_file_name(label)}/{number:06d}"
         row = {"sample_id": stem, "label": label} | {
             f"own_{name}" if name in _OURS else name: text for key, value in item.items()
@@ -272,7 +276,7 @@ def with_names(values: Mapping[str, Any]) -> dict[str, Any]:
     if "data" in named and not is_name(named["data"]):
         if named.get("out") is None:
             raise UserError("a dataset given as an object is written below out=; say where")
-        named["data"], classes = write_data(named["data"], Path(named["out"]) / "data")
+        named["data"], classes = write_data(named["data"], Path(named["out"]) / "data", values.get("class_names") or ())
     if "models" in named:
         given = {name: values[name] for name in ARGUMENTS if values.get(name) is not None}
         named["models"] = model_names(named["models"], classes, **given)

@@ -298,7 +298,10 @@ def parity(
         with live.temporary_folder() as temporary:
             return parity(old, new, data, out=temporary, **asked, **options)
     given = {name: options.pop(name) for name in live.ARGUMENTS if name in options}
-    data, classes = (data, ()) if live.is_name(data) else live.write_data(data, Path(out) / "data")
+    if live.is_name(data):
+        classes: tuple[str, ...] = ()
+    else:
+        data, classes = live.write_data(data, Path(out) / "data", given.get("class_names") or ())
     pair = [live.model_names(model, classes, **given) for model in (old, new)]
     names = [name if isinstance(name, str) else name[0] for name in pair]
     spec = {"models": names, "device": device, **options}

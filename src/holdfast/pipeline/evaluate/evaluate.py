@@ -24,7 +24,6 @@ from holdfast.pipeline.evaluate.severity_search import search, searched
 from holdfast.pipeline.evaluate.worker import AdaptationImages, Evaluation, Loaded, adaptation_images
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.fast import OnePass
-from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
@@ -68,11 +67,11 @@ def evaluate(
         raise UserError("--fast works with 8 bits; leave it out, or --depth native")
     if groups and spec.fast:
         raise UserError("--search asks what the last answers leave open, and --fast all at once: take one of them")
+    _check_beside(spec.data, out)
     run, summary = Run(out), Summary()
     with writing(out):  # first: nobody should wait for models to hear that nothing can be written
         _check_not_mixed(run, spec)
         collection = read(spec)
-        check_apart(collection.samples, out)
         check_applicable(collection.samples or collection.empty, conditions)
         if unmasked := _missing_masks(spec, collection, conditions):
             LOG.warning("%s", unmasked)  # before the work, and again below its outcome
@@ -225,6 +224,13 @@ def make_portions(
                 samples=prepared.collection.samples, donors=prepared.pool.samples, progress=setup.progress,
             )  # fmt: skip
         setup.summary.merge(portion_summary)
+
+
+def _check_beside(data: str, out: Path) -> None:
+    """Raise a UserError where a run would be written among the photos of a folder."""
+    folder, root = Path(data).expanduser().resolve(), Path(out).resolve()
+    if folder.is_dir() and (root == folder or root.is_relative_to(folder / "images")):
+        raise UserError(f"{out} holds the photos; choose another --out for the run")
 
 
 def _check_not_mixed(run: Run, spec: EvaluateSpec) -> None:

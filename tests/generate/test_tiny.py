@@ -126,7 +126,7 @@ def test_broken_folders_get_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing else is unpickled"):
         load_generator(f"tiny:{tmp_path}", device="cpu")
     (tmp_path / "decoder.pth").write_bytes(b"nothing")
-    with pytest.raises(UserError, match=r"nothing else is unpickled|cannot be read"):
+    with pytest.raises(UserError, match=r"nothing else is unpickled|can be read"):
         load_generator(f"tiny:{tmp_path}", device="cpu")
 
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from holdfast import registry
-from holdfast.core.errors import SampleError, UserError, first_line
+from holdfast.core.errors import SampleError, UserError, first_line, raise_machine_trouble
 from holdfast.core.lazy import diffusers, torch
 from holdfast.core.names import Name, parse_name
 from holdfast.core.networks import quiet
@@ -160,7 +160,6 @@ _WRAPPERS = ("ema_model_state_dict", "model_state_dict", "state_dict", "G_ema", 
 
 def read_tensors(file: Path) -> dict[str, torch.Tensor]:
     """Return a network's tensors (averaged ones if there) by name, in single precision; nothing else is unpickled."""
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
@@ -175,8 +174,9 @@ def read_tensors(file: Path) -> dict[str, torch.Tensor]:
         raise UserError(
             f"{file.name} holds more than tensors, and nothing else is unpickled; save the network's state_dict()"
         ) from error
-    except (OSError, RuntimeError, ValueError, EOFError, SafetensorError) as error:
-        raise UserError(f"{file.name} cannot be read: {first_line(error)}") from error
+    except Exception as error:  # damaged pickles raise anything
+        raise_machine_trouble(error)
+        raise UserError(f"{file.name} is not a file that can be read: {first_line(error)}") from error
     wrapper = next((key for key in _WRAPPERS if isinstance(content, Mapping) and key in content), "")
     content = content[wrapper] if wrapper else content
     if not isinstance(content, Mapping) or not content or not all(torch.is_tensor(value) for value in content.values()):

@@ -118,7 +118,7 @@ def read_state(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
         )
     with file.open("rb") as opened:
         if not zipfile.is_zipfile(file) and opened.read(1) != b"\x80":  # what every pickle begins with
-            raise UserError(f"{file.name} is no file of weights: give what torch.save or safetensors wrote")
+            raise UserError(f"{file.name} is not a file of weights: give what torch.save or safetensors wrote")
     # Training scripts store their arguments beside the weights; a namespace is data.
     torch.serialization.add_safe_globals([argparse.Namespace])
     try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from holdfast.core.errors import UserError
@@ -16,7 +18,7 @@ from holdfast.pipeline.train import fitting
 from holdfast.pipeline.train.train import write_jobs
 from holdfast.results import Results
 from holdfast.store import Run
-from holdfast.studies.trained import augmentation
+from holdfast.studies.walking import transfer
 from holdfast.training import small_models
 
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -48,7 +50,7 @@ def test_a_damaged_list_of_perturbed_copies_is_named(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "manifest.parquet").write_bytes(b"PAR1" + bytes(40))
     with pytest.raises(UserError, match=r"manifest\.parquet is damaged"):
-        augmentation._copies(Results(Run(tmp_path)))
+        transfer.side_by_side(SimpleNamespace(), Results(Run(tmp_path)), pd.DataFrame(), {})  # type: ignore[arg-type]
 
 
 def test_a_record_with_values_of_another_kind_is_named(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_decoding_and_writing_in_processes_of_the_worker(spec: EvaluateSpec, tmp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.pipeline.fast.device_pass.decoding_processes", lambda *_: 1)
         patch.setattr("holdfast.pipeline.fast.decoding.SPARE", 0)  # two pieces of memory for five of work
-        patch.setattr("holdfast.pipeline.fast.device_pass._unit_size", lambda _: 1)
+        patch.setattr("holdfast.pipeline.fast.device_pass.unit_size", lambda _: 1)
         there, _ = evaluate(spec, tmp_path / "there", executor=Carried())
     assert_same(rows_of(here), rows_of(there))
 

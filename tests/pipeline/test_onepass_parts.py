@@ -134,7 +134,7 @@ def test_names_are_those_of_row_id(
 ) -> None:
     sample = Sample(sample_id, "a", FileImage("x"), source_id=source, split=split, fold=fold, kind=kind)
     collection = Collection('the "data" %s', ("a",), (sample,))
-    prepared: Any = Prepared(collection, {sample_id: "11"}, {sample_id: "22"}, {}, SimpleNamespace(), "33")  # type: ignore[arg-type]
+    prepared: Any = Prepared(collection, {sample_id: "11"}, {sample_id: "22"}, {}, SimpleNamespace(tools=None), "33")  # type: ignore[arg-type]
     labels = map_labels(("a",), {"a": ClassKeys(labels=("output 1",))}, SPACE)
     tested: Any = [Model(SimpleNamespace(name=name), labels, f"4{name}", f"5{name}") for name in models]  # type: ignore[arg-type]
     spec = EvaluateSpec("data", fast=True, matte=(1, 2, 3), seed=7)
@@ -179,7 +179,7 @@ def test_ids_that_row_id_did_not_make_are_found_too_and_do_not_change_their_neig
 def test_a_plan_takes_no_memory_for_what_is_still_to_be_done(tmp_path: Path) -> None:
     samples = tuple(Sample(f"{number}", "a", FileImage("x")) for number in range(600))
     names = {sample.sample_id: "0" * 64 for sample in samples}
-    prepared: Any = Prepared(Collection("data", ("a",), samples), names, names, {}, SimpleNamespace(), "")  # type: ignore[arg-type]
+    prepared: Any = Prepared(Collection("data", ("a",), samples), names, names, {}, SimpleNamespace(tools=None), "")  # type: ignore[arg-type]
     labels = map_labels(("a",), {"a": ClassKeys(labels=("output 1",))}, SPACE)
     tested: Any = [Model(SimpleNamespace(name=f"{one}"), labels, f"{one}") for one in range(12)]  # type: ignore[arg-type]
     conditions = tuple(parse_conditions("static"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
@@ -186,3 +187,10 @@ def test_a_list_is_typed_with_commas_or_by_repeating_the_option(photos: Path, to
     scenarios = ["--scenarios", "original,grey", "--scenarios", "red"]
     said = run("eval", photos, *models, *scenarios, "--out", tmp_path / "run").stdout
     assert f"{12 * 2 * 3} made" in said and "first" in said and "second" in said
+
+
+def test_quiet_is_of_one_command_only(tmp_path: Path) -> None:
+    before = logging.getLogger("holdfast").level
+    words = ("--models", "embedded:resnet_rho0", "--scenarios", "original", "--quiet", "--out", str(tmp_path / "run"))
+    assert run("eval", "diorama:test?n=12", *words).exit_code == 0
+    assert logging.getLogger("holdfast").level == before

@@ -63,9 +63,10 @@ class CommandCall(Generic[S]):
         from holdfast.engine import open_executor
         from holdfast.store import workplace
 
-        where = self.engine
+        where, logger = self.engine, logging.getLogger("holdfast")
+        level = logger.level
         if self.quiet:
-            logging.getLogger("holdfast").setLevel(logging.ERROR)
+            logger.setLevel(logging.ERROR)
         # Every worker has its own folder for a store, so there is no folder that all workers must see.
         executor = open_executor(
             where.engine, address=where.address, workers=where.workers, gpus=where.gpus, cpus=where.cpus,
@@ -78,6 +79,7 @@ class CommandCall(Generic[S]):
             ):
                 yield folder, sending, progress
         finally:
+            logger.setLevel(level)
             executor.close()
 
     @property

@@ -192,5 +192,5 @@ def test_a_list_is_typed_with_commas_or_by_repeating_the_option(photos: Path, to
 def test_quiet_is_of_one_command_only(tmp_path: Path) -> None:
     before = logging.getLogger("holdfast").level
     words = ("--models", "embedded:resnet_rho0", "--scenarios", "original", "--quiet", "--out", str(tmp_path / "run"))
-    assert run("eval", "diorama:test?n=12", *words).exit_code == 0
+    assert run("eval", "diorama:test?n=12", *words).returncode == 0
     assert logging.getLogger("holdfast").level == before

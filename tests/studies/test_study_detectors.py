@@ -54,6 +54,6 @@ def test_trained_detectors_are_loaded_by_name_and_refused_in_a_sentence(finished
         )  # fmt: skip
 
 
-def test_doses_that_are_none() -> None:
+def test_doses_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="two or more numbers"):
-        run_study("detectors", Path("nowhere"), assignments=["rhos=0.5"], quick=True)
+        run_study("detectors", tmp_path / "nowhere", assignments=["rhos=0.5"], quick=True)

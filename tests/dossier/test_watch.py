@@ -15,7 +15,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.schema import SAMPLES
 from holdfast.dossier.series_page import sentence
-from holdfast.pipeline.watching import profile
+from holdfast.pipeline.watching import profile, unlabelled
 from holdfast.results import open_run
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.models.gate import PairedPhotos
@@ -115,6 +115,9 @@ def test_new_photos_are_held_only_against_what_was_tested(tmp_path, monkeypatch)
     holdfast.watch("series", "run")
     cv2.imwrite(f"photos/{samples[0].label}/more.png", samples[1].image.load())  # a photo that was not tested
     assert holdfast.watch("series", photos="diorama:test?n=40&seed=8")["entries"][-1]["tested"] == 36
+    cv2.imwrite("photos/loose.png", samples[1].image.load())
+    assert len(unlabelled("photos")) == 38, "photos in class folders and beside them"
+    (tmp_path / "photos" / "loose.png").unlink()
     cv2.imwrite(f"photos/{samples[0].label}/0.png", samples[1].image.load())
     with pytest.raises(UserError, match="1 of the 36 photos that run 1 tested, or the weights"):
         holdfast.watch("series", photos="diorama:test?n=40&seed=8")

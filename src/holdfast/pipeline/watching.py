@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -15,10 +14,8 @@ from holdfast.core.places import place
 from holdfast.core.protocols import Classifier
 from holdfast.core.types import ORIGINAL, Image, Sample
 from holdfast.data import load_collection
-from holdfast.data.images import IMAGE_SUFFIXES, FileImage
-from holdfast.data.reading import visible_files
 from holdfast.pipeline.classifiers import modules_of
-from holdfast.pipeline.donors import DonorPool
+from holdfast.pipeline.donors import DonorPool, images_below
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import over_matte, render_conditions
 from holdfast.scenarios import Condition
@@ -41,12 +38,10 @@ class PhotoProfile:
 
 
 def unlabelled(data: str) -> list[Sample]:
-    """Return the photos of a folder as it is, labels or not, or of any other name of data."""
+    """Return all photos below a folder, in class folders or not, or the photos of any other name of data."""
     folder = place(data)
-    names = visible_files(folder) if folder.is_dir() and not (folder / "images").is_dir() else []
-    names = sorted(name for name in names if Path(name).suffix.lower() in IMAGE_SUFFIXES)
-    if names:
-        return [Sample(name, "", FileImage(folder / name)) for name in names]
+    if folder.is_dir() and not (folder / "images").is_dir():
+        return [Sample(str(name), "", image) for name, image in images_below("photos", data).items()]
     return list(load_collection(data).samples)
 
 

@@ -29,13 +29,13 @@ from holdfast.pipeline.evaluate.matching import MaskedObject, has_objects, is_ri
 from holdfast.pipeline.evaluate.worker import RELEASED, Evaluation, Loaded, ReadyRendering, WaitingRow
 from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationJob, row_key, stored_details
 from holdfast.pipeline.fast import decoding
-from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Facts, Group, Unit, at_once, unit_of
+from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Facts, Group, Unit, unit_of
 from holdfast.pipeline.fast.device_pass import decoding_processes
 from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.samples import Prepared, Rendering
 from holdfast.scenarios import Condition
-from holdfast.scenarios.tensors import render_batch, supports
+from holdfast.scenarios.tensors import at_once, render_batch, supports
 from holdfast.store import Parts
 
 KEY_COLUMNS = ("row_id", "sample_id", "source_id", "condition", "variant", "parameters", "seed", "model", "donor_id")

@@ -35,9 +35,8 @@ from holdfast.pipeline.donors import DonorPool, SampleContext, donor_draws, load
 from holdfast.scenarios import Condition
 from holdfast.scenarios.background import cover, donor_background
 from holdfast.scenarios.base.rendering import check_input, mask_missing
+from holdfast.scenarios.tensors.batches import MOST, at_once
 
-PIXELS = 128 * 375 * 500  # about what is rendered at a time, under all conditions: enough to fill a GPU, in 4 GB
-MOST = 128  # pictures rendered at a time
 DONORS = 4  # donors that travel with a sample; the first of them is rarely unreadable
 
 
@@ -99,11 +98,6 @@ def unit_of(
             lenders = list(itertools.islice(asked, DONORS + 1))
         orders.append(Order(sample, tuple(places), tuple(lenders[:DONORS]), len(lenders) <= DONORS))
     return Unit(number, orders)
-
-
-def at_once(height: int, width: int) -> int:
-    """Return how many pictures of a size are rendered together."""
-    return max(1, min(MOST, PIXELS // (height * width)))
 
 
 def sizes_of(samples: Sequence[Sample]) -> list[tuple[int, int]]:

@@ -20,14 +20,14 @@ from holdfast.pipeline.classifiers import EvaluateSpec, Tested
 from holdfast.pipeline.evaluation_rows import EvaluationJob, Portion
 from holdfast.pipeline.fast import networks
 from holdfast.pipeline.fast.answers import Groups
-from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Unit, at_once, sizes_of, unit_of, unit_size
+from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Unit, sizes_of, unit_of, unit_size
 from holdfast.pipeline.fast.flow import Flow, Subject
 from holdfast.pipeline.fast.networks import Network, Warming
 from holdfast.pipeline.fast.rows import Chunk, TableMaker, Writer
 from holdfast.pipeline.jobs.progress import Summary
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition
-from holdfast.scenarios.tensors import Compiled, compile_for, render_batch
+from holdfast.scenarios.tensors import Compiled, at_once, compile_for, render_batch
 
 SWITCH = 0.0005
 """Seconds that another thread may keep the interpreter while the thread that drives the device waits for it."""

@@ -20,12 +20,12 @@ from holdfast.core.lazy import torch
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.fast import answers, decoding
-from holdfast.pipeline.fast.decoding import Facts, Group, Unit, at_once
+from holdfast.pipeline.fast.decoding import Facts, Group, Unit
 from holdfast.pipeline.fast.networks import Network, blank, see
 from holdfast.pipeline.fast.rows import Chunk
 from holdfast.pipeline.jobs.rows import answer_each
 from holdfast.scenarios import Condition
-from holdfast.scenarios.tensors import Compiled, on_device, render_batch
+from holdfast.scenarios.tensors import Compiled, at_once, on_device, render_batch
 
 HELD = 1024  # pictures of all sizes that may wait for others of their size
 IN_FLIGHT = 24  # batches whose answers have not arrived yet, at most

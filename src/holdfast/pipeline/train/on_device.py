@@ -20,7 +20,7 @@ from holdfast.pipeline.fast.flow import Uploads, channels_first
 from holdfast.pipeline.fast.networks import see
 from holdfast.pipeline.train.pictures import DETAILS, Renderer, Showing, TrainingPicture, crop_place
 from holdfast.scenarios import Condition
-from holdfast.scenarios.tensors import on_device, render_batch
+from holdfast.scenarios.tensors import at_once, on_device, render_batch
 from holdfast.scenarios.tensors.batches import renders
 
 
@@ -117,7 +117,7 @@ class _DecodedGroup:
             tensors = [torch.cat(alike) for alike in zip(*(moved for _, moved in parts), strict=True)]
             for condition in dict.fromkeys(self._shown[place][1] for place in places):
                 alike = [at for at, place in enumerate(places) if self._shown[place][1] == condition]
-                step = decoding.at_once(*size)
+                step = at_once(*size)
                 for some in (alike[start : start + step] for start in range(0, len(alike), step)):
                     chosen = on_device(some, tensors[0].device)
                     part = tensors if len(some) == len(places) else [tensor[chosen] for tensor in tensors]

@@ -3,6 +3,7 @@
 from holdfast.scenarios.tensors.arithmetic import on_device
 from holdfast.scenarios.tensors.batches import (
     Compiled,
+    at_once,
     compile_for,
     donor_backgrounds,
     rainbow_shifts,
@@ -10,4 +11,7 @@ from holdfast.scenarios.tensors.batches import (
     supports,
 )
 
-__all__ = ["Compiled", "compile_for", "donor_backgrounds", "on_device", "rainbow_shifts", "render_batch", "supports"]
+__all__ = [
+    "Compiled", "at_once", "compile_for", "donor_backgrounds", "on_device", "rainbow_shifts", "render_batch",
+    "supports",
+]  # fmt: skip

@@ -32,6 +32,17 @@ APART = 1e-3
 """How many values may differ by more than one from uncompiled ones: compiled divisions are less exact."""
 
 
+PIXELS = 128 * 375 * 500
+"""About how many pixels are rendered at a time, under all conditions: enough to fill a GPU, in 4 GB."""
+
+MOST = 128  # pictures rendered at a time
+
+
+def at_once(height: int, width: int) -> int:
+    """Return how many pictures of a size are rendered together."""
+    return max(1, min(MOST, PIXELS // (height * width)))
+
+
 class Compiled:
     """Compiled versions of functions for batches of one shape, made at the first use."""
 

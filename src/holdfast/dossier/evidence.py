@@ -24,7 +24,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class DossierEvidence:
-    """The runs of a dossier and what its chapters share."""
+    """All runs of a dossier, their declarations, and how they deviate from these."""
 
     runs: Sequence[Results]
     folder: Path

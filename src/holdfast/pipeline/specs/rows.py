@@ -232,7 +232,7 @@ class MaskSpec(DataSpec):
     """What ``holdfast mask`` does."""
 
     annotator: str = option("u2netp", help="Mask maker (holdfast ls masks).", flag="--with")
-    keep: bool = option(False, help="Copy masks that the dataset has, and make only the others.", python_only=True)
+    keep: bool = option(False, help="Copy masks that the dataset has, and make only the others.")
     workers: int = workers(0)
 
 

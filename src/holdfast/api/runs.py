@@ -76,7 +76,7 @@ def generate(
 def mask(
     spec: specs.MaskSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> list[dict[str, Any]]:
-    """Make masks for photos, with ``keep`` only for those that have none; returns a row per mask, the least sure first."""
+    """Make masks for photos, with ``keep`` only for those without; returns a row per mask, the least sure first."""
     with workplace(out, executor, whole=False) as (folder, workers):
         return make_masks(spec, folder, progress=progress, executor=workers)[1]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.objects import DETECTIONS, IMAGES, OBJECTS, size_class
-from holdfast.core.schema import PREDICTIONS, SAMPLES, SCHEMA_VERSION
+from holdfast.core.objects import size_class
+from holdfast.core.schema import DETECTIONS, IMAGES, OBJECTS, PREDICTIONS, SAMPLES, SCHEMA_VERSION
 from holdfast.store import Parts, Run
 
 THRESHOLD = 0.5

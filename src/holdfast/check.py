@@ -17,9 +17,9 @@ from holdfast import api
 from holdfast.annotate import load_annotator
 from holdfast.api import live
 from holdfast.check_rounds import EarlyCheck, Look, check_in_rounds, parse_budget
-from holdfast.core.conditions import condition_words
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import condition_words
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.data.findings import DataFinding
 from holdfast.data.inventory import take_inventory

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast import api
-from holdfast.core.conditions import condition_name, condition_words, without_object
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
+from holdfast.core.names import condition_name, condition_words, without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.data.reading import doubtful_masks
 from holdfast.models import available, label_spaces

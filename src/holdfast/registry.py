@@ -160,7 +160,7 @@ _MODELS = (
     ("embedded", "local_dir:load_embedded", "the small ones that come with Holdfast, for drawn scenes"),
     ("hf", "transformers:load", "transformers image classification, by name or folder"),
     ("clip", "clip:load", "zero-shot classifiers of open_clip (ARCH@WEIGHTS) and transformers (hf/NAME-OR-FOLDER)"),
-    ("onnx", "onnx:load", "an ONNX file"),
+    ("onnx", "runtimes.onnx:load", "an ONNX file"),
     ("openvino", "runtimes.engines:load_openvino", "an OpenVINO (.xml), ONNX or TensorFlow Lite file, by OpenVINO"),
     ("litert", "runtimes.engines:load_litert", "a TensorFlow Lite file, by LiteRT"),
     ("tensorrt", "runtimes.engines:load_tensorrt", "an engine of TensorRT, on an NVIDIA GPU"),

@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
-from holdfast.core.names import nearest, speaks_python
+from holdfast.core.names import nearest, scenario_of, speaks_python
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes, read_votes
 from holdfast.pipeline.ask.ask import details as _answers

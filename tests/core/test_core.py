@@ -10,10 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.conditions import condition_name, condition_names, condition_words, scenario_of, without_object
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import array_sha256, canonical_json, fingerprint, generator, seed_from
-from holdfast.core.names import parse_name, parse_options, split_list, write_options
+from holdfast.core.names import (
+    condition_name,
+    condition_names,
+    condition_words,
+    parse_name,
+    parse_options,
+    scenario_of,
+    split_list,
+    without_object,
+    write_options,
+)
 from holdfast.core.schema import KEY, PREDICTIONS, row_id
 
 json_values = st.recursive(

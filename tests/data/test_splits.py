@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import Image, Sample
-from holdfast.data.splits import stratified_folds, stratified_split
+from holdfast.data.collection import stratified_folds, stratified_split
 
 
 class Nowhere:

@@ -14,8 +14,8 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.dossier.assembly import check_seal
 from holdfast.dossier.chapters import _sentence
-from holdfast.dossier.decision import ProtocolDecision, decide
 from holdfast.dossier.document import Chapter, Document, Grid, _typst
+from holdfast.dossier.evidence import ProtocolDecision, decide
 from holdfast.exchange.bundle import bundle
 from holdfast.exchange.opening import open_bundle
 from holdfast.pipeline.declaration import attached, deviations, read_declaration, row_deviations

@@ -20,9 +20,9 @@ from exported_run import HOSTILE, OWNER, make_run, rewritten
 
 from holdfast.data import load_collection
 from holdfast.data.images import decode_image
-from holdfast.exchange.export import export
 from holdfast.exchange.subject import plain
 from holdfast.store import Run
+from holdfast.verbs import export
 
 PYTHON = os.environ.get("HOLDFAST_FIFTYONE_PYTHON", "")
 

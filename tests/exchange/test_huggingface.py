@@ -20,10 +20,9 @@ from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS
 from holdfast.data import load_collection
 from holdfast.exchange import huggingface
-from holdfast.exchange.export import FORMATS, export
 from holdfast.exchange.subject import markdown, plain
 from holdfast.store import Run
-from holdfast.verbs import board_scores
+from holdfast.verbs import EXPORTS, board_scores, export
 
 Load = Callable[..., datasets.DatasetDict]
 
@@ -201,7 +200,7 @@ def test_nothing_is_asked_of_the_network(run: Run, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    for to in FORMATS:
+    for to in EXPORTS:
         export(run.path, to, tmp_path / to, scores=board_scores)
         assert list((tmp_path / to).iterdir())
 

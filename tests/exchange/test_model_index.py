@@ -16,10 +16,9 @@ from holdfast import api
 from holdfast.board.add import add
 from holdfast.board.entry import Entry, read_entry
 from holdfast.core.errors import UserError
-from holdfast.exchange.export import export
 from holdfast.exchange.model_index import ModelResults, ModelScore
 from holdfast.store import Run
-from holdfast.verbs import board_scores
+from holdfast.verbs import board_scores, export
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import UserError
-from holdfast.exchange.export import export
+from holdfast.verbs import export
 
 INSPECT = '''
 import base64, json, sys

@@ -16,7 +16,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import LabelSpace
 from holdfast.models import load_classifier
 from holdfast.models.label_spaces import probabilities
-from holdfast.models.onnx import external_files
+from holdfast.models.runtimes.onnx import external_files
 
 
 def test_hf_predicts_as_transformers_does(photo: np.ndarray, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from holdfast.core.errors import RejectedError, SampleError
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Rendered, Sample
 from holdfast.pipeline.donors import DonorPool, SampleContext
 from holdfast.scenarios import find_scenario, parse_conditions, render
-from holdfast.scenarios.generated import border_share
+from holdfast.scenarios.background import border_share
 from holdfast.testing.scenario import MemoryContext
 
 

@@ -11,8 +11,8 @@ import pytest
 from made_rows import table
 from scipy.stats import norm
 
-from holdfast.core.conditions import condition_words
 from holdfast.core.errors import UserError
+from holdfast.core.names import condition_words
 from holdfast.stats.core.answers import from_counts
 from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects.drops import NO_EFFECT, Effect

@@ -287,7 +287,7 @@ def parity(
         progress: called with the name of a step, how much of it is done, and its total.
         options: further options of ``evaluate``: scenarios, masks, labels, limit, seed, transform, class_names …
     """
-    from holdfast.pipeline.parity import check_comparable, costs
+    from holdfast.pipeline.choosing import check_comparable, costs
     from holdfast.pipeline.thumbnails import thumbnails
     from holdfast.report.parity import build
 

@@ -36,8 +36,7 @@ from holdfast.board.numbers import numbers, settings
 from holdfast.board.objects import board_rows
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.files import read_toml, whole_file
-from holdfast.core.schema import SCHEMA_VERSION
-from holdfast.core.tasks import DETECT
+from holdfast.core.schema import DETECT, SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline import choosing
 from holdfast.pipeline.jobs.progress import version

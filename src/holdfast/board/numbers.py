@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from holdfast.board import objects
 from holdfast.board.entry import PROTOCOLS, Score, in_words
 from holdfast.board.table import pictures_of, read_table
-from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
+from holdfast.core.names import scenario_of
 from holdfast.core.types import ORIGINAL
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.answers import Answers, CountedEstimate, from_table

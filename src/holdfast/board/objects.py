@@ -16,18 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast import registry
-from holdfast.core.conditions import WITHOUT_OBJECT, scenario_of
 from holdfast.core.errors import UserError
-from holdfast.core.objects import (
-    DETECTIONS,
-    IMAGES,
-    LEAST_SCORE,
-    MOST_PREDICTIONS,
-    OBJECTS,
-    box_overlaps,
-    size_class,
-)
-from holdfast.core.schema import PREDICTIONS, plain_schema
+from holdfast.core.names import WITHOUT_OBJECT, scenario_of
+from holdfast.core.objects import LEAST_SCORE, MOST_PREDICTIONS, box_overlaps, size_class
+from holdfast.core.schema import DETECTIONS, IMAGES, OBJECTS, PREDICTIONS, plain_schema
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.evaluate.detector_worker import KEY_COLUMNS
 from holdfast.pipeline.evaluate.matching import best_threshold, boxes_of, is_right, judged

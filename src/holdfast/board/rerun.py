@@ -23,7 +23,7 @@ from holdfast.board.entry import Entry, dataset_sha256
 from holdfast.board.table import pictures_of
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import parse_name
-from holdfast.core.tasks import CLASSIFY, DETECT, Task
+from holdfast.core.schema import CLASSIFY, DETECT, Task
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.evaluate.detector_worker import Detection, TestedDetector, load_detectors

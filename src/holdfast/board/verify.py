@@ -21,10 +21,10 @@ from holdfast.board import objects, rerun
 from holdfast.board.check import check
 from holdfast.board.entry import Entry
 from holdfast.board.table import pictures_of
-from holdfast.core.conditions import condition_name
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file
 from holdfast.core.fingerprint import generator
+from holdfast.core.names import condition_name
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.store.run import guarded
 

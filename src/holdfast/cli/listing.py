@@ -109,8 +109,8 @@ def print_table(titles: Sequence[object], rows: Iterable[Sequence[object]], *, t
 def print_recall(run: Run) -> None:
     """Print recall and false alarms per picture by condition and detector; the report has intervals and verdicts."""
     from holdfast import registry
-    from holdfast.core.conditions import condition_name
-    from holdfast.core.objects import IMAGES, OBJECTS
+    from holdfast.core.names import condition_name
+    from holdfast.core.schema import IMAGES, OBJECTS
     from holdfast.store import Parts
 
     objects, images = (
@@ -144,7 +144,7 @@ def print_accuracy(run: Run) -> None:
     """Print accuracy by condition and model, and the class that makes a drop unsure; the report has intervals."""
     from holdfast import registry
     from holdfast.api import Results
-    from holdfast.core.conditions import condition_name
+    from holdfast.core.names import condition_name
     from holdfast.stats.effects.drops import drops
 
     rows = run.rows(["condition", "variant", "model", "status", "correct", "correct_restricted"]).to_pandas()

@@ -15,7 +15,7 @@ from holdfast.cli.listing import echo_summary, print_table
 from holdfast.cli.share import tell
 from holdfast.cli.verb import OUT, CommandCall, Seed, Track, choice, verb
 from holdfast.core.errors import UserError
-from holdfast.core.tasks import DETECT, MULTILABEL
+from holdfast.core.schema import DETECT, MULTILABEL
 from holdfast.pipeline.specs import AskSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TelltaleSpec, TrainSpec
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def train(job: CommandCall[TrainSpec]) -> None:
 
 def _print_trained(run: Run) -> None:
     """Print accuracy by condition: trained on originals, and trained within the condition."""
-    from holdfast.core.conditions import condition_name
+    from holdfast.core.names import condition_name
 
     rows = run.rows(["condition", "variant", "model", "trained_on", "status", "correct"]).to_pandas()
     good = rows[rows["status"] == "ok"].astype({"condition": str, "variant": str, "model": str, "trained_on": str})

@@ -1,4 +1,4 @@
-"""The grammar of names: ``scheme:name@tag?option=value&option=value``."""
+"""The grammar of names, ``scheme:name@tag?option=value&option=value``, and the names of conditions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import inspect
 import os
 import re
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
@@ -27,6 +28,28 @@ class Name:
     name: str
     tag: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> str:
+        """Return the name together with its tag, for schemes whose names are paths."""
+        return f"{self.name}@{self.tag}" if self.tag else self.name
+
+
+def checked(name: Name, kinds: Mapping[str, type], *, elsewhere: Iterable[str] = ("name",)) -> dict[str, Any]:
+    """Return the options of a name, each converted to its type; for an unknown option the error offers the nearest.
+
+    ``elsewhere``: names of further options that are read before, which the error offers too.
+    """
+    checked_options: dict[str, Any] = {}
+    for option, value in name.options.items():
+        if option not in kinds:
+            raise unknown(f"option of {name.scheme}:", option, [*kinds, *elsewhere])
+        kind = kinds[option]
+        fits = isinstance(value, kind) or (kind is float and isinstance(value, int)) or kind is str
+        if not fits or (kind is not bool and isinstance(value, bool)):
+            raise UserError(f"{name.scheme}: option {option}={value} is not a {kind.__name__}")
+        checked_options[option] = kind(value)
+    return checked_options
 
 
 def parse_options(text: str) -> dict[str, Any]:
@@ -146,3 +169,39 @@ def speaks_python(function: Callable[P, R]) -> Callable[P, R]:
             raise unknown(f"option of {function.__name__}", wrong[2], known) from error
 
     return call
+
+
+PLAIN_VARIANTS = ("paper", "as_stored", "")  # variants that a condition's name does not mention
+
+WITHOUT_OBJECT = ("only_background", "silhouette", "no_fg", "only_bg_b")
+"""Scenarios that take the object out of the picture (the last two are ImageNet-9's); averages leave them out."""
+
+Key = tuple[str, str | None, str | None]  # the columns ``condition``, ``variant`` and ``parameters`` of a row
+
+
+def condition_name(scenario: str, variant: str | None = "", parameters: str | None = "") -> str:
+    """Return ``blur_background@released``, and the parameters after a space where some are given."""
+    name = scenario if not variant or variant in PLAIN_VARIANTS else f"{scenario}@{variant}"
+    return f"{name} {parameters}" if parameters else name
+
+
+def condition_names(rows: Iterable[Key]) -> dict[Key, str]:
+    """Return the name of every condition; parameters are part of it where a scenario's variant has several."""
+    keys = dict.fromkeys(rows)
+    settings = Counter(key[:2] for key in keys)
+    return {key: condition_name(*key) if settings[key[:2]] > 1 else condition_name(*key[:2]) for key in keys}
+
+
+def scenario_of(name: str) -> str:
+    """Return the scenario of a condition's name, without variant and parameters."""
+    return name.partition(" ")[0].partition("@")[0]
+
+
+def without_object(name: str) -> bool:
+    """Return whether the condition of this name takes the object out of the picture."""
+    return scenario_of(name) in WITHOUT_OBJECT
+
+
+def condition_words(name: str) -> str:
+    """Return a condition's name as people read it: ``blur background@released``."""
+    return name.replace("_", " ")

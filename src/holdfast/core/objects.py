@@ -1,4 +1,4 @@
-"""Objects and their boxes: what detectors are asked about, and the columns of the tables that hold the answers."""
+"""Objects and their boxes: what detectors are asked about; ``core.schema`` has the tables that hold the answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.schema import declared_schema
 from holdfast.core.types import Image, LabelSpace, Mask, MaskSource
 
 FOUND_IOU = 0.5  # IoU from which on a prediction stands for an object
@@ -23,68 +22,6 @@ SMALL, LARGE = 32**2, 96**2
 
 Boxes = NDArray[np.floating[Any]]
 """(n, 4): x1, y1, x2, y2 in pixels; x to the right, y down, the corner of the first pixel at 0, 0."""
-
-_KEY = """
-    row_id         text   of the picture's row in the one table
-    sample_id      text   name of the picture
-    source_id      text   name of the photo behind it: the cluster in every paired statistic
-    condition      word   what was done to the picture; "original" is nothing
-    variant        word   which way of doing it
-    parameters     word   all settings of the condition, as JSON
-    seed           long   seed of everything random
-    model          word   name of the detector
-    donor_id       text   name of the picture whose background was pasted in, else null
-"""
-
-_BOX = """
-    x1             float  left edge of the box in pixels of the picture as shown
-    y1             float  upper edge
-    x2             float  right edge
-    y2             float  lower edge
-"""
-
-OBJECTS = declared_schema(f"""
-    objects{_KEY.rstrip()}
-    object_id      text   name of the object, unique in its picture, the same under every condition
-    label          word   its class{_BOX.rstrip()}
-    area           float  of the mask where there is one, else of the box, in the picture as shown
-    crowd          flag   a group under one box: not counted, and predictions on it are no false alarms
-    size           word   small, medium or large
-    target         flag   the object that the condition is about; false where it is about all of them
-    mask_made      flag   an annotator made the mask from the box
-    status         word   ok, removed, unknown_class, invalid, error or skipped
-    error          text   why not
-    found          flag   a prediction of its class at the threshold overlaps it by half or more; null: not asked
-    iou            float  intersection over union with that prediction, else 0
-    score          float  of that prediction, else 0
-    mask_iou       float  of the masks, where the detector gives some and the object was found; else null
-    predicted      word   class of the prediction at the threshold that overlaps it most, by half or more, or empty
-""")
-"""A row per true object × condition × detector, ``details/objects``.
-
-``removed``: the condition took the object out; ``found`` then says that the detector still sees it. ``unknown_class``:
-the detector has no such output. ``invalid``: the annotation is unusable, ``error`` says why. ``error`` and ``skipped``:
-there is no picture or no answer. Recall counts rows that are ``ok`` and no crowd.
-"""
-
-IMAGES = declared_schema(f"""
-    images{_KEY.rstrip()}
-    n_objects      int    objects in the picture as shown: those that are ok and no crowd
-    n_predictions  int    predictions at the threshold, of the dataset's classes
-    false_alarms   int    of these, those that match no object and lie on no crowd
-    threshold      float  of the score, frozen in the run
-    status         word   ok, error or skipped
-    error          text   why not
-""")
-"""A row per picture × condition × detector, ``details/images``."""
-
-DETECTIONS = declared_schema(f"""
-    detections{_KEY.rstrip()}{_BOX.rstrip()}
-    score          float  of the prediction, 0 to 1
-    label          word   the class that was predicted
-    mask_iou       float  of its mask with the object of its class that its box overlaps most; null without masks
-""")
-"""A row per prediction of one of the dataset's classes, ``details/detections``, at any score of LEAST_SCORE or more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ A line declares a column: its name, its type, and what it says, which bundles an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -214,6 +215,68 @@ CURVES = declared_schema("""
     seconds     float  how long the epoch took
 """)
 
+_DETECTOR_KEY = """
+    row_id         text   of the picture's row in the one table
+    sample_id      text   name of the picture
+    source_id      text   name of the photo behind it: the cluster in every paired statistic
+    condition      word   what was done to the picture; "original" is nothing
+    variant        word   which way of doing it
+    parameters     word   all settings of the condition, as JSON
+    seed           long   seed of everything random
+    model          word   name of the detector
+    donor_id       text   name of the picture whose background was pasted in, else null
+"""
+
+_BOX = """
+    x1             float  left edge of the box in pixels of the picture as shown
+    y1             float  upper edge
+    x2             float  right edge
+    y2             float  lower edge
+"""
+
+OBJECTS = declared_schema(f"""
+    objects{_DETECTOR_KEY.rstrip()}
+    object_id      text   name of the object, unique in its picture, the same under every condition
+    label          word   its class{_BOX.rstrip()}
+    area           float  of the mask where there is one, else of the box, in the picture as shown
+    crowd          flag   a group under one box: not counted, and predictions on it are no false alarms
+    size           word   small, medium or large
+    target         flag   the object that the condition is about; false where it is about all of them
+    mask_made      flag   an annotator made the mask from the box
+    status         word   ok, removed, unknown_class, invalid, error or skipped
+    error          text   why not
+    found          flag   a prediction of its class at the threshold overlaps it by half or more; null: not asked
+    iou            float  intersection over union with that prediction, else 0
+    score          float  of that prediction, else 0
+    mask_iou       float  of the masks, where the detector gives some and the object was found; else null
+    predicted      word   class of the prediction at the threshold that overlaps it most, by half or more, or empty
+""")
+"""A row per true object × condition × detector, ``details/objects``.
+
+``removed``: the condition took the object out; ``found`` then says that the detector still sees it. ``unknown_class``:
+the detector has no such output. ``invalid``: the annotation is unusable, ``error`` says why. ``error`` and ``skipped``:
+there is no picture or no answer. Recall counts rows that are ``ok`` and no crowd.
+"""
+
+IMAGES = declared_schema(f"""
+    images{_DETECTOR_KEY.rstrip()}
+    n_objects      int    objects in the picture as shown: those that are ok and no crowd
+    n_predictions  int    predictions at the threshold, of the dataset's classes
+    false_alarms   int    of these, those that match no object and lie on no crowd
+    threshold      float  of the score, frozen in the run
+    status         word   ok, error or skipped
+    error          text   why not
+""")
+"""A row per picture × condition × detector, ``details/images``."""
+
+DETECTIONS = declared_schema(f"""
+    detections{_DETECTOR_KEY.rstrip()}{_BOX.rstrip()}
+    score          float  of the prediction, 0 to 1
+    label          word   the class that was predicted
+    mask_iou       float  of its mask with the object of its class that its box overlaps most; null without masks
+""")
+"""A row per prediction of one of the dataset's classes, ``details/detections``, at any score of LEAST_SCORE or more."""
+
 
 def original_picture(sample_id: str) -> str:
     """Return where a run of walks keeps a small copy of an original for its report."""
@@ -236,3 +299,31 @@ def row_id(key: Mapping[str, Any], *, image: str, mask: str, model: str) -> str:
     # size, paths or the other models, so that adding a model invalidates nothing.
     named = {name: key[name] for name in KEY.names}
     return fingerprint({"key": named, "image": image, "mask": mask, "model": model, "schema": SCHEMA_VERSION})[:32]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kind of question, and where its answers are stored."""
+
+    name: str  # the value of the column ``task``
+    protocol: str = ""  # the value of the column ``protocol``; empty where rows of the task have several
+    details: str = ""  # the name of the table below ``details/`` that holds what does not fit into the one table
+    columns: pa.Schema | None = None  # the schema of that table; its ``row_id`` is that of the row in the one table
+
+
+CLASSIFY = Task("classify", "argmax")
+"""Which class does the picture show? ``data.labels.outcomes`` turns probabilities into columns."""
+
+SEGMENT = Task("segment", "", "segments", SEGMENTS)
+"""Which pixels belong to which class? The protocol says at which size."""
+
+QUESTION = Task("question", "", "answers", ANSWERS)
+"""What does a question in words get as an answer? The protocol says which options were named, in which order."""
+
+DETECT = Task("detect", "boxes", "detections", DETECTIONS)
+"""Which objects are where? ``details/objects`` has a row per true object, ``details/images`` one per picture."""
+
+MULTILABEL = Task("multilabel")
+"""Which labels does the picture have? A row per label; the protocol says from which score on the answer is yes."""
+
+TASKS = {task.name: task for task in (CLASSIFY, SEGMENT, QUESTION, DETECT, MULTILABEL)}

@@ -6,15 +6,13 @@ import json
 
 import pyarrow.compute as pc
 
-from holdfast.core.conditions import condition_words, scenario_of, without_object
 from holdfast.core.errors import HoldfastError
 from holdfast.core.lazy import pd
+from holdfast.core.names import condition_words, scenario_of, without_object
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
 from holdfast.core.votes import read_votes
-from holdfast.dossier.decision import ProtocolDecision, decide
 from holdfast.dossier.document import Chapter, DossierPicture, Grid
-from holdfast.dossier.evidence import DossierEvidence, Fact
-from holdfast.dossier.pictures import chart, flips
+from holdfast.dossier.evidence import DossierEvidence, Fact, ProtocolDecision, chart, decide, flips
 from holdfast.pipeline.metadata import groups_of
 from holdfast.stats.effects.families import attribute_errors
 

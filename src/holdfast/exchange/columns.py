@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.core import objects, schema
+from holdfast.core import schema
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ TABLES = (
     TableKind("details/segments", schema.SEGMENTS, "A row for each class in a segmented picture."),
     TableKind("details/attributions", schema.ATTRIBUTIONS, "A row for each map of where a model looked.",
               files=("picture",)),
-    TableKind("details/objects", objects.OBJECTS, "A row for each true object under each condition and detector.",
+    TableKind("details/objects", schema.OBJECTS, "A row for each true object under each condition and detector.",
               json=("parameters",)),
-    TableKind("details/images", objects.IMAGES, "A row for each picture that a detector was shown.",
+    TableKind("details/images", schema.IMAGES, "A row for each picture that a detector was shown.",
               json=("parameters",)),
-    TableKind("details/detections", objects.DETECTIONS, "A row for each prediction of a detector, at any score.",
+    TableKind("details/detections", schema.DETECTIONS, "A row for each prediction of a detector, at any score.",
               json=("parameters",)),
     TableKind("jobs.parquet", schema.JOBS, "A row for each training of the run.", json=("class_balance",)),
     TableKind("curves", schema.CURVES, "A row for each epoch and split of the trainings."),

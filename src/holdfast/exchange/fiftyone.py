@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.core.conditions import condition_names
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import canonical_json, fingerprint
+from holdfast.core.names import condition_names
 from holdfast.core.types import ORIGINAL
 from holdfast.exchange.private import free_name
 from holdfast.exchange.subject import ExportedPicture, ExportSubject, pictures, plain, slug

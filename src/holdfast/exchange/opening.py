@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.names import parse_name
-from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
-from holdfast.core.tasks import DETECT
+from holdfast.core.schema import DETECT, PREDICTIONS, SCHEMA_VERSION
 from holdfast.exchange import archive as archives
 from holdfast.exchange.archive import FORMAT, Manifest, Member, read_manifest
 from holdfast.exchange.bundle import MODELS, PICTURES

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.places import place
-from holdfast.core.schema import PREDICTIONS
-from holdfast.core.tasks import DETECT
+from holdfast.core.schema import DETECT, PREDICTIONS
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Sample
 from holdfast.data import load_collection
 from holdfast.data.images import open_header

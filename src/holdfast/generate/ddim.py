@@ -17,7 +17,7 @@ from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.lazy import diffusers
 from holdfast.core.names import Name
 from holdfast.core.networks import quiet, resolve_device, weights_sha256
-from holdfast.generate.loading import check_batch, checked, fetch, has, place, shown, to_unit
+from holdfast.generate.loading import check_batch, checked_numbers, fetch, has, place, shown, to_unit
 
 STRENGTH, STEPS = 0.3, 4
 FLOOR = 0.02
@@ -41,7 +41,7 @@ def load(name: Name, *, device: str) -> Ddim:
     file = Path(place(name)[0])
     if file.suffix in (".pt", ".safetensors") and file.is_file():
         return _of_file(name, file, device)
-    options = checked(name, OPTIONS)
+    options = checked_numbers(name, OPTIONS)
     unet = fetch("UNet2DModel", name, subfolder="unet" if has("UNet2DModel", name, "unet") else "")
     return Ddim(shown(name), unet, _scheduler(name, options.pop("schedule", "")), device=device, **renamed(options))
 
@@ -50,7 +50,7 @@ def _of_file(name: Name, file: Path, device: str) -> Ddim:
     """Load ADM's or Improved DDPM's own checkpoint."""
     from holdfast.generate.guided_unet import TIMESTEPS, read
 
-    options = checked(name, OPTIONS | _FILE_OPTIONS, positive=("timesteps",))
+    options = checked_numbers(name, OPTIONS | _FILE_OPTIONS, positive=("timesteps",))
     timesteps, schedule = options.pop("timesteps", TIMESTEPS), options.pop("schedule", "linear")
     if schedule not in SCHEDULES:
         raise UserError(f"ddim: option schedule={schedule} should be {' or '.join(SCHEDULES)}")

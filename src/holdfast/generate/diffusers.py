@@ -24,7 +24,7 @@ from holdfast.generate.loading import (
     OFFLINE,
     check_inpainting,
     check_requests,
-    checked,
+    checked_numbers,
     cut_words,
     keep_foreground,
     place,
@@ -44,7 +44,7 @@ def load(name: Name, *, device: str) -> DiffusersImageMaker:
     class of diffusers, set up from the pipeline's own configuration), ``batch`` (split longer calls into so many
     images at once), ``dtype=float32|bfloat16|float16`` (bfloat16 on a GPU, else float32).
     """
-    options = checked(name, _OPTIONS, positive=("steps", "size", "batch"))
+    options = checked_numbers(name, _OPTIONS, positive=("steps", "size", "batch"))
     device = resolve_device(device)
     pipeline = _fetch(name, _dtype(options.pop("dtype", ""), device))
     if "scheduler" in options:

@@ -30,7 +30,7 @@ from holdfast.generate.ddim import Ddim
 from holdfast.generate.loading import (
     check_inpainting,
     check_requests,
-    checked,
+    checked_numbers,
     cut_words,
     keep_foreground,
     noise,
@@ -58,7 +58,7 @@ def load_generator(name: Name, *, device: str) -> VqGan | Tiny | Ddim:
     member = name.name or "vqgan"
     if member not in _GENERATORS:
         raise unknown("embedded latent generator", member, _GENERATORS)
-    options = checked(name, _GENERATORS[member])
+    options = checked_numbers(name, _GENERATORS[member])
     shown_name = shown(dataclasses.replace(name, name=member))
     folder = existing(ASSETS / member)
     if member == "tiny":
@@ -77,7 +77,7 @@ def load_ddim(folder: Path, name: str = "embedded:ddim", *, device: str = "auto"
 
 def load_image_maker(name: Name, *, device: str) -> EmbeddedImageMaker:
     """Load ``embedded:text_to_image``. Options: ``steps``, ``guidance``, ``negative`` (prompt)."""
-    options = checked(name, {"steps": int, "guidance": float, "negative": str}, positive=("steps",))
+    options = checked_numbers(name, {"steps": int, "guidance": float, "negative": str}, positive=("steps",))
     if name.name not in ("", "text_to_image"):
         raise unknown("embedded image maker", name.name, ["text_to_image"])
     parts = load_parts(ASSETS / "text_to_image", ASSETS / "vqgan", ASSETS / "oracle", device=device)

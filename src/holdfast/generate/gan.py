@@ -19,7 +19,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.networks import resolve_device, weights_sha256
-from holdfast.generate.loading import check_batch, checked, noise
+from holdfast.generate.loading import check_batch, checked_numbers, noise
 from holdfast.generate.simple import load_object
 
 STEPS, RATE = 200, 0.1
@@ -28,7 +28,7 @@ _DRAWS = 512  # of z, for the mean and spread of w
 
 def load(name: Name, *, device: str) -> Gan:
     """Load a GAN. Options: ``steps`` (200) and ``rate`` (0.1) of the inversion, ``class`` (default: their mean)."""
-    options = checked(name, {"steps": int, "rate": float, "class": int})
+    options = checked_numbers(name, {"steps": int, "rate": float, "class": int})
     device = resolve_device(device)
     pair, source = load_object(name, device=device, wanted=("mapping", "synthesis"))
     chosen = {("class_label" if key == "class" else key): value for key, value in options.items()}

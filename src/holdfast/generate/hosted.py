@@ -33,7 +33,7 @@ from holdfast.core.remote import (
     server_key,
 )
 from holdfast.core.types import Image, Mask
-from holdfast.generate.loading import check_inpainting, check_requests, checked, keep_foreground
+from holdfast.generate.loading import check_inpainting, check_requests, checked_numbers, keep_foreground
 
 CACHE = Path("hosted-images")
 BUDGET = 100
@@ -55,7 +55,7 @@ def load(name: Name, *, device: str) -> HostedImageMaker:
     ``key_env=HOLDFAST_API_KEY`` (the environment variable that holds the key; the key is never written anywhere).
     """
     del device  # the server's own business
-    options = checked(name, _OPTIONS, positive=("size",))
+    options = checked_numbers(name, _OPTIONS, positive=("size",))
     key = server_key(options.pop("key_env", KEY_VARIABLE))
     url, model = server_address(name, kind="images")
     waiting = {option: options.pop(option) for option in _PATIENT if option in options}

@@ -20,9 +20,9 @@ from torch import nn
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.networks import resolve_device, weights_sha256
-from holdfast.generate.loading import check_batch, checked, place, shown
+from holdfast.generate.loading import check_batch, place, shown
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _LARGEST_CONFIG = 1_000_000

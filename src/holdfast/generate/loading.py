@@ -20,12 +20,12 @@ import numpy as np
 from holdfast import registry
 from holdfast.core.errors import SampleError, UserError, first_line, raise_machine_trouble
 from holdfast.core.lazy import diffusers, torch
-from holdfast.core.names import Name, parse_name
+from holdfast.core.names import Name, checked, parse_name
 from holdfast.core.networks import quiet
 from holdfast.core.protocols import LatentGenerator, TextToImage
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, Mask
-from holdfast.registry import Registry, unknown
+from holdfast.registry import Registry
 
 OFFLINE = (
     "the model hub cannot be reached or does not have {name!r}, and no downloaded copy is here; give a local folder "
@@ -56,28 +56,21 @@ def _load(known: Registry[Any], text: str, device: str) -> Any:
     return loaded
 
 
-def checked(name: Name, kinds: Mapping[str, type], *, positive: Container[str] = ()) -> dict[str, Any]:
-    """Return the options of a name, each of its type; raise UserError for an unknown one or a ``positive`` 0."""
-    options: dict[str, Any] = {}
-    for option, value in name.options.items():
-        if option not in kinds:
-            raise unknown(f"option of {name.scheme}:", option, [*kinds, "name"])
-        kind = kinds[option]
-        fits = isinstance(value, kind) or (kind is float and isinstance(value, int)) or kind is str
-        if not fits or isinstance(value, bool):
-            raise UserError(f"{name.scheme}: option {option}={value} is not a {kind.__name__}")
-        if kind in (int, float) and not 0 <= value < math.inf:
+def checked_numbers(name: Name, kinds: Mapping[str, type], *, positive: Container[str] = ()) -> dict[str, Any]:
+    """Return the options of a name, each of its type; raise UserError for a negative number or a ``positive`` 0."""
+    options = checked(name, kinds)
+    for option, value in options.items():
+        if kinds[option] in (int, float) and not 0 <= value < math.inf:
             wrong = "be negative" if value < 0 else "be anything but a number"
             raise UserError(f"{name.scheme}: option {option}={value} should not {wrong}")
         if value == 0 and option in positive:
             raise UserError(f"{name.scheme}: option {option}={value} should be 1 or more")
-        options[option] = kind(value)
     return options
 
 
 def place(name: Name) -> tuple[str, str, bool]:
     """Return where a name's weights lie: path or hub name, revision, whether it is a path."""
-    whole = f"{name.name}@{name.tag}" if name.tag else name.name
+    whole = name.whole
     if whole and Path(whole).exists():
         return whole, "main", True
     return name.name, name.tag or "main", False

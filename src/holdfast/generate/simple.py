@@ -13,24 +13,24 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.networks import resolve_device, weights_sha256
-from holdfast.generate.loading import check_batch, checked, read_tensors, shown
+from holdfast.generate.loading import check_batch, checked_numbers, read_tensors, shown
 from holdfast.registry import find_attribute
 
 
 def load_pixel(name: Name, *, device: str) -> Pixel:
     """Load ``pixel:``."""
-    checked(_unnamed(name), {})
+    checked_numbers(_unnamed(name), {})
     return Pixel(shown(name), device=device)
 
 
 def load_noise(name: Name, *, device: str) -> Noise:
     """Load ``noise:``. Option: ``scale`` (1), how much a unit of the latent adds to a pixel of 0..1."""
-    return Noise(shown(name), device=device, **checked(_unnamed(name), {"scale": float}))
+    return Noise(shown(name), device=device, **checked_numbers(_unnamed(name), {"scale": float}))
 
 
 def load_rotate(name: Name, *, device: str) -> Rotate:
     """Load ``rotate:``."""
-    checked(_unnamed(name), {})
+    checked_numbers(_unnamed(name), {})
     return Rotate(shown(name), device=device)
 
 
@@ -133,7 +133,7 @@ def load_python(name: Name, *, device: str) -> PythonGenerator:
     and ``fingerprint`` are taken over where it has them; without a fingerprint the source of its module is one: set
     one when weights live elsewhere. The working directory is importable.
     """
-    checked(name, {})
+    checked_numbers(name, {})
     device = resolve_device(device)
     target, source = load_object(name, device=device, wanted=("encode", "decode"))
     if name.tag:

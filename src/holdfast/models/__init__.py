@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, cast
@@ -14,6 +15,7 @@ from holdfast.core.names import Name, parse_name
 from holdfast.core.objects import Detector
 from holdfast.core.protocols import Classifier, Segmenter, VisionLanguageModel
 from holdfast.core.types import Collection
+from holdfast.registry import find_attribute
 
 
 def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] | None = None) -> Classifier:
@@ -51,15 +53,11 @@ def load_detector(text: str, *, device: str = "auto", collection: Collection | N
 
 
 def is_detector(text: str) -> bool:
-    """Return whether a name means a detector; ``recognises`` of a scheme's module decides where it has both kinds."""
+    """Return whether a name means a detector."""
     name = parse_name(text)
     if name.scheme not in registry.detectors:
         return False
-    if name.scheme not in registry.models:
-        return True
-    from holdfast.models.detectors.recognising import recognises
-
-    return recognises(name)
+    return name.scheme not in registry.models or _recognises_detector(name)
 
 
 def load_vlm(text: str, *, device: str = "auto") -> VisionLanguageModel:
@@ -121,3 +119,41 @@ def available(scheme: str) -> list[str]:
 
     names = checkpoint.installed_packages() if scheme == "packaged" else local_dir.installed()
     return [f"{scheme}:{name}" for name in names]
+
+
+def _recognises_detector(name: Name) -> bool:
+    """Return whether a name means a detector. Nothing is loaded, except for the module of a ``python:`` name."""
+    if name.options.get("task") == "detect":
+        return True
+    if name.scheme == "embedded":
+        from holdfast.models import local_dir
+
+        return name.name in local_dir.installed("detectors")
+    if name.scheme == "onnx":
+        return "decode" in name.options
+    if name.scheme == "torchvision":
+        import torchvision.models
+
+        return name.name in torchvision.models.list_models(module=torchvision.models.detection)
+    if name.scheme == "python":
+        return hasattr(find_attribute(name)[0], "detect")
+    return name.scheme == "hf" and any("ObjectDetection" in each for each in _architectures(name.name))
+
+
+def _architectures(folder: str) -> list[str]:
+    """Return the architectures of a local ``config.json``, or of one in the cache of the Hugging Face hub."""
+    file: Path | str | None = Path(folder) / "config.json"
+    if not Path(folder).is_dir():
+        from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
+
+        try:
+            cached = try_to_load_from_cache(folder, "config.json")
+        except HFValidationError:
+            return []
+        file = cached if isinstance(cached, str) else None
+    try:
+        config = json.loads(Path(file).read_text(encoding="utf-8")) if file else {}
+    except (OSError, ValueError):
+        return []
+    return [str(each) for each in config.get("architectures") or ()] if isinstance(config, dict) else []

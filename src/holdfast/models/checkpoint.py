@@ -18,17 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line, raise_machine_trouble
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, timm, torchvision
-from holdfast.models.options import (
-    PREPROCESSING,
-    checked,
-    display_name,
-    existing_file,
-    preprocessing_overrides,
-    untagged,
-)
+from holdfast.models.options import PREPROCESSING, display_name, existing_file, preprocessing_overrides
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 from holdfast.registry import unknown
 
@@ -50,7 +43,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     from holdfast.models import local_dir
 
     options = checked(name, {"labels": str, **PREPROCESSING})
-    architecture, at, path = untagged(name).partition("@")
+    architecture, at, path = name.whole.partition("@")
     if not at or not path:
         raise UserError(f"torch: reads torch:ARCHITECTURE@FILE, for example torch:resnet18@best.pth, not {name.name!r}")
     file = existing_file(path, what="checkpoint")
@@ -275,7 +268,7 @@ def load_packaged(name: Name, *, device: str) -> TorchClassifier:
     """Load one of ``MODELS``; takes no options."""
     checked(name, {})
     if name.name not in MODELS or name.tag:
-        raise unknown("packaged model", f"{name.name}@{name.tag}" if name.tag else name.name, MODELS)
+        raise unknown("packaged model", name.whole, MODELS)
     package = MODELS[name.name]
     file = _file(package)
     if file is None:

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.networks import resolve_device
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
-from holdfast.models.options import checked, display_name, untagged
+from holdfast.models.options import display_name
 from holdfast.models.timm import OFFLINE
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture
 from holdfast.models.transformers import hub_errors, hub_place, preprocessing, shape_of
@@ -65,14 +65,14 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> To
     )
     names = label_spaces.read_names(options["labels"]) if "labels" in options else list(classes or ())
     if not names:
-        raise UserError(f"clip:{untagged(name)} names the dataset's classes; give it some with ?labels=FILE")
+        raise UserError(f"clip:{name.whole} names the dataset's classes; give it some with ?labels=FILE")
     import torch
 
     clip = load_clip(name, device=device)
     # Of each class the normalised mean over the templates' unit vectors.
     means = [text_embeddings(clip, [text.replace("{class}", each) for text in templates]).mean(0) for each in names]
     body = name.name.removeprefix("hf/")
-    shown = Path(body).name if Path(body).is_dir() else untagged(name)
+    shown = Path(body).name if Path(body).is_dir() else name.whole
     return TorchClassifier(
         display_name(name, shown),
         _zero_shot(clip, _unit(torch.from_numpy(np.stack(means)))),
@@ -189,7 +189,7 @@ def _open_clip(name: Name, device: str) -> Clip:
     except (OSError, RuntimeError, ValueError) as error:
         if architecture.startswith("local-dir:") or Path(name.tag).is_file():
             raise UserError(f"clip:{_short(name)} cannot be loaded: {first_line(error)}") from error
-        raise UserError(OFFLINE.format(name=f"clip:{untagged(name)}", reason=first_line(error))) from error
+        raise UserError(OFFLINE.format(name=f"clip:{name.whole}", reason=first_line(error))) from error
     model = model.float().eval()
     settings = open_clip.get_model_preprocess_cfg(model)
     size = settings["size"]
@@ -235,7 +235,7 @@ def _short(name: Name) -> str:
     """Return the name without folders."""
     if name.name.startswith("local-dir:"):
         return Path(name.name).name
-    return f"{name.name}@{Path(name.tag).name}" if Path(name.tag).is_file() else untagged(name)
+    return f"{name.name}@{Path(name.tag).name}" if Path(name.tag).is_file() else name.whole
 
 
 def _transformers(name: Name, device: str) -> Clip:

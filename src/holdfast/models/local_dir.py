@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import bytes_sha256
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces, timm, torchvision
-from holdfast.models.options import checked, display_name, existing_file, untagged
+from holdfast.models.options import display_name, existing_file
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.registry import unknown
 
@@ -39,7 +39,7 @@ LOADING = ("checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_ov
 def load(name: Name, *, device: str) -> TorchClassifier:
     """Load a classifier from a folder. Option: ``labels=FILE``, if the configuration does not name the outputs."""
     options = checked(name, {"labels": str})
-    folder = Path(untagged(name))
+    folder = Path(name.whole)
     config = read_config(existing_file(str(folder / "config.json"), what="configuration of timm's"))
     weights = checkpoint.read_state(existing_file(str(folder / "model.safetensors"), what="file of weights"))[0]
     named = config.get("label_names")
@@ -151,7 +151,7 @@ def installed(kind: str = "classifiers") -> list[str]:
 def read_asset(kind: str, name: Name) -> Asset:
     """Read an embedded model by name; weights that are not those of its card are refused."""
     checked(name, {})
-    whole = f"{name.name}@{name.tag}" if name.tag else name.name
+    whole = name.whole
     # Only names of the list become paths, so that none leads out of the folder.
     if whole not in installed(kind):
         raise unknown(f"embedded model ({kind})", whole, installed(kind))

@@ -19,20 +19,6 @@ PREPROCESSING: Mapping[str, type] = {
 ``interpolation=bilinear|bicubic``, ``crop_mode=center|squash|border`` (keep the middle, squeeze, or pad)."""
 
 
-def checked(name: Name, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """Return the options of a name, each converted to its type; for an unknown option the error offers the nearest."""
-    checked_options: dict[str, Any] = {}
-    for option, value in name.options.items():
-        if option not in kinds:
-            raise unknown(f"option of {name.scheme}:", option, [*kinds, "name"])
-        kind = kinds[option]
-        fits = isinstance(value, kind) or (kind is float and isinstance(value, int)) or kind is str
-        if not fits or (kind is not bool and isinstance(value, bool)):
-            raise UserError(f"{name.scheme}: option {option}={value} is not a {kind.__name__}")
-        checked_options[option] = kind(value)
-    return checked_options
-
-
 def numbers(text: str, *, option: str, counts: Sequence[int]) -> list[float]:
     """Parse ``0.5`` or ``0.485/0.456/0.406``. The separator is a slash because lists of models use commas."""
     try:
@@ -89,8 +75,3 @@ def display_name(name: Name, body: str) -> str:
         for option, value in sorted(name.options.items())
     ]
     return f"{name.scheme}:{body}" + (f"?{'&'.join(shown)}" if shown else "")
-
-
-def untagged(name: Name) -> str:
-    """Return the name together with its tag, for schemes whose names are paths."""
-    return f"{name.name}@{name.tag}" if name.tag else name.name

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import array_sha256, fingerprint
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.networks import weights_sha256
 from holdfast.core.objects import as_array
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces, timm
 from holdfast.models.label_spaces import OUTPUTS, probabilities
-from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, preprocessing_overrides
+from holdfast.models.options import PREPROCESSING, display_name, existing_file, preprocessing_overrides
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.registry import find_attribute, unknown
 

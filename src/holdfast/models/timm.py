@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.remote import mind_the_hub
 from holdfast.models import label_spaces
-from holdfast.models.options import PREPROCESSING, checked, display_name, preprocessing_overrides, untagged
+from holdfast.models.options import PREPROCESSING, display_name, preprocessing_overrides
 from holdfast.models.torch_classifier import Geometry, Preprocessing, TorchClassifier
 from holdfast.registry import unknown
 
@@ -37,11 +37,11 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     check_architecture(name.name, architecture)
     module = _pretrained(architecture) if pretrained else untrained(architecture, options)
     if module.num_classes <= 0:
-        raise UserError(f"timm:{untagged(name)} has no classifier, only features; choose a tag with classes")
+        raise UserError(f"timm:{name.whole} has no classifier, only features; choose a tag with classes")
     own = module.pretrained_cfg.get("label_names") if pretrained else None
     known = label_spaces.named(own) if own else label_spaces.imagenet(module.num_classes)
     return TorchClassifier(
-        display_name(name, untagged(name)),
+        display_name(name, name.whole),
         module,
         label_spaces.from_option(options.get("labels"), module.num_classes, known),
         preprocessing(module, preprocessing_overrides(options)),

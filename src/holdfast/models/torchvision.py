@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.models import label_spaces
-from holdfast.models.options import PREPROCESSING, checked, display_name, preprocessing_overrides, untagged
+from holdfast.models.options import PREPROCESSING, display_name, preprocessing_overrides
 from holdfast.models.timm import OFFLINE, seeded
 from holdfast.models.torch_classifier import Geometry, Preprocessing, TorchClassifier
 from holdfast.registry import unknown
@@ -36,7 +36,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
         outputs = len(weights.meta["categories"])
         module = pretrained(name.name, weights)
     return TorchClassifier(
-        display_name(name, untagged(name)),
+        display_name(name, name.whole),
         module,
         label_spaces.from_option(options.get("labels"), outputs, label_spaces.imagenet(outputs)),
         preprocessing(weights, preprocessing_overrides(options)),

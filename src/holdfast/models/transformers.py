@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.remote import mind_the_hub
 from holdfast.models import label_spaces
-from holdfast.models.options import checked, display_name, untagged
+from holdfast.models.options import display_name
 from holdfast.models.timm import OFFLINE
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picked
 
@@ -41,10 +41,10 @@ def load(name: Name, *, device: str) -> TorchClassifier:
 
 def hub_place(name: Name) -> tuple[str, str, bool, str]:
     """Return where a model lies (a folder, or its name on the hub), the revision, whether it is local, and its name."""
-    folder = Path(untagged(name))
+    folder = Path(name.whole)
     if folder.is_dir():
         return str(folder), "main", True, folder.name
-    return name.name, name.tag or "main", False, untagged(name)
+    return name.name, name.tag or "main", False, name.whole
 
 
 @contextmanager

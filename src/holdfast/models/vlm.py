@@ -21,7 +21,7 @@ import torch
 
 from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.core.protocols import Refusal
 from holdfast.core.remote import (
@@ -34,7 +34,7 @@ from holdfast.core.remote import (
     server_key,
 )
 from holdfast.core.types import Image
-from holdfast.models.options import checked, display_name
+from holdfast.models.options import display_name
 from holdfast.models.torch_classifier import exact, picture
 from holdfast.models.transformers import hub_errors, hub_place, shape_of
 from holdfast.registry import unknown

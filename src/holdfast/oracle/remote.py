@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, canonical_json, fingerprint
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.protocols import Verdict
 from holdfast.core.remote import (
     KEY_VARIABLE,
@@ -33,7 +34,6 @@ from holdfast.core.remote import (
 from holdfast.core.types import Image
 from holdfast.oracle.classifier import places_of
 from holdfast.oracle.loading import AcceptanceRule, Resources, take_rule
-from holdfast.registry import unknown
 
 CACHE, BUDGET, SIDE, PARALLEL = "oracle-answers", 1000, 512, 4
 LARGEST = 1 << 20  # bytes of an answer
@@ -55,15 +55,7 @@ def load(name: Name, resources: Resources) -> RemoteOracle:
     rule, rest = take_rule(name)
     if rule.space != "dataset":
         raise UserError(f"{name.scheme}: knows the dataset's classes only; leave out space={rule.space}")
-    options: dict[str, Any] = {}
-    for option, value in rest.items():
-        if option not in _KINDS:
-            raise unknown(f"option of {name.scheme}:", option, [*_KINDS, "min_score", "min_margin", "name"])
-        kind = _KINDS[option]
-        fits = isinstance(value, kind) or (kind is float and isinstance(value, int)) or kind is str
-        if not fits or isinstance(value, bool):
-            raise UserError(f"{name.scheme}: option {option}={value} is not a {kind.__name__}")
-        options[option] = kind(value)
+    options = checked(replace(name, options=rest), _KINDS, elsewhere=("min_score", "min_margin", "name"))
     for option, least in (("budget", 0), ("side", 8), ("parallel", 1)):
         if options.get(option, least) < least:
             raise UserError(f"{name.scheme}: option {option}={options[option]} should be {least} or more")

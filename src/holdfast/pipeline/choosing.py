@@ -1,4 +1,4 @@
-"""From runs to a choice: what names of weights stand for, what models cost, and the recommendation."""
+"""From runs to a choice: what names of weights stand for, what models cost, and the recommendation, for parity too."""
 
 from __future__ import annotations
 
@@ -6,24 +6,22 @@ import csv
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import quantiles
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from holdfast import registry
-from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import HoldfastError, UserError, first_line
 from holdfast.core.files import safe_part
-from holdfast.core.names import parse_name, split_list
+from holdfast.core.names import parse_name, scenario_of, split_list
 from holdfast.core.networks import resolve_device
 from holdfast.core.types import ORIGINAL
 from holdfast.engine import core_count
-from holdfast.models import load_classifier
-from holdfast.models.onnx import external_files
-from holdfast.models.options import untagged
+from holdfast.models import is_detector, load_classifier
+from holdfast.models.runtimes.onnx import external_files
 from holdfast.pipeline.classifiers import modules_of, parameter_count
 from holdfast.pipeline.jobs.progress import Progress, gpu_name, silent
 from holdfast.pipeline.specs import ChooseSpec as ChooseSpec
@@ -33,6 +31,10 @@ from holdfast.stats.core.reduce import Counts
 from holdfast.stats.models.choice import ModelChoice, ModelCost, choose, weigh
 from holdfast.stats.models.recommendation import MEGA, Recommendation, recommend
 from holdfast.store import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 SIDE = 256  # pixels of the square pictures of noise that models are timed on
 FEWEST, MOST = 3, 15
@@ -123,9 +125,9 @@ def _size(model: Any, text: str) -> tuple[int | None, int | None]:
     name = parse_name(text)
     files = [Path(name.tag)] if name.scheme == "torch" and name.tag else []
     if name.scheme == "local-dir":
-        files = [Path(untagged(name)) / "model.safetensors"]
+        files = [Path(name.whole) / "model.safetensors"]
     elif name.scheme in ("onnx", "openvino", "litert", "tensorrt"):
-        file = Path(untagged(name))
+        file = Path(name.whole)
         files = [file, file.with_suffix(".bin"), *(external_files(file) if file.suffix == ".onnx" else [])]
     sizes = [file.stat().st_size for file in files if file.is_file()]
     return parameters, sum(sizes) if sizes else held
@@ -282,3 +284,49 @@ def costs_of(
     else:
         timing = f"Times are those of {Path(spec.speed).name}." if given else "Speed was not measured."
     return costs, timing
+
+
+_SHARED_NAMES = 0.9  # of the outputs: spellings differ between libraries
+
+
+def check_comparable(old: str, new: str, *, classes: Sequence[str], outcome: str, device: str) -> list[str]:
+    """Return sentences on how the two prepare their images differently; a UserError where answers cannot be compared.
+
+    Loads both models, on the processor, one after the other.
+    """
+    described = []
+    for name in (old, new):
+        if is_detector(name):
+            raise UserError(f"{name} is a detector; parity compares classifiers")
+        model = load_classifier(name, device=device, classes=classes)
+        about = dict(getattr(getattr(model, "preprocessing", None), "description", {}))
+        described.append((model.name, set(model.labels.names), about))
+    (first, names, seen), (second, other_names, also_seen) = described
+    if first == second:
+        raise UserError(f"both models are called {first}; add ?name=… to one of them")
+    if outcome == "full" and len(names & other_names) < _SHARED_NAMES * min(len(names), len(other_names)):
+        raise UserError(
+            f"{first} and {second} call their outputs differently ({min(names - other_names)!r} is no output of the "
+            f"second): name them with ?labels= or holdfast sidecar, or use --accuracy restricted"
+        )
+    return [
+        f"{second} prepares images otherwise: {key} is {_shown(also_seen[key])}, not {_shown(seen[key])}"
+        for key in seen
+        if key in also_seen and _shown(seen[key]) != _shown(also_seen[key])
+    ]
+
+
+def _shown(value: Any) -> str:
+    return (
+        "/".join(f"{each:g}" if isinstance(each, (int, float)) else str(each) for each in value)
+        if isinstance(value, (tuple, list))
+        else str(value)
+    )
+
+
+def costs(names: dict[str, str], *, classes: Sequence[str], device: str, progress: Progress = silent) -> pd.DataFrame:
+    """Return size and speed of models, a row each; ``names``: of ``speed.sources``."""
+    import pandas as pd
+
+    measured = measure(names, classes=classes, device=device, batch_size=1, progress=progress)
+    return pd.DataFrame([{"model": name, **asdict(cost)} for name, cost in measured.items()])

@@ -13,10 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.conditions import condition_name, scenario_of
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import unknown
+from holdfast.core.names import condition_name, scenario_of, unknown
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.classifiers import EvaluateSpec, load_models
 from holdfast.pipeline.jobs.progress import Progress, silent, version

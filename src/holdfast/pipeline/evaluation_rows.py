@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from holdfast.core.fingerprint import canonical_json, fingerprint
 from holdfast.core.objects import Detector
 from holdfast.core.protocols import Classifier
-from holdfast.core.schema import KEY, SCHEMA_VERSION
-from holdfast.core.tasks import CLASSIFY, DETECT, Task
+from holdfast.core.schema import CLASSIFY, DETECT, KEY, SCHEMA_VERSION, Task
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.generate.backgrounds import Painter

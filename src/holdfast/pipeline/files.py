@@ -15,9 +15,9 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address, stands_for
 from holdfast.core.types import Sample
 from holdfast.data import load_collection
+from holdfast.data.collection import stratified_folds, stratified_split
 from holdfast.data.images import FileImage
 from holdfast.data.masks import FileMask
-from holdfast.data.splits import stratified_folds, stratified_split
 from holdfast.pipeline.jobs.progress import Summary
 from holdfast.store import write_table
 from holdfast.store.run import write_csv

@@ -15,9 +15,9 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.conditions import condition_name
 from holdfast.core.errors import RejectedError, SampleError, UserError
 from holdfast.core.fingerprint import canonical_json, fingerprint, generator
+from holdfast.core.names import condition_name
 from holdfast.core.places import address
 from holdfast.core.schema import SAMPLES
 from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample

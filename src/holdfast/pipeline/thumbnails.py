@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import cv2
 
-from holdfast.core.conditions import condition_name
 from holdfast.core.errors import HoldfastError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.tasks import DETECT
+from holdfast.core.names import condition_name
+from holdfast.core.schema import DETECT
 from holdfast.core.types import ORIGINAL, Collection, Image, Sample
 from holdfast.data.writers import encode_image, write_atomic
 from holdfast.pipeline.donors import AssignedDonors, DonorPool, make_pool

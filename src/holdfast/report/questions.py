@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from holdfast.core.conditions import condition_words
 from holdfast.core.lazy import pd
+from holdfast.core.names import condition_words
 from holdfast.core.schema import ANSWERS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts

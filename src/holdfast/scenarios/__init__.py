@@ -8,8 +8,8 @@ from holdfast.scenarios.base.definition import PAPER, Parameter, Scenario, scena
 from holdfast.scenarios.base.rendering import render
 
 # isort: off
-from holdfast.scenarios import original, blur, colour, background, attack, generated  # noqa: F401
-from holdfast.scenarios import industrial, corruptions, one_object, stylised  # noqa: F401
+from holdfast.scenarios import blur, colour, background, attack, industrial  # noqa: F401
+from holdfast.scenarios import corruptions, one_object, stylised  # noqa: F401
 # isort: on
 
 __all__ = [

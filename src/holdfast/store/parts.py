@@ -27,10 +27,8 @@ from numpy.typing import NDArray
 from holdfast.core.errors import DamageWarning, UserError, first_line
 from holdfast.core.files import clear_unfinished, no_empty_folders, whole_file
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.objects import DETECTIONS, IMAGES, OBJECTS
 from holdfast.core.places import address
-from holdfast.core.schema import FRAMES, LATENTS, PREDICTIONS, WALKS
-from holdfast.core.tasks import DETECT, TASKS
+from holdfast.core.schema import DETECT, DETECTIONS, FRAMES, IMAGES, LATENTS, OBJECTS, PREDICTIONS, TASKS, WALKS
 from holdfast.store.checksums import add_checksum, damage_of, foreign_column
 
 _MENDED = re.compile(r"(part-.*|samples)\.parquet")  # made again by the command that wrote them

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from holdfast.annotate.degraded import EXACT, FAMILIES
-from holdfast.core.conditions import condition_words
+from holdfast.core.names import condition_words
 from holdfast.core.types import Image
 from holdfast.report.page.charts import facet_of, placed, records, rule_at
 from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart

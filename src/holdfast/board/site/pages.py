@@ -14,7 +14,7 @@ import numpy as np
 from holdfast.board.entry import Score
 from holdfast.board.site.groups import RANKED, Elsewhere, EntryGroup, Tab, layout, written
 from holdfast.board.site.measure import Cells, Measured
-from holdfast.core.conditions import condition_words
+from holdfast.core.names import condition_words
 from holdfast.report.page.words import MISSING, listing, number, percent, plural, span
 from holdfast.report.page.writer import script_json
 from holdfast.report.page.writer import templates as page_templates

@@ -16,7 +16,7 @@ import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import checkpoint, local_dir
@@ -28,7 +28,7 @@ from holdfast.models.detectors.batched import (
     letterboxed_tensors,
     without_doubles,
 )
-from holdfast.models.options import checked, display_name
+from holdfast.models.options import display_name
 from holdfast.models.torch_classifier import exact
 
 STRIDE = 4

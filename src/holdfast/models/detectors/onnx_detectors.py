@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.networks import resolve_device
 from holdfast.core.objects import LEAST_SCORE
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.detectors.batched import DOUBLE, Answer, BatchedDetector, PlacedImage, letterboxed, without_doubles
-from holdfast.models.onnx import external_files, open_session, outputs_of
-from holdfast.models.options import checked, display_name, existing_file, preprocessing_overrides, untagged
+from holdfast.models.options import display_name, existing_file, preprocessing_overrides
 from holdfast.models.runtimes.exported import file_sha256, layout_of
+from holdfast.models.runtimes.onnx import external_files, open_session, outputs_of
 from holdfast.registry import unknown
 
 STRIDES = (8, 16, 32)
@@ -237,4 +237,4 @@ def load(name: Name, *, device: str) -> OnnxDetector:
     )
     if options.get("decode") not in DECODERS:
         raise unknown("decoder of ONNX detectors (?decode=)", str(options.get("decode", "")), DECODERS)
-    return OnnxDetector(name, existing_file(untagged(name), what="ONNX file"), options, device)
+    return OnnxDetector(name, existing_file(name.whole, what="ONNX file"), options, device)

@@ -11,13 +11,13 @@ import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.core.objects import LEAST_SCORE
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import checkpoint, label_spaces
 from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedImage
-from holdfast.models.options import checked, display_name, existing_file, untagged
+from holdfast.models.options import display_name, existing_file
 from holdfast.models.torch_classifier import exact
 from holdfast.models.torchvision import pretrained
 from holdfast.registry import unknown
@@ -79,7 +79,7 @@ def load(name: Name, *, device: str) -> TorchvisionDetector:
     import torchvision.models
 
     options = checked(name, {"labels": str, "task": str})
-    architecture, _, tag = untagged(name).partition("@")
+    architecture, _, tag = name.whole.partition("@")
     known = torchvision.models.list_models(module=torchvision.models.detection)
     if architecture not in known:
         raise unknown("detector of torchvision", architecture, known)

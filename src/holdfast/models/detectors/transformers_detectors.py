@@ -13,13 +13,13 @@ import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.core.objects import LEAST_SCORE
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedImage
-from holdfast.models.options import checked, display_name
+from holdfast.models.options import display_name
 from holdfast.models.torch_classifier import exact, picture
 from holdfast.models.transformers import fetched, hub_place, shape_of
 

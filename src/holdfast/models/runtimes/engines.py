@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
-from holdfast.models.onnx import external_files
 from holdfast.models.runtimes.exported import ExportedClassifier, Runtime, load
+from holdfast.models.runtimes.onnx import external_files
 
 _SOFTMAX_STEP = 1 / 256
 """Step of quantised outputs of softmax, which TensorFlow Lite fixes."""

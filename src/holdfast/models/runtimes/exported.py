@@ -17,18 +17,11 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError, first_line, out_of_memory
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name, parse_name
+from holdfast.core.names import Name, checked, parse_name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces, load_classifier, timm
 from holdfast.models.label_spaces import OUTPUTS, probabilities
-from holdfast.models.options import (
-    PREPROCESSING,
-    checked,
-    display_name,
-    existing_file,
-    preprocessing_overrides,
-    untagged,
-)
+from holdfast.models.options import PREPROCESSING, display_name, existing_file, preprocessing_overrides
 from holdfast.models.torch_classifier import picture
 from holdfast.registry import unknown
 
@@ -151,7 +144,7 @@ def load(name: Name, device: str, open_file: Callable[..., Runtime], what: str, 
     options = checked(name, {**_OPTIONS, **dict.fromkeys(own, str)})
     if options.get("outputs", "auto") not in OUTPUTS:
         raise unknown("kind of outputs", options["outputs"], OUTPUTS)
-    file = existing_file(untagged(name), what=what)
+    file = existing_file(name.whole, what=what)
     runtime = open_file(file, device, **{key: options.pop(key) for key in own if key in options})
     return ExportedClassifier(name, file, runtime, options)
 
@@ -243,7 +236,7 @@ def sidecar(model: str, like: str = "", *, device: str = "auto") -> Path:
         labels if labels and "labels" not in name.options and len(labels) == len(exported.labels) else exported.labels
     )
     entries = {**_stated(exported.preprocessing.description), "outputs": exported.outputs, "labels": list(labels.names)}
-    file = Path(untagged(name))
+    file = Path(name.whole)
     sidecar = file.with_name(file.name + SIDECAR)
     lines = [f"{key} = {json.dumps(value).replace(chr(127), '')}" for key, value in entries.items()]
     write_atomic(
@@ -267,4 +260,4 @@ def _text(value: Any) -> Any:
 def _spelled(name: Name) -> str:
     """Return the text of a name."""
     options = "&".join(f"{key}={value}" for key, value in name.options.items())
-    return f"{name.scheme}:{untagged(name)}" + (f"?{options}" if options else "")
+    return f"{name.scheme}:{name.whole}" + (f"?{options}" if options else "")

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
-from holdfast.models.onnx import external_files, open_session, outputs_of
-from holdfast.models.options import checked, display_name, existing_file, untagged
+from holdfast.models.options import display_name, existing_file
 from holdfast.models.python import called, own_labels
 from holdfast.models.runtimes.exported import file_sha256, layout_of
+from holdfast.models.runtimes.onnx import external_files, open_session, outputs_of
 from holdfast.models.segmenters.torch_segmenter import OPTIONS, class_map, prepared_as, prepared_image
 from holdfast.registry import find_attribute, unknown
 
@@ -114,7 +114,7 @@ def load_onnx(name: Name, *, device: str) -> OnnxSegmenter:
     options = checked(name, {**OPTIONS, "answers": str})
     if options.get("answers", "auto") not in _ANSWERS:
         raise unknown("kind of answers", options["answers"], _ANSWERS)
-    return OnnxSegmenter(name, existing_file(untagged(name), what="ONNX file"), options, device)
+    return OnnxSegmenter(name, existing_file(name.whole, what="ONNX file"), options, device)
 
 
 def load_python(name: Name, *, device: str) -> PythonSegmenter:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces, local_dir
-from holdfast.models.options import checked, display_name, existing_file, untagged
+from holdfast.models.options import display_name, existing_file
 from holdfast.models.segmenters.torch_segmenter import OPTIONS, TorchSegmenter, prepared_as, read_config
 from holdfast.registry import unknown
 
@@ -34,7 +34,7 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
     256 × 256 and normalised as ImageNet's are.
     """
     options = checked(name, OPTIONS)
-    architecture, _, path = untagged(name).partition("@")  # a folder's name may hold an @ as well
+    architecture, _, path = name.whole.partition("@")  # a folder's name may hold an @ as well
     if architecture not in ARCHITECTURES:
         raise unknown("architecture of segmentation_models_pytorch", architecture, ARCHITECTURES)
     if not path:

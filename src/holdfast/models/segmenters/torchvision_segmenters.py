@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces
-from holdfast.models.options import checked, display_name, existing_file, untagged
+from holdfast.models.options import display_name, existing_file
 from holdfast.models.segmenters.torch_segmenter import OPTIONS, TorchSegmenter, prepared_as, read_config
 from holdfast.models.torch_classifier import picked
 from holdfast.models.torchvision import pretrained
@@ -31,7 +31,7 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
     torchvision's own weights.
     """
     options = checked(name, OPTIONS)
-    architecture, _, path = untagged(name).partition("@")  # a folder's name may hold an @ as well
+    architecture, _, path = name.whole.partition("@")  # a folder's name may hold an @ as well
     name = Name(name.scheme, architecture, path, name.options)
     known_architecture(architecture)
     folder = Path(path) if path and (Path(path) / "config.json").is_file() else None
@@ -50,7 +50,7 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
     side = int(own.resize_size[0])
     facts = {"input_size": (side, side), "mean": tuple(own.mean), "std": tuple(own.std)}
     names = LabelSpace(tuple(weights.meta["categories"]))
-    body = f"{name.name}@{name.tag}" if name.tag else name.name
+    body = name.whole
     return TorchSegmenter(
         display_name(name, body),
         picked(module, "out"),

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces
-from holdfast.models.options import checked, display_name, untagged
+from holdfast.models.options import display_name
 from holdfast.models.segmenters.torch_segmenter import MAX_CONFIG, OPTIONS, TorchSegmenter, prepared_as
 from holdfast.models.torch_classifier import picked
 from holdfast.models.transformers import fetched, hub_errors, hub_place, refuse_other_weights, shape_of
@@ -121,7 +121,7 @@ def configuration(name: Name, size: int) -> dict[str, Any]:
     """
     import transformers
 
-    folder = Path(untagged(name))
+    folder = Path(name.whole)
     if (folder / "config.json").is_file():
         checked(name, {})
         if (folder / "config.json").stat().st_size > MAX_CONFIG:
@@ -130,18 +130,18 @@ def configuration(name: Name, size: int) -> dict[str, Any]:
             config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise UserError(f"hf:{folder.name} cannot be loaded: {first_line(error)}") from error
-    elif untagged(name) == "segformer":
+    elif name.whole == "segformer":
         checked(name, {})
         config = transformers.SegformerConfig()
-    elif untagged(name) in NETWORKS:
+    elif name.whole in NETWORKS:
         backbone, taken = BACKBONES[name.tag]
         options = checked(name, dict.fromkeys((*taken, "decoder"), int))
         config = transformers.UperNetConfig(
             backbone_config=backbone(size, options), hidden_size=options.get("decoder", 512), use_auxiliary_head=False
         )
     else:
-        raise unknown("segmenter of transformers to build, or folder", untagged(name), NETWORKS)
-    refuse_other_weights(config, untagged(name))
+        raise unknown("segmenter of transformers to build, or folder", name.whole, NETWORKS)
+    refuse_other_weights(config, name.whole)
     settings: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
     return {key: value for key, value in settings.items() if key not in _VOLATILE}
 

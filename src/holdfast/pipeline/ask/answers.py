@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from holdfast.core.protocols import Refusal
-from holdfast.core.schema import ANSWERS, PREDICTIONS
-from holdfast.core.tasks import QUESTION
+from holdfast.core.schema import ANSWERS, PREDICTIONS, QUESTION
 from holdfast.core.types import Collection
 from holdfast.pipeline.ask.wording import (
     FULL_LIST,

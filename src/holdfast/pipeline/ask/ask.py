@@ -16,7 +16,7 @@ from holdfast.core import schema
 from holdfast.core.errors import HoldfastError, SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, fingerprint, generator
 from holdfast.core.protocols import VisionLanguageModel
-from holdfast.core.tasks import QUESTION
+from holdfast.core.schema import QUESTION
 from holdfast.core.types import ORIGINAL, Collection, Image, Sample
 from holdfast.data.images import ArrayImage
 from holdfast.engine import core_count

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
 from holdfast.core.networks import resolve_device
-from holdfast.core.schema import PREDICTIONS
-from holdfast.core.tasks import DETECT
+from holdfast.core.schema import DETECT, PREDICTIONS
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, parameter_count

@@ -13,10 +13,10 @@ import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name
+from holdfast.core.names import Name, checked
 from holdfast.core.objects import Detections, TrueObject
 from holdfast.core.types import Collection, Image, LabelSpace, Mask
-from holdfast.models.options import checked, display_name
+from holdfast.models.options import display_name
 from holdfast.registry import unknown
 
 KINDS = {

@@ -15,7 +15,7 @@ import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.protocols import StagedClassifier
-from holdfast.core.tasks import MULTILABEL, Task
+from holdfast.core.schema import MULTILABEL, Task
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import NOT_PROBABILITIES
 from holdfast.engine import Executor

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.annotate import load_guided
-from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import WITHOUT_OBJECT
 from holdfast.core.objects import FOUND_IOU, MOST_OBJECTS, ObjectsSource, TrueObject, box_overlaps, size_class
 from holdfast.core.protocols import GuidedAnnotator
 from holdfast.core.types import Collection, ImageSource, Mask, MaskSource, Problem, Sample

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.conditions import condition_name
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, fingerprint, seed_from
+from holdfast.core.names import condition_name
 from holdfast.core.protocols import StagedClassifier
 from holdfast.core.types import ORIGINAL, Image, Rendered, Sample
 from holdfast.engine import core_count

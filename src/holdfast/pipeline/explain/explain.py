@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import HoldfastError, MachineError, SampleError, UserError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.lazy import pd
+from holdfast.core.names import WITHOUT_OBJECT
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.explain import parse_methods

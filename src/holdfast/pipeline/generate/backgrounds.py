@@ -27,8 +27,7 @@ from holdfast.pipeline.generate.prompts import Prompts, check_spoken, prompts_fo
 from holdfast.pipeline.generate.tools import check_tools
 from holdfast.pipeline.jobs.progress import Summary
 from holdfast.scenarios import Condition
-from holdfast.scenarios.background import cover
-from holdfast.scenarios.generated import generated_background, why_not
+from holdfast.scenarios.background import cover, generated_background, why_not
 from holdfast.store import Parts, write_table
 from holdfast.store.run import write_csv
 

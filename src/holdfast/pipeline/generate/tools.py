@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.types import Image, Mask, Sample
-from holdfast.models.onnx import any_session, external_files
+from holdfast.models.runtimes.onnx import any_session, external_files
 from holdfast.pipeline.donors import DonorPool, images_below
 from holdfast.scenarios import Condition, Scenario
 from holdfast.scenarios.base.compositing import RIM, bounding_box

@@ -22,7 +22,6 @@ from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.engine import core_count
 from holdfast.models import load_classifier
 from holdfast.models.local_dir import read_asset, read_config
-from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.hard.pool import JUDGED, without_answer
@@ -257,7 +256,7 @@ def trainable(text: str, *, device: str) -> tuple[TorchClassifier, dict[str, Any
     if name.scheme == "embedded":
         plain = Name(name.scheme, name.name, name.tag, {})
         return classifier, dict(read_asset("classifiers", plain).config)
-    config = read_config(Path(untagged(name)) / "config.json")
+    config = read_config(Path(name.whole) / "config.json")
     return classifier, {key: value for key, value in config.items() if key != "holdfast"}
 
 

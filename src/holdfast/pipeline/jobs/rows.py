@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, half_may_work, stop_or_sentence
-from holdfast.core.tasks import CLASSIFY
+from holdfast.core.schema import CLASSIFY
 from holdfast.core.types import Sample
 from holdfast.data.labels import LabelMap, outcomes
 

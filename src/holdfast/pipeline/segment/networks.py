@@ -16,7 +16,6 @@ from holdfast.core.names import Name, parse_name
 from holdfast.core.networks import weights_sha256
 from holdfast.models import load_segmenter, timm
 from holdfast.models.local_dir import LOADING, read_asset
-from holdfast.models.options import untagged
 from holdfast.models.segmenters import smp, torchvision_segmenters, transformers_segmenters
 from holdfast.models.segmenters.torch_segmenter import TorchSegmenter, read_config
 from holdfast.models.torch_classifier import picked
@@ -57,7 +56,7 @@ def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
 
 def _shown(name: Name) -> str:
     """Return the name that results use: options included, folders by their last part."""
-    body, at, tag = untagged(name).partition("@")
+    body, at, tag = name.whole.partition("@")
     tag = Path(tag).name if _folder(name) else tag
     body = Path(body).name if name.scheme == "hf" else body
     options = "&".join(f"{key}={value}" for key, value in name.options.items())
@@ -66,12 +65,12 @@ def _shown(name: Name) -> str:
 
 def _folder(name: Name) -> Path | None:
     """Return the folder with a configuration that a name leads to; None without one."""
-    where = untagged(name) if name.scheme == "hf" else untagged(name).partition("@")[2]
+    where = name.whole if name.scheme == "hf" else name.whole.partition("@")[2]
     return Path(where) if where and (Path(where) / "config.json").is_file() else None
 
 
 def _smp(name: Name, size: int) -> Architecture:
-    architecture, _, encoder = untagged(name).partition("@")
+    architecture, _, encoder = name.whole.partition("@")
     if architecture not in smp.ARCHITECTURES:
         raise unknown("architecture of segmentation_models_pytorch", architecture, smp.ARCHITECTURES)
     folder = _folder(name)
@@ -125,7 +124,7 @@ def _other(name: Name, size: int) -> Architecture:
     if name.scheme == "hf":
         settings = transformers_segmenters.configuration(name, size)
         return Architecture("", "hf", str(settings["model_type"]), settings)
-    architecture = untagged(name).partition("@")[0]
+    architecture = name.whole.partition("@")[0]
     torchvision_segmenters.known_architecture(architecture)
     if name.options:
         raise UserError(f"torchvision: networks take no options but pretrained, and {', '.join(name.options)} is")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
+from holdfast.core.names import WITHOUT_OBJECT
 from holdfast.core.schema import row_id
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import class_keys

@@ -15,7 +15,6 @@ from holdfast.core.names import Name, parse_name
 from holdfast.core.networks import weights_sha256
 from holdfast.models import checkpoint, load_classifier, local_dir, python, timm, torchvision
 from holdfast.models.local_dir import read_asset
-from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.specs.training import CROP_SHARE
 from holdfast.registry import find_attribute
@@ -77,7 +76,7 @@ def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
     if pretrained and name.scheme == "python" and not name.tag:
         raise UserError(f"{text} has no weights to begin with; name a file: python:{name.name}@FILE")
     if name.scheme in ("local-dir", "torch"):  # results are called after the file, not after where it lies
-        shown = f"{name.scheme}:{Path(untagged(plain)).name}"
+        shown = f"{name.scheme}:{Path(plain.whole).name}"
     if not pretrained:
         return dataclasses.replace(architecture, name=shown)
     shown += ("&" if "?" in shown else "?") + "pretrained=true"
@@ -125,7 +124,7 @@ def _other(name: Name, size: int) -> Architecture:
     if name.scheme in ("packaged", "torch"):
         if name.scheme == "packaged" and name.name not in checkpoint.MODELS:
             load_classifier(f"packaged:{name.name}")  # says what there is
-        whole = checkpoint.MODELS[name.name].architecture if name.scheme == "packaged" else untagged(name).split("@")[0]
+        whole = checkpoint.MODELS[name.name].architecture if name.scheme == "packaged" else name.whole.split("@")[0]
         library, _, bare = whole.rpartition("/")
         architecture = _timm(Name("timm", bare), size) if library in ("", "timm") else _other(Name(library, bare), size)
         if name.scheme == "torch":
@@ -135,7 +134,7 @@ def _other(name: Name, size: int) -> Architecture:
     if name.scheme == "embedded":
         config = {"library": "timm", **read_asset("classifiers", name).config}
     else:
-        config = local_dir.read_config(Path(untagged(name)) / "config.json")
+        config = local_dir.read_config(Path(name.whole) / "config.json")
     arguments = dict(config["model_args"])
     if "img_size" in arguments:
         arguments["img_size"] = size

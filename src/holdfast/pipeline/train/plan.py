@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.files import safe_part
 from holdfast.core.fingerprint import fingerprint, generator
-from holdfast.core.schema import row_id
-from holdfast.core.tasks import CLASSIFY
+from holdfast.core.schema import CLASSIFY, row_id
 from holdfast.core.types import ORIGINAL, Collection, Sample
+from holdfast.data.collection import TEST, stratified_folds, stratified_split
 from holdfast.data.labels import asks_for_nine
-from holdfast.data.splits import TEST, stratified_folds, stratified_split
 from holdfast.pipeline.evaluation_rows import row_key
 from holdfast.pipeline.jobs.plan import Job, Scope
 from holdfast.pipeline.samples import Prepared, stored_conditions

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from holdfast.core.lazy import pd
-from holdfast.core.objects import DETECTIONS, IMAGES, OBJECTS
+from holdfast.core.schema import DETECTIONS, IMAGES, OBJECTS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.evidence import ReportRows
 from holdfast.report.page.words import page_facts, plural, short_names

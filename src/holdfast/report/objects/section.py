@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.core.conditions import without_object
 from holdfast.core.lazy import pd
+from holdfast.core.names import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.report.objects.drawing import KEY, DrawnBox, boxes_of, with_boxes
 from holdfast.report.objects.evidence import DetectorEvidence, read_boxes

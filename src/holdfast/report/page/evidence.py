@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from holdfast.core.conditions import condition_name, without_object
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
+from holdfast.core.names import condition_name, without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.words import short_names
 from holdfast.stats.core import cells as cell_statistics

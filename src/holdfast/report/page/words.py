@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from holdfast.core.conditions import condition_words, without_object
+from holdfast.core.names import condition_words, without_object
 
 MINUS = "−"
 MISSING = "–"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.conditions import without_object
 from holdfast.core.lazy import pd
+from holdfast.core.names import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.conditions import condition_words
 from holdfast.core.lazy import pd
+from holdfast.core.names import condition_words
 from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names

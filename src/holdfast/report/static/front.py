@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.conditions import condition_words, without_object
 from holdfast.core.lazy import pd
+from holdfast.core.names import condition_words, without_object
 from holdfast.core.types import NEEDS_MASK, ORIGINAL
 from holdfast.data.reading import doubtful_masks
 from holdfast.report.page import charts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.conditions import without_object
 from holdfast.core.lazy import pd
+from holdfast.core.names import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
 from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, RunPictures, Section, judged, tile

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from holdfast.core.lazy import pd
-from holdfast.core.tasks import MULTILABEL
+from holdfast.core.schema import MULTILABEL
 from holdfast.report.page.evidence import ReportRows
 from holdfast.report.page.parts import Section
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain

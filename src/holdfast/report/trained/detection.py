@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.core.conditions import condition_words
 from holdfast.core.lazy import pd
+from holdfast.core.names import condition_words
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, join_runs, with_display_names

@@ -10,10 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from holdfast import registry
-from holdfast.core.conditions import condition_name
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
-from holdfast.core.names import parse_name, split_list
+from holdfast.core.names import condition_name, parse_name, split_list
 from holdfast.scenarios.base.definition import FEATHER, PAPER, Scenario, Value
 
 FAMILIES = ("blur", "colour", "light", "cutout", "background", "generated")

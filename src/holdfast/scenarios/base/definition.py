@@ -12,7 +12,7 @@ import numpy as np
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import Context
-from holdfast.core.types import Image, Mask, Rendered
+from holdfast.core.types import ORIGINAL, Image, Mask, Rendered
 
 Value = bool | int | float | str
 Leaves = Literal["foreground", "background", "nothing", "everything"]
@@ -174,3 +174,19 @@ def _register(definition: Scenario, lazy: str) -> None:
             raise
         registry.scenarios.remove(definition.id)
         registry.scenarios.register(definition.id, definition, summary=definition.summary, aliases=definition.aliases)
+
+
+@scenario(
+    id=ORIGINAL,
+    summary="the image as it is",
+    family="original",
+    group="static",
+    aliases=("image", "clean", "normal"),
+    composites=False,
+    needs_mask=False,
+    leaves="everything",
+    native="bands",
+)
+def original(image: Image, mask: Mask, **_: Any) -> Image:
+    """Return the same array."""
+    return image

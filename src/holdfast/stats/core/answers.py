@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from holdfast.core.conditions import condition_names
 from holdfast.core.lazy import pd
+from holdfast.core.names import condition_names
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Codes, Floats, codes
 from holdfast.stats.core.reduce import Counts, Outcome, right_column

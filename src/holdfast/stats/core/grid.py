@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.conditions import without_object
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd, scipy_sparse, scipy_stats
+from holdfast.core.names import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import Codes, Floats, codes, donor_noise, interval

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
-from holdfast.core.conditions import PLAIN_VARIANTS
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
+from holdfast.core.names import PLAIN_VARIANTS
 from holdfast.core.types import ORIGINAL
 
 if TYPE_CHECKING:

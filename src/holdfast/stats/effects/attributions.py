@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.conditions import condition_names
 from holdfast.core.lazy import pd, scipy_sparse, scipy_stats
+from holdfast.core.names import condition_names
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, deviations, interval
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
+from holdfast.core.names import scenario_of
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, two_way_sums
 from holdfast.stats.core.cells import Average

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.lazy import pd
-from holdfast.core.tasks import CLASSIFY
+from holdfast.core.schema import CLASSIFY
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.drops import drops

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.conditions import condition_names
 from holdfast.core.lazy import pd
+from holdfast.core.names import condition_names
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, codes, interval
 from holdfast.stats.effects.families import IN_TAIL, UNKNOWN, simultaneous

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.conditions import condition_words
+from holdfast.core.names import condition_words
 from holdfast.stats.effects.drops import Effect
 from holdfast.stats.effects.verdict import MARGIN, Excess, Reason, Step, VerdictEvidence, VerdictSteps, decide
 from holdfast.stats.models.power import photo_range

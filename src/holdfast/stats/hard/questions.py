@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.conditions import condition_names
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.lazy import pd
+from holdfast.core.names import condition_names
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES, codes, drawn_weights, interval
 from holdfast.stats.core.cells import design_effect, newcombe, stratified, wilson

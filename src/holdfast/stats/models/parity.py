@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.conditions import condition_names
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
+from holdfast.core.names import condition_names
 from holdfast.stats.core.cells import summary
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.models.gate import Gate, gate

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.conditions import condition_names
 from holdfast.core.lazy import pd
+from holdfast.core.names import condition_names
 from holdfast.core.schema import PREDICTIONS
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Codes, Floats
@@ -27,9 +27,9 @@ _SETTING = ["condition", "variant", "parameters"]
 class DetectorAnswers:
     """What detectors answered.
 
-    ``pictures``: a row per picture × condition × model that was answered, with the columns of ``core.objects.IMAGES``;
+    ``pictures``: a row per picture × condition × model that was answered, with the columns of ``core.schema.IMAGES``;
     ``condition`` is the condition's name, ``row_id`` is unique. Sorted by model, condition, photo and picture.
-    ``objects``: a row per object of these pictures, with the columns of ``core.objects.OBJECTS``; ``picture`` is the
+    ``objects``: a row per object of these pictures, with the columns of ``core.schema.OBJECTS``; ``picture`` is the
     place of its picture, ``asked``: whether the detector was asked about it, ``wrong_class``: another class was seen in
     its place. ``failed``: pictures without an answer. guess_picture, guess_label: (predictions,) places of pictures,
     codes into ``labels``; sorted by picture.

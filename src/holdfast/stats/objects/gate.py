@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.conditions import without_object
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
+from holdfast.core.names import without_object
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import codes, sums, t_quantile
 from holdfast.stats.core.grid import holm

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.conditions import condition_words
 from holdfast.core.lazy import pd
+from holdfast.core.names import condition_words
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects.drops import NO_EFFECT, Effect

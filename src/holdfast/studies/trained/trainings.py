@@ -15,10 +15,10 @@ from holdfast.core.files import safe_part, write_atomic
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.networks import resolve_device
 from holdfast.core.types import ORIGINAL, Collection, Sample
+from holdfast.data.collection import TEST, TRAIN, stratified_split
 from holdfast.data.images import FileImage
 from holdfast.data.labels import NINE, asks_for_nine
 from holdfast.data.nine_classes import in_nine_classes
-from holdfast.data.splits import TEST, TRAIN, stratified_split
 from holdfast.data.writers import encode_image, encode_mask
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.tables import Column

@@ -258,7 +258,7 @@ def test_pictures_that_are_gone_or_changed(tmp_path: Path) -> None:
     one = photos / "cross" / "0.png"
     data = one.read_bytes()
     one.write_bytes((photos / "cross" / "1.png").read_bytes())
-    with pytest.raises(UserError, match=r"cross/0 .* has changed; --data says where"):
+    with pytest.raises(UserError, match=r"cross/0 .* has changed; data= says where"):
         export(run.path, "huggingface", tmp_path / "out")
     one.unlink()
     with pytest.raises(UserError, match=r"1 of 13 images .* are gone .*\(first: cross/0\)"):

@@ -26,7 +26,7 @@ from holdfast.data.inventory import take_inventory
 from holdfast.data.reading import DOUBTFUL
 from holdfast.models import is_detector
 from holdfast.pipeline.classifiers import SEVERAL_LABELS
-from holdfast.pipeline.jobs.progress import Progress, in_notebook
+from holdfast.pipeline.jobs.progress import Progress, printed, quietable
 from holdfast.pipeline.mask import KEPT, check_new
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import EvaluateSpec, MaskSpec
@@ -84,6 +84,7 @@ class Check:
         return self.results._repr_html_()
 
 
+@quietable
 def check(
     model: Any,
     photos: Any,
@@ -102,7 +103,7 @@ def check(
     stop: Literal["never", "when-decided"] = "never",
     budget: str = "",
     on_look: Callable[[str], None] = lambda line: None,
-    progress: Progress = in_notebook,
+    progress: Progress = printed,
 ) -> Check:
     """Test one model on one set of photos under every condition, and judge it.
 
@@ -126,7 +127,8 @@ def check(
         budget: stop at the latest after this much: 300 (answers), 10min, 90s, or 5@0.002 (money @ price of an answer).
             Asks in rounds, too.
         on_look: called with a line after each round.
-        progress: called with the name of a step, how much of it is done, and its total.
+        progress: called with the name of a step, how much of it is done, and its total; by default printed.
+        quiet: print neither progress nor notes.
     """
     asked = locals()
     if not live.is_name(photos):

@@ -36,6 +36,13 @@ if TYPE_CHECKING:
     from holdfast.stats.regression.fit import Family, Regression
 
 
+_CALLS = {
+    "classify": '.verdicts(), .accuracy(), .drops(), .plot("accuracy")', "detect": ".verdicts(), .objects()",
+    "multilabel": ".labels()", "question": ".questions()", "segment": ".segments()", "walks": ".fmr()",
+}  # fmt: skip
+"""What to ask of a run, by its task."""
+
+
 class Results:
     """A run and its statistics; all of them are computed from the one table."""
 
@@ -276,7 +283,17 @@ class Results:
         raise AttributeError(f"Results has no {name!r}" + "".join(f"; did you mean {known!r}?" for known in close))
 
     def __repr__(self) -> str:
-        return f"Results({str(self.path)!r}, {self.run.predictions.dataset().count_rows()} rows)"
+        rows = self.run.rows(["model", "condition", "task", "kind"])
+        lines = [f"Results of {self.path}: {rows.num_rows:,} rows, one per photo, condition and model"]
+        for column in ("model", "condition"):
+            names = sorted(map(str, rows[column].unique().to_pylist()), key=lambda name: (name != ORIGINAL, name))
+            rest = f" and {len(names) - 4} more" if len(names) > 5 else ""
+            lines.append(f"  {column}s: {', '.join(names[:4] if rest else names)}{rest}")
+        task = (
+            "walks" if "dynamic" in rows["kind"].unique().to_pylist() else str(rows["task"][0]) if rows.num_rows else ""
+        )
+        calls = _CALLS.get(task, _CALLS["classify"])
+        return "\n".join([*lines, f"  next: {calls}, .report(); .rows().to_pandas() has every answer"])
 
     def _repr_html_(self) -> str:
         from holdfast.report import html_summary

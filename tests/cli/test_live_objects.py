@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +190,39 @@ def test_a_run_without_out_is_temporary_and_says_where(capsys: pytest.CaptureFix
     assert run.path.parent == tmp_path and str(run.path) in capsys.readouterr().out
 
 
+def test_a_script_hears_how_far_it_is_and_how_outputs_are_read_unless_it_asks_for_quiet(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, time, torch, holdfast\nfrom torchvision.transforms import Compose, Resize, ToTensor\n"
+        "class Slow(torch.nn.Module):\n"
+        "    def forward(self, batch):\n"
+        "        time.sleep(0.05)\n"
+        "        return batch.mean((2, 3))\n"
+        "run = holdfast.evaluate(sys.argv[1], Slow(), transform=Compose([Resize((8, 8)), ToTensor()]), batch_size=1,\n"
+        "                        scenarios='original,contrast@3,fog@3', quiet=sys.argv[2] == 'quiet')\n"
+        "print(run)\n"
+    )
+    photos = tmp_path / "photos"
+    for picture, label, _ in _drawn(3):
+        (photos / label).mkdir(parents=True, exist_ok=True)
+        PIL.Image.fromarray(picture).save(photos / label / f"{len(list((photos / label).iterdir()))}.png")
+    loud, hushed = (
+        subprocess.run([sys.executable, script, photos, word], capture_output=True, text=True, check=True)
+        for word in ("loud", "quiet")
+    )
+    assert re.search(r"^eval: 27/27, [\d.]+/s$", loud.stderr, re.M), loud.stderr
+    assert loud.stderr.count("in alphabetical order: 0 to 2 are cross, disc, square") == 1
+    assert "eval:" not in hushed.stderr and "alphabetical" not in hushed.stderr
+    assert "temporary" in loud.stdout and "temporary" not in hushed.stdout
+    for line in (
+        "27 rows",
+        "models: Slow",
+        "conditions: original, contrast, fog",
+        "next: .verdicts(), .accuracy()",
+    ):
+        assert line in hushed.stdout
+
+
 def test_a_check_takes_objects(tmp_path: Path) -> None:
     answer = holdfast.check(_Brightness(), _Set(), transform=TRANSFORM, out=tmp_path / "check")
     assert answer.verdict["model"] == "Brightness" and answer.page.is_file() and answer.masks is None
@@ -222,7 +258,18 @@ def _broken() -> torch.nn.Module:
         (_Set, {"models": 3}, "not int"),
         (_Set, {"models": [_Brightness(), _Brightness()]}, "share the name live:Brightness"),
         (_Set, {"models": _Brightness(), "transform": None}, "how does Brightness want its images"),
-        (_Set, {"models": _Brightness(), "transform": lambda picture: 3}, "transform of Brightness fails"),
+        (_Set, {"models": _Brightness(), "transform": lambda picture: 1 / 0}, "transform of Brightness fails"),
+        (
+            _Set,
+            {"models": _Brightness(), "transform": np.asarray},
+            r"transform= of Brightness returns an ndarray of shape \(240, 320, 3\); wanted is one torch tensor",
+        ),
+        (
+            _Set,
+            {"models": _Brightness(), "transform": lambda picture: torch.from_numpy(np.array(picture))},
+            r"returns a Tensor of shape \(240, 320, 3\); wanted",
+        ),
+        (lambda: torch.utils.data.DataLoader(_Set()), {"models": _Brightness()}, "give loader.dataset"),
         (_Set, {"models": _Brightness(), "workers": 2}, "stay in this process"),
         (_Set, {"models": "live:gone"}, "live"),
     ],

@@ -197,7 +197,7 @@ def test_poisson_ratios_agree_with_truth_and_statsmodels():
     )
     direct = direct.fit(cov_type="HC1")
     assert np.allclose(result.coefficients["standard_error"], direct.bse)
-    assert "times that under original (95 % interval 0.4" in result.sentences[2]
+    assert "times the accuracy of original (0.4" in result.sentences[2]
     assert fit(cells.drop(columns="n"), family="poisson").coefficients["estimate"].to_numpy() == pytest.approx(
         direct.params.to_numpy(), abs=1e-6
     )
@@ -248,10 +248,10 @@ def test_sentences_say_what_the_numbers_say(figure_9):
     result = fit(figure_9)
     sentence = dict(zip(result.coefficients["term"], result.sentences, strict=True))
     assert sentence["Intercept"] == "EfficientNetB0 on 0 under original is fitted at 86.4 %."
-    assert sentence["scenario[random_background]"].startswith(
-        "Under random_background accuracy is 70.8 points below that under original (95 % interval -74.6 to -67.0)"
+    assert (
+        sentence["scenario[random_background]"] == "random_background: −70.8 points against original (−74.6 to −67.0)."
     )
-    assert sentence["model[EfficientNetB3]"].endswith("; the difference may be chance.")
+    assert sentence["model[EfficientNetB3]"].endswith(", may be chance.")
 
 
 @pytest.mark.parametrize(

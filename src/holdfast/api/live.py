@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -122,6 +123,8 @@ def _read(value: Any) -> LiveData:
         label = _pick(LABEL, value.column_names, "column of labels")
         classes = getattr(value.features[label], "names", None) or ()
         return LiveData(_from_table(iter(value), value.column_names), classes)
+    if hasattr(value, "dataset") and hasattr(value, "batch_size") and not hasattr(value, "__getitem__"):
+        raise UserError("data is a loader of batches; give loader.dataset, the dataset that it reads from")
     if isinstance(value, (str, bytes)) or not hasattr(value, "__getitem__") or not hasattr(value, "__len__"):
         raise UserError(
             "data is a folder or a name (holdfast ls data), a torch or Hugging Face Dataset, a pandas table with a "
@@ -323,5 +326,5 @@ def temporary_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     finally:
-        if folder.exists():
+        if folder.exists() and logging.getLogger("holdfast").isEnabledFor(logging.WARNING):
             print(f"This run is temporary: {folder} (give out= to keep it)")

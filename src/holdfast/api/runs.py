@@ -25,7 +25,7 @@ from holdfast.pipeline.hard.mine import Mined
 from holdfast.pipeline.hard.mine import mine as _mine
 from holdfast.pipeline.hard.remedy import Remedied
 from holdfast.pipeline.hard.remedy import remedy as _remedy
-from holdfast.pipeline.jobs.progress import Progress, Summary, in_notebook
+from holdfast.pipeline.jobs.progress import Progress, Summary, printed, quietable
 from holdfast.pipeline.mask import make_masks
 from holdfast.pipeline.metadata import slice_of
 from holdfast.pipeline.samples import inventory
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 
 @verb(specs.InventorySpec)
-def data(spec: specs.InventorySpec, *, progress: Progress = in_notebook) -> Inventory:
+def data(spec: specs.InventorySpec, *, progress: Progress = printed) -> Inventory:
     """Return what a dataset holds, and what is wrong with it, gravest first; writes nothing."""
     return inventory(spec, progress)
 
 
 @verb(specs.SynthSpec, workers=1)
 def synth(
-    spec: specs.SynthSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.SynthSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Summary:
     """Write scenario images, their masks and a manifest."""
     spec = make_spec(**vars(spec))
@@ -65,7 +65,7 @@ def synth(
 
 @verb(specs.GenerateSpec)
 def generate(
-    spec: specs.GenerateSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.GenerateSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Summary:
     """Make a pool of images, categories × nuisances; ``holdfast.evaluate(out, …)`` reads it."""
     with workplace(out, executor) as (folder, workers):
@@ -74,7 +74,7 @@ def generate(
 
 @verb(specs.MaskSpec, workers=1)
 def mask(
-    spec: specs.MaskSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.MaskSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> list[dict[str, Any]]:
     """Make masks for photos, with ``keep`` only for those without; returns a row per mask, the least sure first."""
     with workplace(out, executor, whole=False) as (folder, workers):
@@ -83,7 +83,7 @@ def mask(
 
 @verb(specs.MineSpec)
 def mine(
-    spec: specs.MineSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.MineSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Mined:
     """Keep the images of a pool that many models fail together, publish them, and report how hard they are."""
     from holdfast.report.hard.mining import build
@@ -103,7 +103,7 @@ def mine(
 
 @verb(specs.EvaluateSpec, temporary=True)
 def evaluate(
-    spec: specs.EvaluateSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.EvaluateSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Results:
     """Run models on images under every condition."""
     with workplace(out, executor, whole=False) as (folder, workers):
@@ -112,7 +112,7 @@ def evaluate(
 
 @verb(specs.PerturbSpec, temporary=True)
 def perturb(
-    spec: specs.PerturbSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.PerturbSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Results:
     """Push images against each model as far as an oracle still sees their class; ``Results.fmr`` has the outcome."""
     with workplace(out, executor) as (folder, workers):
@@ -120,7 +120,7 @@ def perturb(
 
 
 @verb(specs.AskSpec, temporary=True)
-def ask(spec: specs.AskSpec, *, out: str | Path, progress: Progress = in_notebook) -> Results:
+def ask(spec: specs.AskSpec, *, out: str | Path, progress: Progress = printed) -> Results:
     """Ask vision-language models what images show, and score classifiers on the same options."""
     with workplace(out) as (folder, _):
         return Results(_ask(spec, folder, progress=progress)[0])
@@ -128,7 +128,7 @@ def ask(spec: specs.AskSpec, *, out: str | Path, progress: Progress = in_noteboo
 
 @verb(specs.TrainSpec, temporary=True)
 def train(
-    spec: specs.TrainSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.TrainSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Results:
     """Train classifiers within scenarios, fold by fold, and test them; ``Results.scores`` then has both parts."""
     with workplace(out, executor) as (folder, workers):
@@ -137,7 +137,7 @@ def train(
 
 @verb(specs.SegmentSpec, temporary=True)
 def segment(
-    spec: specs.SegmentSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+    spec: specs.SegmentSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Results:
     """Train segmenters within scenarios, or test existing ones; ``Results.segments`` has the outcome."""
     with workplace(out, executor) as (folder, workers):
@@ -145,7 +145,7 @@ def segment(
 
 
 @verb(specs.TelltaleSpec, temporary=True)
-def telltale(spec: specs.TelltaleSpec, *, out: str | Path, progress: Progress = in_notebook) -> Results:
+def telltale(spec: specs.TelltaleSpec, *, out: str | Path, progress: Progress = printed) -> Results:
     """Train networks to tell original, generated and random backgrounds apart; ``report`` in the run is the page."""
     from holdfast.report.trained.detection import build_detection
 
@@ -167,7 +167,7 @@ def choose(
     runs: Results | str | Path | Sequence[Results | str | Path],
     *,
     out: str | Path | None = None,
-    progress: Progress = in_notebook,
+    progress: Progress = printed,
 ) -> Chosen:
     """Choose a model for given conditions: ``Chosen.recommendation`` in words, ``Chosen.choice`` in numbers."""
     from holdfast.report.choice import build
@@ -198,7 +198,7 @@ def modes(
     *,
     out: str | Path | None = None,
     seed: int = 0,
-    progress: Progress = in_notebook,
+    progress: Progress = printed,
 ) -> tuple[Path, list[Modes]]:
     """Say what explains the wrong answers of runs or hard sets; returns the page, and what was measured of each."""
     from holdfast.report.hard.failure_modes import build
@@ -220,7 +220,7 @@ def modes(
     },
 )
 def explain(
-    spec: specs.ExplainSpec, run: str | Path, *, out: str | Path | None = None, progress: Progress = in_notebook
+    spec: specs.ExplainSpec, run: str | Path, *, out: str | Path | None = None, progress: Progress = printed
 ) -> Explained:
     """Measure where the models of a run look: maps, their share on the foreground, and lost accuracy."""
     from holdfast.report.attribution.section import build_looking
@@ -238,7 +238,7 @@ def explain(
         "out": "The run; its ``model`` folder is the new model, ``Remedied.name`` its name.",
     },
 )
-def remedy(spec: specs.RemedySpec, *, out: str | Path, progress: Progress = in_notebook) -> Remedied:
+def remedy(spec: specs.RemedySpec, *, out: str | Path, progress: Progress = printed) -> Remedied:
     """Fine-tune a model on easy images of a hard set's pool, and measure it before and after on everything else."""
     from holdfast.report.hard.remedy import build
 
@@ -262,6 +262,7 @@ class ParityAnswer:
         return "\n".join([self.result.sentence, *self.notes, str(self.page)])
 
 
+@quietable
 def parity(
     old: Any,
     new: Any,
@@ -271,7 +272,7 @@ def parity(
     margin: float = 0.02,
     outcome: Outcome = "full",
     device: str = "auto",
-    progress: Progress = in_notebook,
+    progress: Progress = printed,
     **options: Any,
 ) -> ParityAnswer:
     """Say whether an exported model is still the same one, and whether it is under the conditions, too.
@@ -284,7 +285,8 @@ def parity(
         margin: difference of accuracies that still counts as equal, 0..1.
         outcome: compare answers over all outputs (full), or among the dataset's classes (restricted).
         device: where the models run.
-        progress: called with the name of a step, how much of it is done, and its total.
+        progress: called with the name of a step, how much of it is done, and its total; by default printed.
+        quiet: print neither progress nor notes.
         options: further options of ``evaluate``: scenarios, masks, labels, limit, seed, transform, class_names …
     """
     from holdfast.pipeline.choosing import check_comparable, costs

@@ -14,12 +14,14 @@ from holdfast.api import live
 from holdfast.core.errors import UserError, errors_in_keywords, missing_extra
 from holdfast.core.names import unknown
 from holdfast.core.options import Declared, Option, Spec, make, options_of
+from holdfast.pipeline.jobs.progress import QUIET, quietable
 
 R = TypeVar("R")
 POSITIONAL, KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 HELP = {
     "out": "The folder to write; an existing run is continued.",
-    "progress": "Called with the name of a step, how much of it is done, and its total; a notebook shows it anyway.",
+    "progress": "Called with the name of a step, how much of it is done, and its total; by default printed on stderr.",
+    "quiet": "Print neither progress nor notes.",
     "executor": "Where the work runs (``holdfast.engine.open_executor``); None: this machine.",
     "transform": "For networks given as objects: turns a PIL image into the tensor that they take.",
     "class_names": "For models given as objects: the names of their outputs, in order.",
@@ -53,11 +55,13 @@ def verb(
             given = [item.replace(kind=POSITIONAL) if _required_models(item) else item for item in given]
         if temporary:
             own = [item.replace(default=None) if item.name == "out" else item for item in own]
+        own.append(QUIET)
         if "models" in options:
             own += [inspect.Parameter(name, KEYWORD, default=None, annotation=Any) for name in live.ARGUMENTS]
         parameters = sorted([*own, *given], key=lambda item: (item.kind, item.default is not item.empty))
         signature = inspect.Signature(parameters, return_annotation=inspect.signature(function).return_annotation)
 
+        @quietable
         @functools.wraps(function)
         @errors_in_keywords()
         def call(*args: Any, **values: Any) -> R:

@@ -6,7 +6,6 @@ import importlib.metadata
 import re
 import shutil
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +19,7 @@ from rich.table import Table
 
 from holdfast.core.names import unknown, visible
 from holdfast.core.types import NEEDS_MASK
-from holdfast.pipeline.jobs.progress import Summary, environment, version
+from holdfast.pipeline.jobs.progress import PAUSE, ProgressLines, Summary, environment, version
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -247,7 +246,6 @@ def _memory() -> str:
 
 
 MOST = 20
-_PAUSE = 0.05  # seconds between two drawings of a bar: drawing one takes longer than hashing a small image
 
 
 def echo_summary(summary: Summary, where: str, what: str = "made") -> None:
@@ -278,15 +276,14 @@ def echo_lines(lines: Sequence[object], rest: str = "more") -> None:
         typer.echo(f"  … and {len(lines) - MOST} {rest}")
 
 
-class TerminalProgress:
-    """Draws what the pipeline reports; ``quiet`` draws nothing."""
+class TerminalProgress(ProgressLines):
+    """Draws what the pipeline reports: bars on a terminal, else lines; ``quiet`` draws nothing."""
 
     def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__()
         self._quiet = quiet
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
-        self._started: dict[str, float] = {}
-        self._printed: dict[str, float] = {}
         if not quiet and sys.stderr.isatty():
             self._bars = Progress(
                 TextColumn("{task.description:>10}"),
@@ -297,29 +294,19 @@ class TerminalProgress:
                 console=Console(stderr=True),
             )
 
-    def __call__(self, step: str, done: int, total: int) -> None:
-        """Draw how far a step is; see ``pipeline.jobs.progress.Progress``."""
-        if self._quiet or not total:
-            return
-        now = time.monotonic()
-        if done == 0:  # a step may come again
-            self._started.pop(step, None)
-            self._printed.pop(step, None)
-        started = self._started.setdefault(step, now)
-        rate = done / (now - started) if now > started and done else 0.0
-        if self._bars is not None:
-            if step not in self._tasks:
-                self._tasks[step] = self._bars.add_task(step, total=total, rate="")
-            elif 0 < done < total and now - self._printed.get(step, 0.0) < _PAUSE:
-                return
-            self._printed[step] = now
-            self._bars.update(self._tasks[step], completed=done, total=total, rate=f"{rate:.1f}/s" if rate else "")
-            return
-        # Lines go to logs: after ten seconds, then ever more seldom, and a last one unless the step was over at once.
-        last = done == total and now - started >= 1 and total > 1
-        if last or now - self._printed.get(step, started) >= max(10.0, (now - started) / 3):
-            self._printed[step] = now
-            print(f"{step}: {done}/{total}{_pace(done, total, rate)}", file=sys.stderr, flush=True)
+    def is_due(self, done: int, total: int, age: float, pause: float) -> bool:
+        """Return whether to draw; bars are drawn from the first call on."""
+        if self._quiet or self._bars is None:
+            return not self._quiet and super().is_due(done, total, age, pause)
+        return done in (0, total) or pause >= PAUSE
+
+    def draw(self, step: str, done: int, total: int, rate: float) -> None:
+        """Move a step's bar, or print a line."""
+        if self._bars is None:
+            return super().draw(step, done, total, rate)
+        if step not in self._tasks:
+            self._tasks[step] = self._bars.add_task(step, total=total, rate="")
+        self._bars.update(self._tasks[step], completed=done, total=total, rate=f"{rate:.1f}/s" if rate else "")
 
     def __enter__(self) -> TerminalProgress:
         if self._bars is not None:
@@ -331,12 +318,3 @@ class TerminalProgress:
     ) -> None:
         if self._bars is not None:
             self._bars.stop()
-
-
-def _pace(done: int, total: int, rate: float) -> str:
-    """Return speed and time left; no time before a tenth is done, since the first piece loads models and files."""
-    speed = f", {rate:.1f}/s" if rate >= 0.1 else ""
-    if not rate or done == total or done < max(2, total / 10):
-        return speed
-    seconds = (total - done) / rate
-    return f"{speed}, {f'{seconds:.0f} s' if seconds < 100 else f'{seconds / 60:.0f} min'} left"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import keyword
-import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from holdfast.cli.listing import TerminalProgress
 from holdfast.core.options import Declared, Spec, check, make, option, options_of
 from holdfast.core.options import Option as SpecOption
 from holdfast.core.places import shown
+from holdfast.pipeline.jobs.progress import hushed
 from holdfast.pipeline.specs import ChooseSpec, DataSpec, EvaluateSpec
 
 if TYPE_CHECKING:
@@ -63,10 +63,7 @@ class CommandCall(Generic[S]):
         from holdfast.engine import open_executor
         from holdfast.store import workplace
 
-        where, logger = self.engine, logging.getLogger("holdfast")
-        level = logger.level
-        if self.quiet:
-            logger.setLevel(logging.ERROR)
+        where = self.engine
         # Every worker has its own folder for a store, so there is no folder that all workers must see.
         executor = open_executor(
             where.engine, address=where.address, workers=where.workers, gpus=where.gpus, cpus=where.cpus,
@@ -74,12 +71,12 @@ class CommandCall(Generic[S]):
         )  # fmt: skip
         try:
             with (
+                hushed(self.quiet),
                 workplace(self.out, executor, whole=whole) as (folder, sending),
                 TerminalProgress(quiet=self.quiet) as progress,
             ):
                 yield folder, sending, progress
         finally:
-            logger.setLevel(level)
             executor.close()
 
     @property

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import inspect
+import logging
 import re
 import sys
 import warnings
@@ -35,6 +37,7 @@ class LiveModel:
     labels: Sequence[str] | None = None  # the names of its outputs, in order; None: what it says itself
 
 
+LOG = logging.getLogger(__name__)
 _MODELS: dict[str, LiveModel] = {}
 
 
@@ -84,9 +87,20 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> To
         )
     if space is None and classes:  # in the order of their names, as torchvision's ImageFolder numbers them
         space = label_spaces.named(sorted(classes))
+        _say_order(name.name, space.names)
     return TorchClassifier(
         name.name, module, label_spaces.from_option(None, outputs, space), preprocessing,
         architecture=f"live/{type(model.target).__name__}", device=device,
+    )  # fmt: skip
+
+
+@functools.cache
+def _say_order(name: str, labels: tuple[str, ...]) -> None:
+    """Log, once, which class each output is taken for where nothing says it."""
+    first = [*labels[:3], "…", labels[-1]] if len(labels) > 4 else labels
+    LOG.warning(
+        "the outputs of %s have no names, so they are taken for the classes in alphabetical order: 0 to %d are %s. "
+        "If it was trained in another order, give class_names=[…]", name, len(labels) - 1, ", ".join(first),
     )  # fmt: skip
 
 
@@ -178,17 +192,28 @@ def _preprocessing(name: str, module: Any, transform: Any) -> Preprocessing:
     if hasattr(transform, "image_mean"):
         transform = _Processor(transform)
     try:
-        size = tuple(int(side) for side in transform(PIL.Image.new("RGB", (320, 240))).shape)
+        prepared = transform(PIL.Image.new("RGB", (320, 240)))
     except Exception as error:  # the user's own code
         raise UserError(
             f"the transform of {name} fails on a PIL image: {type(error).__name__}: {first_line(error)}"
         ) from error
-    if len(size) != 3:
-        raise UserError(f"the transform of {name} should return one image (channels, height, width), not shape {size}")
+    size = tuple(prepared.shape) if hasattr(prepared, "detach") else ()
+    if len(size) != 3 or (size[2] in (1, 3) and size[0] not in (1, 3)):
+        shape = f" of shape {tuple(prepared.shape)}" if hasattr(prepared, "shape") else ""
+        raise UserError(
+            f"transform= of {name} returns {_kind(prepared)}{shape}; wanted is one torch tensor (channels, height, "
+            "width), as torchvision's transforms.ToTensor() makes it"
+        )
     mean, std = _normalisation(transform)
     about = re.sub(r" at 0x[0-9a-f]+", "", repr(getattr(transform, "processor", transform)))
     source = _source(transform) if "<function" in about or "object" in about else ""
     return Preprocessing(transform, (size[1], size[2]), mean, std, False, {"transform": about, "source": source})
+
+
+def _kind(value: Any) -> str:
+    """Return what a value is, with an article: ``an ndarray``, ``a Tensor``."""
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' or name.startswith('nd') else 'a'} {name}"
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import inspect
+import logging
 import os
 import platform
 import re
 import shlex
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
@@ -23,6 +27,8 @@ from holdfast.core.types import Problem
 from holdfast.engine import core_count
 
 Item = TypeVar("Item")
+R = TypeVar("R")
+PAUSE = 0.05  # seconds between two drawings of a line or a bar: drawing one takes longer than hashing a small image
 
 
 class Progress(Protocol):
@@ -36,10 +42,89 @@ def silent(step: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def in_notebook(step: str, done: int, total: int) -> None:
-    """Write how far a step is on one line that is written over, where a notebook runs this process; else nothing."""
-    if "ipykernel" in sys.modules and total and (done >= total or not done % max(1, total // 100)):
-        print(f"\r{step}: {done}/{total}", end="\n" if done >= total else "", file=sys.stderr, flush=True)
+class ProgressLines:
+    """Prints how far each step is: on one line that is written over in notebooks and terminals, else now and then."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, float] = {}
+        self._printed: dict[str, float] = {}
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        """Print what is due; see ``Progress``."""
+        if not total:
+            return
+        now = time.monotonic()
+        if done == 0:  # a step may come again
+            self._started.pop(step, None)
+            self._printed.pop(step, None)
+        started = self._started.setdefault(step, now)
+        rate = done / (now - started) if now > started and done else 0.0
+        if self.is_due(done, total, now - started, now - self._printed.get(step, started)):
+            self._printed[step] = now
+            self.draw(step, done, total, rate)
+
+    def is_due(self, done: int, total: int, age: float, pause: float) -> bool:
+        """Return whether to print, ``age`` seconds after a step began and ``pause`` after its last line."""
+        if _written_over():
+            return done == total or pause >= 2 * PAUSE
+        # Lines go to logs: after ten seconds, then ever more seldom, and a last one unless the step was over at once.
+        return (done == total and age >= 1 and total > 1) or pause >= max(10.0, age / 3)
+
+    def draw(self, step: str, done: int, total: int, rate: float) -> None:
+        """Print one line about a step."""
+        text, over = f"{step}: {done}/{total}{_pace(done, total, rate)}", _written_over()
+        print(f"\r{text:<60}" if over else text, end="" if over and done < total else "\n", file=sys.stderr, flush=True)
+
+
+def _written_over() -> bool:
+    return "ipykernel" in sys.modules or sys.stderr.isatty()
+
+
+def _pace(done: int, total: int, rate: float) -> str:
+    """Return speed and time left; no time before a tenth is done, since the first piece loads models and files."""
+    speed = f", {rate:.1f}/s" if rate >= 0.1 else ""
+    if not rate or done == total or done < max(2, total / 10):
+        return speed
+    seconds = (total - done) / rate
+    return f"{speed}, {f'{seconds:.0f} s' if seconds < 100 else f'{seconds / 60:.0f} min'} left"
+
+
+_LINES = ProgressLines()
+
+
+def printed(step: str, done: int, total: int) -> None:
+    """Print how far a step is on stderr; what functions of Python do unless they are told to be quiet."""
+    _LINES(step, done, total)
+
+
+@contextmanager
+def hushed(quiet: bool = True) -> Iterator[None]:
+    """Let Holdfast log nothing but errors meanwhile, if ``quiet``."""
+    logger = logging.getLogger("holdfast")
+    level = logger.level
+    if quiet:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+QUIET = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool)
+
+
+def quietable(function: Callable[..., R]) -> Callable[..., R]:
+    """Return the function with an argument ``quiet``, which silences the progress and the notes of a call."""
+
+    @functools.wraps(function)
+    def call(*args: Any, quiet: bool = False, **values: Any) -> R:
+        with hushed(quiet):
+            return function(*args, **values | ({"progress": silent} if quiet else {}))
+
+    signature = inspect.signature(function)
+    parameters = sorted({QUIET.name: QUIET, **signature.parameters}.values(), key=lambda each: each.kind)
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return call
 
 
 def with_progress(items: Iterable[Item], progress: Progress, step: str, total: int) -> Iterator[Item]:

@@ -65,7 +65,7 @@ class Regression:
         if self.reason:
             return f"No regression: {self.reason}"
         explained = f"{100 * self.adjusted_r_squared:.0f} % of the variance between {self.n} cells explained"
-        about = f"Regression ({explained}; errors: {self.errors}); .coefficients has the numbers"
+        about = f"Accuracy, 95 % intervals ({explained}; errors: {self.errors}); .coefficients has the numbers:"
         return "\n".join([about, *self.sentences, *self.notes])
 
 
@@ -350,18 +350,16 @@ def _sentence(term: tuple[str, str], row: Mapping[Any, Any], references: Mapping
         place = f"{references['model']} on {references['label']} under {references['condition']}"
         value = np.exp(estimate) if family == "poisson" else estimate
         return f"{place} is fitted at {100 * value:.1f} %."
-    who = {"model": f"{level}", "condition": f"Under {level}", "label": f"On {level}"}[column]
-    whom = {"model": "of", "condition": "under", "label": "on"}[column]
-    whom = f"that {whom} {references[column]}"
-    verb = f"{who} has an accuracy" if column == "model" else f"{who} accuracy is"
-    if family == "poisson":
-        size = f"{np.exp(estimate):.3g} times {whom} (95 % interval {np.exp(low):.3g} to {np.exp(high):.3g})"
-    else:
-        direction = "above" if estimate >= 0 else "below"
-        size = f"{100 * abs(estimate):.1f} points {direction} {whom}"
-        size += "" if np.isnan(low) else f" (95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
-    doubt = "; the difference may be chance" if row["stars"] == "ns" else ""
-    return f"{verb} {size}{doubt}."
+    shown = [
+        f"{np.exp(value):.3g}" if family == "poisson" else f"{round(100 * value, 1) + 0.0:+.1f}".replace("-", "−")
+        for value in (estimate, low, high)
+    ]
+    against = "times the accuracy of" if family == "poisson" else "points against"
+    interval = "" if np.isnan(low) else f" ({shown[1]} to {shown[2]})"
+    if set(shown) == {"+0.0"}:
+        return f"{level}: no difference from {references[column]}."
+    doubt = ", may be chance" if row["stars"] == "ns" else ""
+    return f"{level}: {shown[0]} {against} {references[column]}{interval}{doubt}."
 
 
 def _nothing(reason: str, family: Family) -> Regression:

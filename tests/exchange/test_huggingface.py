@@ -276,7 +276,7 @@ def test_pictures_that_are_gone_or_changed(tmp_path: Path) -> None:
     shutil.move(photos / "other" / "0.png", one)
     (photos / "other").rmdir()
     moved = photos.parent.rename(tmp_path / "moved")
-    with pytest.raises(UserError, match=r"cannot be read any more .*--no-images leaves them out"):
+    with pytest.raises(UserError, match=r"cannot be read any more .* images=False leaves them out"):
         export(run.path, "fiftyone", tmp_path / "out")
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".unfinished-*"))
     notes = export(

@@ -76,7 +76,8 @@ def errors_in_keywords() -> Iterator[None]:
 
 
 def _keyword(option: re.Match[str]) -> str:
-    return f"{_OTHER_NAMES.get(option[1], option[1].replace('-', '_'))}="
+    name = _OTHER_NAMES.get(option[1], option[1].replace("-", "_"))
+    return f"{name.removeprefix('no_')}=False" if name.startswith("no_") else f"{name}="
 
 
 class SampleError(HoldfastError):

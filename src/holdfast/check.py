@@ -20,6 +20,7 @@ from holdfast.check_rounds import EarlyCheck, Look, check_in_rounds, parse_budge
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import condition_words
+from holdfast.core.numbers import estimate, percent
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.data.findings import DataFinding
 from holdfast.data.inventory import take_inventory
@@ -33,7 +34,7 @@ from holdfast.pipeline.specs import EvaluateSpec, MaskSpec
 from holdfast.report.objects.evidence import DetectorEvidence
 from holdfast.report.objects.section import detector_steps
 from holdfast.report.page.evidence import with_display_names
-from holdfast.report.page.words import estimate, percent, plural
+from holdfast.report.page.words import plural
 from holdfast.report.static.front import most_lost, step_list
 from holdfast.report.study import about_world
 from holdfast.scenarios import parse_conditions

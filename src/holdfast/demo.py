@@ -15,6 +15,7 @@ from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.names import condition_name, condition_words, without_object
+from holdfast.core.numbers import number, percent, points
 from holdfast.core.types import ORIGINAL
 from holdfast.data.reading import doubtful_masks
 from holdfast.models import available, label_spaces
@@ -23,7 +24,6 @@ from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.report.page.parts import Section
 from holdfast.report.page.tables import CONDITION, Column, Table, plain
-from holdfast.report.page.words import percent, points
 from holdfast.report.page.writer import DRAWN_WORLD, about_runs, templates, write_page
 from holdfast.results import background_conditions
 from holdfast.stats.models.gate import Gate
@@ -45,11 +45,11 @@ STRIP = 4  # pictures that stand side by side
 
 
 def _hundredths(value: float) -> str:
-    return f"{round(100 * value):d}".replace("-", "−")
+    return number(100 * value, 0)
 
 
 def _thousandths(value: float) -> str:
-    return f"{value:.3f}"
+    return number(value, 3)
 
 
 class Bar(NamedTuple):
@@ -324,7 +324,7 @@ def _trainings(out: Path, quick: bool, progress: Progress) -> list[PartCard]:
         f"others, and on {percent(right['random_background'], 0)} before other backgrounds."
     )
     return [PartCard(
-        "Which network keeps its accuracy when scenes change?", f"{bars[0].value:.3f}",
+        "Which network keeps its accuracy when scenes change?", _thousandths(bars[0].value),
         _between(bars[0], _thousandths),
         f"is the robustness score of {bars[0].name}, the highest of {len(bars)} networks that were trained on drawn "
         f"scenes, as they are and changed (1 is best; it falls with the spread of accuracy). {'' if quick else learnt}",

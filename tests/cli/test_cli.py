@@ -91,7 +91,7 @@ def test_debug_shows_where(photos: Path, tmp_path: Path) -> None:
 
 def test_eval_prints_accuracy_and_progress(photos: Path, toy_models: str, tmp_path: Path) -> None:
     result = run("eval", photos, "--models", f"{toy_models}:slow", "--scenarios", "static", "--out", tmp_path / "run")
-    assert "random_background" in result.stdout and "100.0% / 100.0%" in result.stdout
+    assert "random_background" in result.stdout and "100.0 % / 100.0 %" in result.stdout
     assert "156 made, 0 there already" in result.stdout and "12 pictures each" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("Next: holdfast report ")
     assert "eval: 156/156" in result.stderr
@@ -110,7 +110,7 @@ def test_eval_prints_the_pictures_of_each_cell_where_they_differ(photos: Path, t
         tmp_path / "run",
     )
     said = run(*words).stdout
-    assert "(pictures)" in said and "100.0% / 100.0% (12)" in said and "% (11)" in said
+    assert "(pictures)" in said and "100.0 % / 100.0 % (12)" in said and " % (11)" in said
 
 
 def test_leaks_looks_as_far_as_the_library_advises() -> None:

@@ -120,4 +120,4 @@ def test_the_command_line(data: Path, results: api.Results, generator: str) -> N
     asked += ["--batch-size", "8", "--epochs", "12", "--rate", "0.005", "--folds", "2", "--device", "cpu"]
     done = CliRunner().invoke(app, [*asked, "--out", str(results.path), "-q"])
     assert done.exit_code == 0, done.output
-    assert "chance is 33.3%" in done.output and done.output.strip().endswith("index.html")
+    assert "chance is 33.3 %" in done.output and done.output.strip().endswith("index.html")

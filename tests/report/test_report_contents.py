@@ -17,10 +17,11 @@ import pytest
 from made_runs import CONDITIONS, make_run
 
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import number, p_value, percent, points
 from holdfast.report import build, html_summary
 from holdfast.report.page.provenance import _facts
 from holdfast.report.page.tables import Column, Table, as_csv, as_latex, latex
-from holdfast.report.page.words import listing, number, p_value, percent, points, sentence, short_names
+from holdfast.report.page.words import listing, sentence, short_names
 from holdfast.stats.core import cells
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects import drops

@@ -45,7 +45,7 @@ def test_curves_medians_and_photos_that_come_back_by_hand() -> None:
     point = curve.points.iloc[0]
     assert (point["n"], point["median"], point["mean"], point["back"], point["never"]) == (4, 3, 2.25, 1, 1)
     assert point["mean_low"] <= point["mean"] <= point["mean_high"]
-    assert "25% of photos are right again" in curve.sentence and curve.orders.empty
+    assert "25 % of photos are right again" in curve.sentence and curve.orders.empty
 
 
 def test_a_model_that_never_fails_has_a_median_beyond_the_strongest() -> None:

@@ -18,6 +18,7 @@ from holdfast.board.entry import Entry, Score, entry_id, entry_json, parse_entry
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.numbers import percent
 from holdfast.registry import unknown
 from holdfast.store.foreign import parse_foreign_json
 
@@ -232,7 +233,7 @@ def _slips(content: dict[str, Any], scores: list[Score]) -> list[str]:
     slips = []
     robust, reported = by_name.get("robust_accuracy"), by_name.get("reported_accuracy")
     if robust is not None and reported is not None and reported - robust > _FAR:
-        slips.append(f"The paper reports {100 * reported:.2f} %; RobustBench found {100 * robust:.2f} %.")
+        slips.append(f"The paper reports {percent(reported, 2)}; RobustBench found {percent(robust, 2)}.")
     external, auto = _text(content, "external"), _text(content, "autoattack_acc")
     if external and auto and external != auto:
         slips.append(f"AutoAttack alone gives {auto[:20]} %; a stronger attack is shown.")

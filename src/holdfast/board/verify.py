@@ -25,6 +25,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file
 from holdfast.core.fingerprint import generator
 from holdfast.core.names import condition_name
+from holdfast.core.numbers import percent
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.store.run import guarded
 
@@ -86,13 +87,13 @@ class Verified:
         alike = [row for row in self.rows if row.same_pixels is not None]
         pixels = sum(bool(row.same_pixels) for row in alike)
         share = (
-            "" if self.drawn == self.of else f"; at most {100 * self.at_most:.1f} % of all {self.of:,} are false (95 %)"
+            "" if self.drawn == self.of else f"; at most {percent(self.at_most)} of all {self.of:,} are false (95 %)"
         )
         sentences = [
             f"{self.entry.id}: {'agrees' if self.agrees else 'disagrees'}.",
             f"{self.wrong} of {self.drawn} {self.unit} drawn at random (--seed {self.seed}) disagree{share}.",
-            f"If {FORGED:.0%} of all {self.of:,} {self.unit} were forged, such a draw would find one of them with a "
-            f"chance of {chance_to_find(FORGED, self.drawn, self.of):.0%}.".replace("%", " %"),
+            f"If {percent(FORGED, 0)} of all {self.of:,} {self.unit} were forged, such a draw would find one of "
+            f"them with a chance of {percent(chance_to_find(FORGED, self.drawn, self.of), 0)}.",
             f"The pictures of {pixels} of {len(alike)} rows are the same to the last bit.",
         ]
         if self.entry.protocol.settings.get("fast"):

@@ -11,6 +11,7 @@ from typer import Argument, Option
 from holdfast.cli.listing import TerminalProgress
 from holdfast.cli.verb import Device, Quiet
 from holdfast.core.names import split_list
+from holdfast.core.numbers import percent, points
 
 
 def declare(
@@ -31,8 +32,8 @@ def declare(
                f"{len(done['conditions'])} conditions; fingerprint {done['fingerprint'][:16]}…")  # fmt: skip
     if detectable is not None:
         enough = "enough for" if detectable <= margin else "too few for"
-        typer.echo(f"a difference of {100 * detectable:.1f} points is found with power "
-                   f"{done['protocol']['power']:.0%} if one photo in ten changes its answer: {enough} the "
+        typer.echo(f"a difference of {points(detectable)} is found with power "
+                   f"{percent(done['protocol']['power'], 0)} if one photo in ten changes its answer: {enough} the "
                    f"margin of {100 * margin:g}")  # fmt: skip
     typer.echo(f"holdfast eval … --protocol {out} measures under it")
 

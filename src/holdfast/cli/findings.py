@@ -26,6 +26,7 @@ from holdfast.cli.verb import (
 )
 from holdfast.core.errors import UserError
 from holdfast.core.names import split_list
+from holdfast.core.numbers import percent
 from holdfast.core.types import RESAMPLES
 from holdfast.pipeline.specs import ChooseSpec, ExplainSpec
 
@@ -405,8 +406,8 @@ def explain(
         if row["n"] and row["condition"] == "original":
             trained = f" trained on {row['trained_on']}" if row["trained_on"] else ""
             typer.echo(
-                f"{row['model']}{trained}, {row['method']}: {row['share']:.0%} of the map on the foreground, which is "
-                f"{row['area']:.0%} of the picture ({row['n']} originals)"
+                f"{row['model']}{trained}, {row['method']}: {percent(row['share'], 0)} of the map on the foreground, "
+                f"which is {percent(row['area'], 0)} of the picture ({row['n']} originals)"
             )
     echo_summary(explained.summary, f"{run}/details/attributions")
     typer.echo(str((out or run / "explain") / "index.html"))

@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from holdfast.cli.listing import TerminalProgress, echo_lines, echo_summary, echo_trouble
 from holdfast.cli.verb import CommandCall, Data, Masks, Quiet, Seed, verb
+from holdfast.core.numbers import percent, points, span
 from holdfast.core.places import shown
 from holdfast.pipeline.specs import GenerateSpec, InventorySpec, MaskSpec, MineSpec, ModesSpec, RemedySpec, SynthSpec
 
@@ -64,7 +65,9 @@ def _echo_inventory(held: Inventory) -> None:
              "formats": f"{formats}{turned}", "sizes": f"{sizes}{more}"}  # fmt: skip
     if held.covered:
         low, middle, high = held.covered
-        facts["masks"] = f"cover {low:.1%} to {high:.1%} of their pictures, half of them more than {middle:.1%}"
+        facts["masks"] = (
+            f"cover {percent(low)} to {percent(high)} of their pictures, half of them more than {percent(middle)}"
+        )
     for name, text in facts.items():
         if text:
             typer.echo(f"{name}: {text}")
@@ -180,15 +183,14 @@ def _print_mined(mined: Mined, out: str) -> None:
     typer.echo("on valid images of the reporting half of the prompts, with 95 % intervals:")
     for model in facts["targets"]:
         shares = ", ".join(
-            f"{row['set']} {row['estimate']:.1%} [{row['low']:.1%}, {row['high']:.1%}] of {row['n']}"
+            f"{row['set']} {percent(row['estimate'])} ({span(row['low'], row['high'])}) of {row['n']}"
             for row in accuracy[report & (accuracy["model"] == model)].to_dict("records")
             if row["n"]
         )
         typer.echo(f"  {model}: {shares}")
         for row in lost[(lost["model"] == model) & lost["estimate"].notna()].to_dict("records"):
             typer.echo(
-                f"    {100 * row['estimate']:+.1f} points lost against the {row['against']} "
-                f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+                f"    {points(row['estimate'])} lost against the {row['against']} ({span(row['low'], row['high'])})"
             )
     typer.echo(f"{mined.images} images published; {out}/mining/report/index.html")
 
@@ -209,7 +211,7 @@ def modes(
         typer.echo(f"{modes.answers.name}: {int(modes.answers.wanted.sum())} images")
         for model in modes.answers.models:
             rows = modes.by_model[(modes.by_model["model"] == model) & (modes.by_model["answers"] > 0)]
-            shares = ", ".join(f"{row['mode']} {row['estimate']:.0%}" for row in rows.to_dict("records"))
+            shares = ", ".join(f"{row['mode']} {percent(row['estimate'], 0)}" for row in rows.to_dict("records"))
             typer.echo(f"  {model}: {int(rows['answers'].sum())} wrong answers" + (f": {shares}" if shares else ""))
     typer.echo(str(page))
 
@@ -226,8 +228,8 @@ def remedy(job: CommandCall[RemedySpec]) -> None:
     typer.echo(f"trained on {done.facts['images']} easy images; accuracy with 95 % intervals of the change:")
     for row in done.table.to_dict("records"):
         typer.echo(
-            f"  {row['set']}: {row['before']:.1%} → {row['after']:.1%}, {100 * row['estimate']:+.1f} points "
-            f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}] of {row['n']}"
+            f"  {row['set']}: {percent(row['before'])} → {percent(row['after'])}, {points(row['estimate'])} "
+            f"({span(row['low'], row['high'])}) of {row['n']}"
         )
     typer.echo(done.name)
     typer.echo(f"{done.path}/report/index.html")

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from holdfast.core.names import unknown, visible
+from holdfast.core.numbers import number, percent
 from holdfast.core.types import NEEDS_MASK
 from holdfast.pipeline.jobs.progress import PAUSE, ProgressLines, Summary, environment, version
 
@@ -130,7 +131,7 @@ def print_recall(run: Run) -> None:
     def cell(*place: str) -> str:
         if place not in alarms.index:
             return "–"
-        share = f"{recall.loc[place]:.1%}" if place in recall.index else "–"
+        share = percent(recall.loc[place]) if place in recall.index else "–"
         return f"{share} / {alarms.loc[place]:.2f}"
 
     print_table(("condition", *models), (
@@ -140,11 +141,9 @@ def print_recall(run: Run) -> None:
 
 
 def print_accuracy(run: Run) -> None:
-    """Print accuracy by condition and model, and the class that makes a drop unsure; the report has intervals."""
+    """Print accuracy by condition and model; the report has intervals."""
     from holdfast import registry
-    from holdfast.api import Results
     from holdfast.core.names import condition_name
-    from holdfast.stats.effects.drops import drops
 
     rows = run.rows(["condition", "variant", "model", "status", "correct", "correct_restricted"]).to_pandas()
     good = rows[rows["status"] == "ok"]
@@ -158,17 +157,12 @@ def print_accuracy(run: Run) -> None:
     conditions = set(zip(good["condition"], good["variant"], strict=True))
 
     title = f"{sizes.iloc[0]:,} pictures each" if alike else "(pictures)"
-    table = drops(Results(run).counts, resamples=2)  # for the classes, which need no resampling
-    wide = {(row["condition"], row["model"]): row["wide_class"] for row in table.to_dict("records")}
-    if any(wide.values()):
-        title += "; wide: CLASS makes most of the drop's uncertainty"
 
     def cell(*key: str) -> str:
         if key not in means.index:
             return "–"
-        unsure = wide.get((condition_name(*key[:2]), key[2]), "")
         size = "" if alike else f" ({sizes.loc[key]})"
-        return "{:.1%} / {:.1%}".format(*means.loc[key]) + size + (f" (wide: {unsure})" if unsure else "")
+        return " / ".join(map(percent, means.loc[key])) + size
 
     print_table(("condition", *models), (
         (condition_name(*pair), *(cell(*pair, model) for model in models))
@@ -188,7 +182,7 @@ def print_frame(frame: pd.DataFrame) -> None:
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return "" if value != value else f"{value:.0f}" if abs(value) >= 10 else f"{value:.3f}"
+        return "" if value != value else number(value, 0 if abs(value) >= 10 else 3)
     return visible(str(value))
 
 

@@ -15,6 +15,7 @@ from holdfast.cli.listing import echo_summary, print_table
 from holdfast.cli.share import tell
 from holdfast.cli.verb import OUT, CommandCall, Seed, Track, choice, verb
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import estimate, number, percent, span
 from holdfast.core.schema import DETECT, MULTILABEL
 from holdfast.pipeline.specs import AskSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TelltaleSpec, TrainSpec
 
@@ -56,8 +57,8 @@ def _print_labels(run: Run) -> None:
 
     rows = Results(run).labels().to_dict("records")
     print_table(("label", "condition", "model", "right before", "after", "lost"), (
-        (row["label"], row["condition"], row["model"], f"{row['original']:.1%}", f"{row['accuracy']:.1%}",
-         f"{100 * row['drop']:.1f} ({100 * row['low']:.1f} to {100 * row['high']:.1f})") for row in rows
+        (row["label"], row["condition"], row["model"], percent(row['original']), percent(row['accuracy']),
+         f"{number(100 * row['drop'], 1)} ({span(row['low'], row['high'])})") for row in rows
     ), title="labels: mean of yes where they are there and no where not")  # fmt: skip
 
 
@@ -85,7 +86,7 @@ def _print_questions(run: Run) -> None:
         (
             row["model"], row["kind"], row["n"],
             *(figure(row, name) for name in ("strict", "lenient", "strict_corrected", "position_bias")),
-            f"{row['refusal']:.1%}", f"{row['unmatched']:.1%}",
+            percent(row['refusal']), percent(row['unmatched']),
         )
         for row in Results(run).questions().to_dict("records")
     ))  # fmt: skip
@@ -118,7 +119,7 @@ def _print_trained(run: Run) -> None:
     conditions = dict.fromkeys(zip(good["condition"], good["variant"], strict=True))
 
     def cell(*key: object) -> str:
-        return f"{means[key]:.1%}" if key in means.index else "–"
+        return percent(means[key]) if key in means.index else "–"
 
     print_table(("condition", *models), (
         (condition_name(name, variant), *(f"{cell(name, variant, model, False)} / {cell(name, variant, model, True)}"
@@ -152,7 +153,7 @@ def _print_segments(run: Run) -> None:
     models = list(dict.fromkeys(shares.index.get_level_values("model")))
     conditions = dict.fromkeys(shares.index.get_level_values("condition"))
     print_table(("condition", *models), (
-        (name, *(f"{shares[name, model]:.1%}" if (name, model) in shares.index else "–" for model in models))
+        (name, *(percent(shares[name, model]) if (name, model) in shares.index else "–" for model in models))
         for name in sorted(conditions, key=lambda name: name != "original")
     ), title="mean IoU")  # fmt: skip
 
@@ -170,8 +171,8 @@ def telltale(job: CommandCall[TelltaleSpec]) -> None:
         results = api.telltale(spec=job.spec, out=job.out, progress=progress)
     for row in accuracies(results.counts).to_dict("records"):
         typer.echo(
-            f"{row['model']}: {row['accuracy']:.1%} ({row['low']:.1%} to {row['high']:.1%}) of {row['n']} pictures; "
-            "chance is 33.3%"
+            f"{row['model']}: {estimate(row['accuracy'], row['low'], row['high'])} of {row['n']} pictures; "
+            "chance is 33.3 %"
         )
     left_out = sum(LEFT_OUT in str(problem) for problem in results.run.samples()["problem"].to_pylist())
     if left_out:
@@ -253,9 +254,9 @@ def sparse(
     write_mask(mask, out)
     facts = mask.facts
     typer.echo(
-        f"{facts['kept']} of {facts['dimensions']} dimensions kept (sparsity {facts['sparsity']:.2%}) from "
+        f"{facts['kept']} of {facts['dimensions']} dimensions kept (sparsity {percent(facts['sparsity'], 2)}) from "
         f"{facts['images']} walks, {facts['labels']} labels, C = 1/{facts['strength']:g}; "
-        f"test score {facts['test_score']:.1%}; {out}"
+        f"test score {percent(facts['test_score'])}; {out}"
     )
 
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from holdfast.core.errors import HoldfastError
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words, scenario_of, without_object
+from holdfast.core.numbers import percent, points, span
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
 from holdfast.core.votes import read_votes
 from holdfast.dossier.document import Chapter, DossierPicture, Grid
@@ -74,11 +75,11 @@ def _sentence(decision: ProtocolDecision, *, confirmatory: bool) -> str:
 
 
 def _points(value: float, low: float, high: float) -> str:
-    return f"{100 * value:.1f} points (95 % interval {100 * low:.1f} to {100 * high:.1f})"
+    return f"{points(value)} (95 % interval {span(low, high)})"
 
 
 def _share(value: float, low: float, high: float) -> str:
-    return f"{100 * value:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+    return f"{percent(value)} ({span(low, high)})"
 
 
 def _system(evidence: DossierEvidence) -> Part:
@@ -156,7 +157,7 @@ def _protocol(evidence: DossierEvidence) -> Part:
         )
         if isinstance(detectable, (int, float)):
             chapter.blocks.append(
-                f"With this number of photos a difference of {100 * detectable:.1f} points is found with the declared "
+                f"With this number of photos a difference of {points(detectable)} is found with the declared "
                 "power if one photo in ten changes its answer."
             )
         settings = [
@@ -189,8 +190,8 @@ def _results(evidence: DossierEvidence) -> Part:
         header = ["Model", "Condition", "Photos", "Accuracy (95 % interval)"]
         chapter.blocks += [_counted(evidence), Grid("Accuracy, mean over classes", header, rows)]
         if len(clean):
-            low, high = 100 * clean["accuracy"].min(), 100 * clean["accuracy"].max()
-            facts["accuracy"] = f"accuracy on unchanged photos {low:.1f} to {high:.1f} %, with intervals"
+            reach = span(clean["accuracy"].min(), clean["accuracy"].max())
+            facts["accuracy"] = f"accuracy on unchanged photos {reach} %, with intervals"
     drops = evidence.frames(lambda results: results.drops(outcome=evidence.outcome(results)))
     if len(drops):
         kept = drops[[not without_object(name) for name in drops["condition"]]]
@@ -288,7 +289,7 @@ def _slices(evidence: DossierEvidence) -> list[str | Grid | DossierPicture]:
         rows = [
             [row["model"], f"{row['attribute']} = {row['value']}", str(row["n"]),
              _share(row["error"], row["error_low"], row["error_high"]),
-             "there are none" if row["rest"] != row["rest"] else f"{100 * row['rest']:.1f} %"]
+             "there are none" if row["rest"] != row["rest"] else percent(row['rest'])]
             for row in slices.sort_values("error", ascending=False, kind="stable").to_dict("records")[:MOST_SLICES]
         ]  # fmt: skip
         header = ["Model", "Slice", "Photos", "Errors (interval)", "Errors on others of these classes"]
@@ -333,7 +334,7 @@ def _people(evidence: DossierEvidence) -> Part:
     votes = read_votes(evidence.votes)
     images = accept(votes)
     share = float((images["decision"] == "accepted").mean()) if len(images) else 0.0
-    text = f"{len(images)} pictures were judged; {100 * share:.1f} % of them were accepted."
+    text = f"{len(images)} pictures were judged; {percent(share)} of them were accepted."
     agreement = agreement_of(votes)
     numbers = [column for column in agreement if agreement[column].dtype.kind == "f"]
     rows = [

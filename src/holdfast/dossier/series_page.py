@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import number, percent, span
 from holdfast.report.page import charts
 from holdfast.report.page.parts import Notice, Section
 from holdfast.report.page.tables import CONDITION, Column, Table
@@ -70,7 +71,7 @@ def _listed(word: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _points(value: float, low: float, high: float) -> str:
-    return f"by {100 * value:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})".replace("-", "−")
+    return f"by {number(100 * value, 1, sign=True)} points ({span(low, high, sign=True)})"
 
 
 def _place_sentence(entry: Mapping[str, Any]) -> str:
@@ -80,10 +81,12 @@ def _place_sentence(entry: Mapping[str, Any]) -> str:
     if not entry["drifts"]:
         return f"{start}: cannot say whether they lie within {what}."
     far = max(entry["drifts"], key=lambda drift: drift["by"] if drift["measure"] == "distance" else abs(drift["by"]))
-    tested = f"{far['tested']:.0%} of tested ones" if far["measure"] != "distance" else "50 % where they are alike"
-    much = f"Farthest off: {MEASURES[far['measure']]}, {far['new']:.0%} against {tested}".replace("%", " %")
+    tested = (
+        f"{percent(far['tested'], 0)} of tested ones" if far["measure"] != "distance" else "50 % where they are alike"
+    )
+    much = f"Farthest off: {MEASURES[far['measure']]}, {percent(far['new'], 0)} against {tested}"
     verdict = f"lie outside {what}" if entry["answer"] == "outside" else f"may lie within {what} or not: cannot say"
-    return f"{start} {verdict}. {much.replace('  ', ' ')}, {_points(far['by'], far['low'], far['high'])}."
+    return f"{start} {verdict}. {much}, {_points(far['by'], far['low'], far['high'])}."
 
 
 def _runs(runs: Sequence[Mapping[str, Any]], missing: Sequence[int]) -> Section:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
+from holdfast.core.numbers import number, percent
 from holdfast.stats.models.gate import Gate, Verdict
 
 _LEVELS = {"failed": "error", "undecided": "warning", "passed": "notice"}
@@ -58,8 +59,8 @@ def as_markdown(gate: Gate, floors: Sequence[tuple[str, Verdict, str]] = ()) -> 
     """Return the verdict, a table of the conditions and the floors, for a comment or a job's summary."""
     head = "| condition | verdict | old | new | new − old, at least | at most | photos |\n|---|---|---|---|---|---|---|"
     rows = [
-        f"| {_cell(_name(row))} | {_SIGNS[row['verdict']]} | {row['old']:.1%} | {row['new']:.1%} | "
-        f"{100 * row['low']:+.1f} | {100 * row['high']:+.1f} | {row['n']} |"
+        f"| {_cell(_name(row))} | {_SIGNS[row['verdict']]} | {percent(row['old'])} | {percent(row['new'])} | "
+        f"{number(100 * row['low'], 1, sign=True)} | {number(100 * row['high'], 1, sign=True)} | {row['n']} |"
         for row in gate.conditions[gate.conditions["n"] > 0].to_dict("records")
     ]
     listed = [f"- {_SIGNS[verdict]}: {_cell(sentence)}" for _, verdict, sentence in floors]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import split_list
+from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL, Collection, Image, Mask, Sample
 from holdfast.data.findings import EXAMPLES, DataFinding
 from holdfast.data.readers.listed import AttributeTable
@@ -101,7 +102,7 @@ def _finding(row: Mapping[Any, Any], examples: tuple[str, ...]) -> DataFinding:
     cluster = "photos with alike backgrounds share labels" if name == BACKGROUND else f"{name} goes with the label"
     sentence = (
         f"{cluster} (Cramér's V {row['v']:.2f}, p {row['p_holm']:.2g} corrected): alone it tells the label of "
-        f"{row['readable']:.0%} of {row['n']:,} photos, and the commonest label is that of {row['chance']:.0%}"
+        f"{percent(row['readable'], 0)} of {row['n']:,} photos, and the commonest that of {percent(row['chance'], 0)}"
     )
     advice = (
         "A model could read it instead of the object: add photos that break the tie, or hold results against it "

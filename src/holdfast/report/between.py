@@ -12,13 +12,14 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import percent, points, span
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, join_runs
 from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
 from holdfast.report.page.parts import Notice, Section
 from holdfast.report.page.provenance import what_was_run
 from holdfast.report.page.tables import CLASS, Column, Table, model_column, plain
-from holdfast.report.page.words import listing, page_facts, percent, plural, points, short_names, span
+from holdfast.report.page.words import listing, page_facts, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.report.questions import read_questions
 from holdfast.stats.core.bootstrap import RESAMPLES

@@ -13,11 +13,12 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import number, percent
 from holdfast.report.page import charts
 from holdfast.report.page.figures import COLOURS, INK, MUTED, WIDE, Chart, Figure
 from holdfast.report.page.parts import Notice, Part, Section
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, yes_no
-from holdfast.report.page.words import condition_label, listing, number, page_facts, percent, plural, short_names
+from holdfast.report.page.words import condition_label, listing, page_facts, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.stats.models.choice import ModelChoice
 from holdfast.stats.models.recommendation import MEGA, Recommendation

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import percent
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import TILES, Gallery, Notice, Part, Photo, RunPictures, Section, judged, tile
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
-from holdfast.report.page.words import class_words, condition_label, page_facts, percent, plural, short_names
+from holdfast.report.page.words import class_words, condition_label, page_facts, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.stats.models.parity import Parity
 from holdfast.store import Run

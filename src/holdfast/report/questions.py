@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words
+from holdfast.core.numbers import estimate, percent, points
 from holdfast.core.schema import ANSWERS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
@@ -33,7 +34,7 @@ from holdfast.report.page.parts import (
     tile,
 )
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
-from holdfast.report.page.words import estimate, listing, page_facts, percent, plural, points, short_names
+from holdfast.report.page.words import listing, page_facts, plural, short_names
 from holdfast.stats.effects.families import UNKNOWN, simultaneous
 from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, question_drops, questions
 from holdfast.store import Parts, Run

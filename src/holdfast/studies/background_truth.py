@@ -6,9 +6,9 @@ import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.core.networks import resolve_device
+from holdfast.core.numbers import number
 from holdfast.pipeline.evaluate.background_truth import compare_pasted_with_true
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import MINUS
 from holdfast.report.study import Finding, StudyResult
 from holdfast.studies.study import EMBEDDED, Study, StudyOptions, dots_of, long_form, model_names, ranged, subject
 
@@ -58,9 +58,9 @@ def _bias(frame: pd.DataFrame) -> Finding:
     ):
         worst = frame.iloc[int(frame[name].abs().argmax())]
         clear = int(((frame[f"{name}_low"] > 0) | (frame[f"{name}_high"] < 0)).sum())
-        number = f"{100 * worst[name]:+.1f}".replace("-", MINUS)
+        error = number(100 * worst[name], 1, sign=True)
         sentences.append(
-            f"{text} is up to {number} points from the truth ({worst['model']}); for {clear} of {len(frame)} models "
+            f"{text} is up to {error} points from the truth ({worst['model']}); for {clear} of {len(frame)} models "
             "the interval of the difference leaves out zero."
         )
     columns = [

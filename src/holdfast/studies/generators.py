@@ -12,12 +12,13 @@ import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import estimate, number, percent, points, span
 from holdfast.core.types import Image
 from holdfast.data.nuisances import KINDS
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure
 from holdfast.registry import unknown
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import estimate, number, percent, plural, points, sentence, short_names, span
+from holdfast.report.page.words import plural, sentence, short_names
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
 from holdfast.stats.core.bootstrap import paired_change
 from holdfast.stats.hard.mining import share, shared

@@ -10,11 +10,12 @@ import pandas as pd
 
 from holdfast.annotate.degraded import EXACT, FAMILIES
 from holdfast.core.names import condition_words
+from holdfast.core.numbers import number, points, span
 from holdfast.core.types import Image
 from holdfast.report.page.charts import facet_of, placed, records, rule_at
 from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import listing, number, points, short_names, span
+from holdfast.report.page.words import listing, short_names
 from holdfast.report.study import Finding
 from holdfast.studies.mask_measures import SCORES, MaskMeasures
 from holdfast.studies.study import dots_of, long_form, panel, ranged, tips
@@ -288,7 +289,7 @@ def _costs(measures: MaskMeasures) -> Finding:
     size = others.assign(size=others["change"].abs()).groupby("condition")["size"].mean()
     most, least = str(size.idxmax()), str(size.idxmin())
     sentences = [
-        f"The masks matter most for {condition_words(most)} ({number(100 * size[most], 1)} points on average over the "
+        f"The masks matter most for {condition_words(most)} ({points(size[most])} on average over the "
         f"kinds) and least for {condition_words(least)} ({number(100 * size[least], 1)}). The pictures as they are do "
         "not depend on masks, so a gain in accuracy is a cost understated by as much."
     ]

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import number, span
 from holdfast.report.page.charts import in_order, records, room
 from holdfast.report.page.figures import INK, WIDE, Chart
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import listing, number, plural, short_names, span
+from holdfast.report.page.words import listing, plural, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import interval
 from holdfast.stats.models.ranks import (

@@ -12,6 +12,7 @@ import pandas as pd
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.names import parse_name
+from holdfast.core.numbers import number, percent
 from holdfast.core.types import Collection, Image
 from holdfast.data.images import decode_image, read_file
 from holdfast.data.readers.listed import read_rows
@@ -20,7 +21,7 @@ from holdfast.models.clip import Clip, image_embeddings, load_clip
 from holdfast.pipeline.generate.prompts import ALL, MEANING, ORIGINALS, Prompts, spoken, strategies_of, write_prompts
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import listing, number, percent, short_names
+from holdfast.report.page.words import listing, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.effects.drops import paired_effect
 from holdfast.stats.models.trainings import Estimate

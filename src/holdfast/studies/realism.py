@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import parse_name
+from holdfast.core.numbers import estimate, number, percent, span
 from holdfast.core.types import Image, Sample
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import estimate, number, percent, plural, span
+from holdfast.report.page.words import plural
 from holdfast.report.page.writer import about_world
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.cells import wilson

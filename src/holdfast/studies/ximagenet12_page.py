@@ -9,6 +9,7 @@ from dataclasses import replace
 import pandas as pd
 
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import number, span
 from holdfast.core.schema import JOBS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.attribution.section import looking, read_looks
@@ -17,7 +18,7 @@ from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Part, Section
 from holdfast.report.page.provenance import trouble
 from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import condition_label, listing, number, plural, short_names, span
+from holdfast.report.page.words import condition_label, listing, plural, short_names
 from holdfast.report.static.accuracy import maps
 from holdfast.report.static.comparison import fit
 from holdfast.report.static.verdicts import scores

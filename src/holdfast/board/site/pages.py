@@ -15,7 +15,8 @@ from holdfast.board.entry import Score
 from holdfast.board.site.groups import RANKED, Elsewhere, EntryGroup, Tab, layout, written
 from holdfast.board.site.measure import Cells, Measured
 from holdfast.core.names import condition_words
-from holdfast.report.page.words import MISSING, listing, number, percent, plural, span
+from holdfast.core.numbers import MISSING, number, percent, span
+from holdfast.report.page.words import listing, plural
 from holdfast.report.page.writer import script_json
 from holdfast.report.page.writer import templates as page_templates
 from holdfast.stats.effects.verdict_words import SIGNS, score_weakness
@@ -332,7 +333,7 @@ def _classes(member: Measured) -> dict[str, Any] | None:
     for at, name in enumerate(classes.classes):
         # Ready to be shown: a table has hundreds of cells, all of them numbers.
         cells = "".join(
-            f'<td class="number">{value:.0f} %<span class="interval">{low:.0f} to {high:.0f}</span></td>'
+            f'<td class="number">{number(value, 0)} %<span class="interval">{span(low, high, 0, 1)}</span></td>'
             if value == value  # NaN: no picture
             else f'<td class="number">{MISSING}</td>'
             for value, low, high in shares[order, at].tolist()

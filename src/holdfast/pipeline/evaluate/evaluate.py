@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import percent
 from holdfast.core.types import NEEDS_MASK, ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, know_models, load_models
@@ -188,7 +189,7 @@ def _search(setup: RunSetup, groups: Sequence[Sequence[Condition]], executor: Ex
     if counts:
         asked, every = (sum(numbers) for numbers in zip(*counts, strict=True))
         setup.summary.notes.append(
-            f"search: {asked:,} of the {every:,} answers that all severities take ({asked / every:.0%})"
+            f"search: {asked:,} of the {every:,} answers that all severities take ({percent(asked / every, 0)})"
         )
 
 
@@ -290,8 +291,9 @@ def _check_accuracy(run: Run, expected: float, models: Sequence[str]) -> None:
             raise UserError(f"{model} answered for no original image, so --expect-accuracy cannot be checked")
         if binomtest(sum(right), len(right), expected).pvalue < 0.01:
             raise UserError(
-                f"{model} is right on {sum(right)} of {len(right)} originals ({sum(right) / len(right):.1%}), "
-                f"which sampling does not explain if {expected:.1%} is expected: check its preprocessing and --labels"
+                f"{model} is right on {sum(right)} of {len(right)} originals ({percent(sum(right) / len(right))}), "
+                f"which sampling does not explain if {percent(expected)} is expected: check its preprocessing "
+                "and --labels"
             )
 
 

@@ -14,6 +14,7 @@ from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import percent
 from holdfast.core.protocols import Oracle, TextToImage
 from holdfast.data.writers import encode_image
 from holdfast.engine import Executor, LocalExecutor
@@ -163,7 +164,7 @@ def _doubts_about_models(spec: MineSpec, pool: MeasuredPool) -> list[str]:
             )
         elif wrong[model] >= chance:
             doubts.append(
-                f"the surrogate {model} is right on {1 - wrong[model]:.1%} of the pool, no more than by chance"
+                f"the surrogate {model} is right on {percent(1 - wrong[model])} of the pool, no more than by chance"
             )
         elif wrong[model] == 0:
             doubts.append(

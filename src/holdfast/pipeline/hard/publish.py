@@ -18,6 +18,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import estimate, number, percent, span
 from holdfast.core.protocols import Oracle
 from holdfast.core.types import ClassKeys, Collection, Sample
 from holdfast.data.images import decode_image
@@ -309,9 +310,9 @@ def _over(tables: dict[str, pd.DataFrame]) -> str:
         frame = frame[(frame["half"] == "both") & (frame["subset"] == "valid")]
         lines += [
             f"- {what} **{_plain(row['value'])}** is {row['stands_out']}-represented: {row['hard']} of {row['n']} "
-            f"valid images are hard, {row['estimate']:.1%} ({row['low']:.1%} to {row['high']:.1%}); that is "
-            f"{100 * row['excess']:+.1f} points ({100 * row['excess_low']:+.1f} to {100 * row['excess_high']:+.1f}) "
-            "against all others"
+            f"valid images are hard, {estimate(row['estimate'], row['low'], row['high'])}; that is "
+            f"{number(100 * row['excess'], 1, sign=True)} points "
+            f"({span(row['excess_low'], row['excess_high'], sign=True)}) against all others"
             for row in frame[frame["stands_out"] != ""].to_dict("records")
         ]
     head = (
@@ -324,7 +325,7 @@ def _over(tables: dict[str, pd.DataFrame]) -> str:
 
 def _labels(tables: dict[str, pd.DataFrame], facts: dict[str, Any]) -> str:
     rows = [
-        [row["set"], row["n"], f"{row['estimate']:.1%}", f"{row['low']:.1%} to {row['high']:.1%}"]
+        [row["set"], row["n"], percent(row["estimate"]), span(row["low"], row["high"])]
         for row in tables["validity"].to_dict("records")
         if row["n"]
     ]
@@ -346,7 +347,7 @@ def _bias(pool: pd.DataFrame, selection: Selection) -> str:
             inside = mentions(pool["prompt"], word)
             if inside.any():
                 rate = share(selection.shared[inside], pool.loc[inside, "prompt_id"])
-                rate_text = f"{rate['estimate']:.1%} ({rate['low']:.1%} to {rate['high']:.1%})"
+                rate_text = estimate(rate["estimate"], rate["low"], rate["high"])
                 rows.append([word, what, rate["prompts"], rate["n"], rate_text])
     searched = f"Prompts were searched for {len(PEOPLE)} words for people and {len(CULTURES)} for cultures."
     lists = (
@@ -357,10 +358,9 @@ def _bias(pool: pd.DataFrame, selection: Selection) -> str:
         return f"{searched} None of them occurs." + lists
     other = share(selection.shared, pool["prompt_id"])
     return (
-        f"{searched} These occur; {other['estimate']:.1%} of all images of the pool are shared failures. A generator's "
-        "stereotypes are in its pictures of them, so a hard rate here may be its fault and not the models':\n\n"
-        + _table(["word", "list", "prompts", "images of the pool", "shared failures"], rows)
-        + lists
+        f"{searched} These occur; {percent(other['estimate'])} of all images of the pool are shared failures. A "
+        "generator's stereotypes are in its pictures of them, so a hard rate here may be its fault and not the "
+        "models':\n\n" + _table(["word", "list", "prompts", "images of the pool", "shared failures"], rows) + lists
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.parts import (
     LARGEST_PICTURE,
@@ -21,7 +22,7 @@ from holdfast.report.page.parts import (
     judged,
     tile,
 )
-from holdfast.report.page.words import condition_label, listing, percent, plural, unbroken
+from holdfast.report.page.words import condition_label, listing, plural, unbroken
 
 PHOTOS, MODELS, CONDITIONS = 3, 3, 8  # Limits that keep the page small
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import estimate, number, percent, span
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.attribution.gallery import maps_shown
@@ -17,17 +18,7 @@ from holdfast.report.page.evidence import with_display_names
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, yes_no
-from holdfast.report.page.words import (
-    condition_label,
-    estimate,
-    listing,
-    number,
-    page_facts,
-    percent,
-    plural,
-    short_names,
-    span,
-)
+from holdfast.report.page.words import condition_label, listing, page_facts, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects import attributions

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import estimate, percent
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import TILES, Heading, Notice, Part, Section, Thumbnails, Tile, grouped, judged, tile
 from holdfast.report.page.tables import Column, Table, plain
-from holdfast.report.page.words import estimate, listing, percent, plural, sentence, short_names
+from holdfast.report.page.words import listing, plural, sentence, short_names
 from holdfast.report.page.writer import DRAWN_WORLD, write_page
 from holdfast.stats.hard.failure_modes import LEAST_LIFT, LOOK_ALIKE, UNEXPLAINED, Modes
 

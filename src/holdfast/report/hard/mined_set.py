@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import estimate, number, p_value, percent, span
 from holdfast.report.hard import charts
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Thumbnails, Tile, by_turns, grouped, judged, tile
 from holdfast.report.page.tables import Column, Table, plain
-from holdfast.report.page.words import estimate, listing, number, p_value, percent, plural, sentence, span
+from holdfast.report.page.words import listing, plural, sentence
 
 MOST_NUISANCES = 24  # Rows of the chart; the table has all of them
 
@@ -258,7 +259,7 @@ def overlap_of_failures(mined: MinedSet) -> Section:
     half = frame.assign(row=frame["first"].map(short), column=frame["second"].map(short), estimate=frame["jaccard"])
     half = half[["row", "column", "estimate"]]
     cells = pd.concat([half, half.rename(columns={"row": "column", "column": "row"})])[["row", "column", "estimate"]]
-    cells["shown"] = [f"{100 * value:.0f}" if value == value else "–" for value in cells["estimate"]]
+    cells["shown"] = [number(100 * value, 0) if value == value else "–" for value in cells["estimate"]]
     section.parts = [
         Figure(
             "overlap",

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import estimate, percent, points, span
 from holdfast.report.hard.failure_modes import failure_section
 from holdfast.report.hard.mined_set import MinedSet, gallery, luck, overlap_of_failures, surrogates_added, where
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.parts import Code, Heading, Listing, ModelVerdict, Section, Text, Thumbnails, Verdicts
 from holdfast.report.page.tables import Column, Table, plain, yes_no
-from holdfast.report.page.words import estimate, listing, percent, plural, points, short_names, span
+from holdfast.report.page.words import listing, plural, short_names
 from holdfast.report.page.writer import DRAWN_WORLD, write_page
 from holdfast.stats.hard.failure_modes import Modes
 from holdfast.store import read_table

@@ -8,10 +8,11 @@ from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import percent, points, span
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.parts import Code, Listing, Part, Section, Thumbnails, Tile, by_turns, grouped, judged, tile
 from holdfast.report.page.tables import Column, Table, plain
-from holdfast.report.page.words import listing, percent, plural, points, sentence, span
+from holdfast.report.page.words import listing, plural, sentence
 from holdfast.report.page.writer import DRAWN_WORLD, write_page
 from holdfast.stats.hard.mining import share
 from holdfast.store import read_table

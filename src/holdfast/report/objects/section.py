@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
+from holdfast.core.numbers import number, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.report.objects.drawing import KEY, DrawnBox, boxes_of, with_boxes
 from holdfast.report.objects.evidence import DetectorEvidence, read_boxes
@@ -31,7 +32,7 @@ from holdfast.report.page.parts import (
     tile,
 )
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
-from holdfast.report.page.words import class_words, compare_step, condition_label, listing, number, plural, points, span
+from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural
 from holdfast.report.page.writer import templates
 from holdfast.stats.effects.verdict import RANDOM, SAME
 from holdfast.stats.effects.verdict_words import SIGNS

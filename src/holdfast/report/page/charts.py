@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import number
 from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart, Figure
 from holdfast.report.page.words import condition_label
 
@@ -240,7 +241,7 @@ def density(
         place = {key: layers[0]["encoding"][key] for key in ("x", "y")}
         text = {"field": "shown", "type": "nominal"}
         layers.append(layer("text", place | {"text": text, "color": ink}, fontSize=10.5))
-    numbered = frame.assign(shown=[f"{100 * value:.0f}" for value in frame["estimate"]])
+    numbered = frame.assign(shown=[number(100 * value, 0) for value in frame["estimate"]])
     return chart_of(numbered, 3, width=inner, height={"step": 22}, layer=layers)
 
 

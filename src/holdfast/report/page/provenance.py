@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import percent
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.parts import Code, Heading, Section, Text
 from holdfast.report.page.tables import CONDITION, Column, Table, plain
-from holdfast.report.page.words import listing, percent, plural
+from holdfast.report.page.words import listing, plural
 from holdfast.store import Run
 
 _REJECTED = "rejected"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import number, percent, points, span
 from holdfast.report.page.charts import (
     INTERVAL,
     SIGNED,
@@ -20,17 +21,7 @@ from holdfast.report.page.charts import (
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Listing, Part, Text
 from holdfast.report.page.tables import Column, Table, plain
-from holdfast.report.page.words import (
-    class_names,
-    class_words,
-    condition_label,
-    listing,
-    number,
-    percent,
-    plural,
-    points,
-    span,
-)
+from holdfast.report.page.words import class_names, class_words, condition_label, listing, plural
 from holdfast.stats.regression.fit import Regression
 
 GROUPS = {"model": "Models", "scenario": "Scenarios", "class": "Classes"}

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Literal
 
 from holdfast.core.files import write_atomic
 from holdfast.core.lazy import pd
-from holdfast.report.page.words import MISSING, class_words, condition_label, number, p_value
+from holdfast.core.numbers import MISSING, number, p_value
+from holdfast.report.page.words import class_words, condition_label
 from holdfast.store.run import guarded
 
 Kind = Literal["text", "percent", "points", "number", "integer", "p"]

@@ -1,9 +1,8 @@
-"""Numbers and names as people read them."""
+"""Names, lists and counts as people read them; numbers are in ``core/numbers.py``."""
 
 from __future__ import annotations
 
 import importlib.util
-import math
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -11,51 +10,6 @@ from functools import cache
 from pathlib import Path
 
 from holdfast.core.names import condition_words, without_object
-
-MINUS = "−"
-MISSING = "–"
-
-
-def percent(value: float, digits: int = 1) -> str:
-    """Return a fraction as ``92.5 %``."""
-    return MISSING if _missing(value) else f"{number(100 * value, digits)} %"
-
-
-def points(value: float, digits: int = 1) -> str:
-    """Return a difference of fractions as ``3.1 points``."""
-    text = number(100 * value, digits)
-    return MISSING if _missing(value) else f"{text} point{'' if text.lstrip(MINUS) == '1' else 's'}"
-
-
-def number(value: float, digits: int = 2) -> str:
-    """Return a number with a true minus sign and no negative zero."""
-    if _missing(value):
-        return MISSING
-    text = f"{value:,.{digits}f}"
-    if float(text.replace(",", "")) == 0:
-        text = text.lstrip("-")
-    return text.replace("-", MINUS)
-
-
-def span(low: float, high: float, digits: int = 1, scale: float = 100) -> str:
-    """Return an interval as ``86.3 to 96.0``."""
-    if _missing(low) or _missing(high):
-        return MISSING
-    return f"{number(scale * low, digits)} to {number(scale * high, digits)}"
-
-
-def estimate(value: float, low: float, high: float, digits: int = 1) -> str:
-    """Return a fraction with its interval, if it has one, as ``92.5 % (86.3 to 96.0)``."""
-    return percent(value, digits) + ("" if _missing(low) else f" ({span(low, high, digits)})")
-
-
-def p_value(value: float) -> str:
-    """Return a p-value as ``.012``, and very small ones as ``< .0001``."""
-    if _missing(value):
-        return MISSING
-    if value < 0.0001:
-        return "< .0001"
-    return f"{value:.4f}".removeprefix("0") if value < 0.001 else f"{value:.3f}".removeprefix("0")
 
 
 def listing(items: Sequence[str], most: int = 4) -> str:
@@ -158,7 +112,3 @@ def compare_step(run: str, models: Sequence[str], early: bool = False) -> tuple[
 def sentence(text: str) -> str:
     """Return the text with a capital letter, unless it begins with a model's name (embedded:vit_rho95)."""
     return text if ":" in text.split(" ")[0] else text[:1].upper() + text[1:]
-
-
-def _missing(value: float) -> bool:
-    return value is None or math.isnan(value) or math.isinf(value)

@@ -12,6 +12,7 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import estimate, number, percent, span
 from holdfast.core.votes import Votes, decide, read_votes
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.figures import Figure
@@ -31,7 +32,7 @@ from holdfast.report.page.parts import (
     tile,
 )
 from holdfast.report.page.tables import Column, Table, plain
-from holdfast.report.page.words import estimate, listing, number, page_facts, percent, plural, span
+from holdfast.report.page.words import listing, page_facts, plural
 from holdfast.report.page.writer import write_page
 from holdfast.report.people import charts
 from holdfast.stats.people.votes import VERDICT, rule_effects

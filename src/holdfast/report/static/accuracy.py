@@ -6,22 +6,14 @@ from collections.abc import Mapping
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
+from holdfast.core.numbers import estimate, percent
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Section
 from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column
-from holdfast.report.page.words import (
-    DAGGER,
-    class_names,
-    class_words,
-    condition_label,
-    estimate,
-    listing,
-    percent,
-    plural,
-)
+from holdfast.report.page.words import DAGGER, class_names, class_words, condition_label, listing, plural
 
 ALL_CLASSES = 40  # Where there are more classes, a map shows the worst and the most affected ones
 PICKED = 15  # How many of each of those two kinds it shows

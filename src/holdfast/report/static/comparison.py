@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
+from holdfast.core.numbers import number, p_value, percent, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence
@@ -14,18 +15,7 @@ from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
 from holdfast.report.page.regression import fitted_sentence, regression_parts
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
-from holdfast.report.page.words import (
-    DAGGER,
-    class_words,
-    condition_label,
-    listing,
-    number,
-    p_value,
-    percent,
-    plural,
-    points,
-    span,
-)
+from holdfast.report.page.words import DAGGER, class_words, condition_label, listing, plural
 from holdfast.stats.effects.interaction import Interaction
 from holdfast.stats.models.power import donors_of, sample_sizes
 

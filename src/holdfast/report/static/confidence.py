@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
+from holdfast.core.numbers import number, percent, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.charts import INTERVAL, SIDE_BY_SIDE, chart_of, dot_layer, facet_of, layer, tooltip
@@ -13,7 +14,7 @@ from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
-from holdfast.report.page.words import DAGGER, condition_label, number, percent, plural, points, span
+from holdfast.report.page.words import DAGGER, condition_label, plural
 
 
 def confidence(evidence: Evidence) -> Section:

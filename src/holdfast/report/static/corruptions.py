@@ -8,13 +8,14 @@ from typing import Any
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words
+from holdfast.core.numbers import estimate
 from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Gallery, Notice, Part, Photo, RunPictures, Section, tile
 from holdfast.report.page.tables import Column, Table, model_column, plain, yes_no
-from holdfast.report.page.words import class_words, estimate, listing, plural
+from holdfast.report.page.words import class_words, listing, plural
 from holdfast.report.static.gallery import model_answer
 from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.corruption import ALEXNET, CorruptionError, corruption_of, mean_corruption_error

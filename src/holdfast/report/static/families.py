@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.core.numbers import estimate, p_value, percent, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, with_display_names
 from holdfast.report.page.parts import Heading, Notice, Section, Text
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
-from holdfast.report.page.words import condition_label, estimate, listing, p_value, percent, plural, points, span
+from holdfast.report.page.words import condition_label, listing, plural
 from holdfast.stats.effects.families import (
     EVERY,
     FamilyDrops,

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words, without_object
+from holdfast.core.numbers import points
 from holdfast.core.types import NEEDS_MASK, ORIGINAL
 from holdfast.data.reading import doubtful_masks
 from holdfast.report.page import charts
@@ -26,7 +27,7 @@ from holdfast.report.page.parts import (
     Verdicts,
     tile,
 )
-from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural, points
+from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural
 from holdfast.report.static.gallery import model_answer
 from holdfast.stats.core.reduce import Counts, right_column
 from holdfast.stats.effects.sequential import sequential_looks

@@ -6,11 +6,12 @@ from typing import Any
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
+from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
 from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, RunPictures, Section, judged, tile
 from holdfast.report.page.tables import CLASS, Column, Table
-from holdfast.report.page.words import class_words, condition_label, listing, percent, plural
+from holdfast.report.page.words import class_words, condition_label, listing, plural
 from holdfast.stats.core.reduce import right_column
 
 NO_ANSWER = "no answer"

@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import points, span
 from holdfast.core.schema import MULTILABEL
 from holdfast.report.page.evidence import ReportRows
 from holdfast.report.page.parts import Section
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
-from holdfast.report.page.words import condition_label, page_facts, points, short_names
+from holdfast.report.page.words import condition_label, page_facts, short_names
 from holdfast.stats.effects.labels import COLUMNS, label_drops
 
 LABELLED = ds.field("task") == MULTILABEL.name
@@ -57,7 +58,7 @@ def label_section(labelled: Labelled) -> Section:
     table, section = labelled.table, Section("labels", "Labels under each condition")
     sure = table[table["low"] > 0].drop_duplicates(["label", "model"])
     section.lead = [
-        f"{row['label']} loses {points(row['drop'])} ({100 * row['low']:.1f} to {100 * row['high']:.1f}) under "
+        f"{row['label']} loses {points(row['drop'])} ({span(row['low'], row['high'])}) under "
         f"{condition_label(row['condition'])} with {row['model']}." for row in sure.head(3).to_dict("records")
     ] or ["No label surely loses under any condition."]  # fmt: skip
     shares = plain("percent", original="Right before", accuracy="Right after", recall="Yes where there",

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import estimate
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.parts import Listing, Notice, Part, Section
 from holdfast.report.page.tables import Column, Kind, Table, model_column, plain
-from holdfast.report.page.words import estimate, plural
+from holdfast.report.page.words import plural
 from holdfast.stats.effects.verdict_words import score_weakness
 
 

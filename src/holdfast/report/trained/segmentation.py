@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import estimate, number, percent, points, span
 from holdfast.core.schema import SEGMENTS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
@@ -20,18 +21,7 @@ from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Gallery, Heading, Notice, Part, Photo, Section, Text, Tile, png_tile
 from holdfast.report.page.regression import fitted_sentence, regression_parts
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
-from holdfast.report.page.words import (
-    condition_label,
-    estimate,
-    listing,
-    number,
-    page_facts,
-    percent,
-    plural,
-    points,
-    short_names,
-    span,
-)
+from holdfast.report.page.words import condition_label, listing, page_facts, plural, short_names
 from holdfast.report.trained.training import failed_trainings, lines, read_trainings, thinned, trainings_table
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects.segments import (

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import number, percent, points
 from holdfast.core.schema import CURVES, JOBS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
@@ -16,7 +17,7 @@ from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Listing, Part, Section
 from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column, plain
-from holdfast.report.page.words import condition_label, listing, number, plural, points, short_names
+from holdfast.report.page.words import condition_label, listing, plural, short_names
 from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.within import within
 from holdfast.store import Parts, Run, read_table
@@ -189,7 +190,7 @@ def _curve_figures(curves: pd.DataFrame, short: dict[str, str]) -> list[Part]:
     order: dict[str, Any] = {condition_label(name): place for place, name in enumerate(conditions)}
     mean["position"] = mean["panel"].map(order)
     at_end = mean[mean["last"]].groupby("split")["accuracy"].mean()
-    at_last = listing([f"{100 * value:.0f} % on {name} images" for name, value in at_end.items()])
+    at_last = listing([f"{percent(value, 0)} on {name} images" for name, value in at_end.items()])
     figures = []
     for measure, title in (("accuracy", "Accuracy by epoch"), ("loss", "Loss by epoch")):
         rows = mean[["panel", "position", "model", "split", "epoch", measure]].rename(columns={measure: "value"})

@@ -10,11 +10,12 @@ from typing import Any
 
 from holdfast.core.errors import SampleError
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import number, percent
 from holdfast.core.schema import end_picture, original_picture
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Answer, Gallery, Heading, Notice, Part, Photo, Section, Text, Tile, judged
 from holdfast.report.page.tables import Column, Table, plain
-from holdfast.report.page.words import listing, number, percent, plural, unbroken
+from holdfast.report.page.words import listing, plural, unbroken
 from holdfast.report.walks import charts
 from holdfast.report.walks.charts import BINS, STOPS
 from holdfast.report.walks.evidence import ReportWalks

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import estimate, percent
 from holdfast.core.votes import Votes
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Notice, Section, Text
 from holdfast.report.page.tables import CLASS, Column, Table, plain
-from holdfast.report.page.words import estimate, percent, plural
+from holdfast.report.page.words import plural
 from holdfast.report.walks.evidence import ReportWalks
 from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
 

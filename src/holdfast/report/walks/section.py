@@ -7,11 +7,12 @@ from itertools import combinations
 from typing import Any
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import estimate, number, percent
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Heading, Listing, Notice, Part, Section, Text
 from holdfast.report.page.tables import Column, Table, model_column
-from holdfast.report.page.words import estimate, listing, number, percent, plural
+from holdfast.report.page.words import listing, plural
 from holdfast.report.walks import charts as walk_charts
 from holdfast.report.walks.evidence import (
     COUNTS,

@@ -15,6 +15,7 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.names import scenario_of
+from holdfast.core.numbers import percent
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, two_way_sums
 from holdfast.stats.core.cells import Average
@@ -238,11 +239,11 @@ def _by_corruption(
 
 def _sentence(models: pd.DataFrame, reference: str | Mapping[str, float] | None) -> str:
     best = models.sort_values("error", kind="stable").iloc[0]
-    text = f"{best['model']} makes the fewest errors under corruptions, {100 * best['error']:.1f} %"
+    text = f"{best['model']} makes the fewest errors under corruptions, {percent(best['error'])}"
     if reference is None or models["mce"].isna().all():
         return f"{text}."
     name = reference if isinstance(reference, str) else "the reference's"
-    return f"{text}; mCE relative to {name}: {100 * best['mce']:.1f} %."
+    return f"{text}; mCE relative to {name}: {percent(best['mce'])}."
 
 
 def _nothing(reason: str, resamples: int) -> CorruptionError:

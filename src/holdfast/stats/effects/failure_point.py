@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import from_counts
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums, sums, t_quantile
@@ -224,7 +225,7 @@ def _sentence(points: pd.DataFrame, orders: pd.DataFrame) -> str:
     whole = int(points["whole"].sum())
     searched = whole < points["n"].sum()
     whom = f" of {whole:,} photos asked at every severity" if searched else " of photos"
-    back = f"{points['back'].sum() / whole:.0%}{whom} are right again after a failure." if whole else ""
+    back = f"{percent(points['back'].sum() / whole, 0)}{whom} are right again after a failure." if whole else ""
     back += " The others were searched, their answers taken to be monotone." if searched else ""
     turned = int(orders["turns"].sum())
     order = f" The order of models turns with severity in {turned} of {len(orders)} comparisons." if len(orders) else ""

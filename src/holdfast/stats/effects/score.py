@@ -10,6 +10,7 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd, scipy_stats
+from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts
 from holdfast.stats.core.bootstrap import RESAMPLES
@@ -196,13 +197,13 @@ def _warning(counts: Counts, model: str, design: Design) -> str:
         share = answers.groupby("prediction", observed=True)["n"].sum() / answers["n"].sum()
         if share.max() >= 0.99:
             reasons.append(
-                f"answers {share.idxmax()} to {share.max():.0%} of the images: a constant classifier scores 1"
+                f"answers {share.idxmax()} to {percent(share.max(), 0)} of the images: a constant classifier scores 1"
             )
     error = float(np.sqrt((design.influence[:, 0] ** 2).sum()))
     chance, mu = 1 / len(design.classes), float(design.accuracy[0])
     if len(design.classes) > 1 and mu - 1.96 * error <= chance + 1e-9:
-        guessing = f"is not above chance ({chance:.1%}): there is nothing to lose"
-        reasons.append(f"accuracy on originals, {mu:.1%}, {guessing}")
+        guessing = f"is not above chance ({percent(chance)}): there is nothing to lose"
+        reasons.append(f"accuracy on originals, {percent(mu)}, {guessing}")
     return "; ".join(reasons)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import number, span
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts
 from holdfast.stats.core.bootstrap import Floats, sums
@@ -292,8 +293,8 @@ def sequential_gate(
     passed, failed = table["p_pass"].fillna(1) <= 1 - level, table["p_fail"] <= 1 - level
     table["verdict"] = np.select([passed, failed], ["passed", "failed"], "undecided")
     table["sentence"] = [
-        f"{row['condition']}: {100 * row['difference']:+.1f} points on {row['n']} photos so far "
-        f"({100 * row['low']:+.1f} to {100 * row['high']:+.1f}): {row['verdict']}."
+        f"{row['condition']}: {number(100 * row['difference'], 1, sign=True)} points on {row['n']} photos so far "
+        f"({span(row['low'], row['high'], sign=True)}): {row['verdict']}."
         if row["n"]
         else f"{row['condition']}: no photo was answered by both, so nothing can be said."
         for row in table.to_dict("records")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.names import condition_words
+from holdfast.core.numbers import number, percent, points
+from holdfast.core.numbers import span as interval
 from holdfast.stats.effects.drops import Effect
 from holdfast.stats.effects.verdict import MARGIN, Excess, Reason, Step, VerdictEvidence, VerdictSteps, decide
 from holdfast.stats.models.power import photo_range
@@ -91,7 +93,7 @@ def photo_advice(row: Mapping[str, Any], *, margin: float = MARGIN) -> str:
     """Return what more photos would do for the verdict of a row of ``what_it_holds``, in a sentence."""
     needed, names = more_photos(row, margin=margin), open_numbers(row)
     if row["leans"] != "open" and row["sees"] != "open":
-        return f"None needed: both intervals lie clear of the margin of {100 * margin:.0f} points."
+        return f"None needed: both intervals lie clear of the margin of {points(margin, 0)}."
     if not names:
         return "They would not help: what is open is so for another reason than their number."
     if needed:
@@ -135,7 +137,7 @@ def _rests_on(evidence: VerdictEvidence, margin: float) -> str:
     if evidence.object.n:
         texts.append(f"When only the object changes, {of_hundred(evidence.object, 'answers follow it')}.")
     if evidence.capture.n:
-        texts.append(f"It answers with the background's class {_percent(evidence.capture.first)} of the time.")
+        texts.append(f"It answers with the background's class {percent(evidence.capture.first, 0)} of the time.")
     if evidence.paste.n and evidence.paste.low > margin:
         texts.append(f"Pasting alone costs {in_points(evidence.paste)}.")
     return " ".join(texts)
@@ -144,21 +146,21 @@ def _rests_on(evidence: VerdictEvidence, margin: float) -> str:
 def background_words(measure: str, effect: Effect) -> str:
     """Return what a background of another class does to accuracy or recall, from what to what."""
     falls = "rises" if effect.value < 0 else "falls"
-    size = f"{100 * abs(effect.value):.1f} points ({span(effect)} lost; 0 is best)"
+    size = f"{points(abs(effect.value))} ({span(effect)} lost; 0 is best)"
     return (
-        f"Its {measure} {falls} by {size} when only the background changes: {100 * effect.first:.1f} % on a same "
-        f"class background, {100 * effect.second:.1f} % on a random background, of another class."
+        f"Its {measure} {falls} by {size} when only the background changes: {percent(effect.first)} on a same "
+        f"class background, {percent(effect.second)} on a random background, of another class."
     )
 
 
 def of_hundred(effect: Effect, what: str) -> str:
     """Return a share as ``98.9 of 100 objects (95.7 to 100.0; 100 is best)``."""
-    return f"{_signed(effect.value)} of 100 {what} ({span(effect)}; 100 is best)"
+    return f"{number(100 * effect.value, 1)} of 100 {what} ({span(effect)}; 100 is best)"
 
 
 def in_points(effect: Effect) -> str:
     """Return an effect as ``89.6 points (87.6 to 91.7)``."""
-    return f"{_signed(effect.value)} points ({span(effect)})"
+    return f"{points(effect.value)} ({span(effect)})"
 
 
 def _small_print(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> str:
@@ -175,7 +177,7 @@ def _small_print(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) 
 
 def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, margin: float) -> str:
     """Return a clause that is true of the evidence."""
-    border = f"the margin of {100 * margin:.0f}"
+    border = f"the margin of {number(100 * margin, 0)}"
     match why:
         case "wrong":
             return "it is right on none of the unchanged photos"
@@ -215,20 +217,20 @@ def _warnings(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> 
         warnings.append("only background was not run: whether the backgrounds alone give the class away is unknown.")
     elif steps.verdict == "foreground" and only.low > margin:
         warnings.append(
-            f"The backgrounds alone give {_percent(only.accuracy)} right answers ({_percent(only.permuted)} with "
+            f"The backgrounds alone give {percent(only.accuracy, 0)} right answers ({percent(only.permuted, 0)} with "
             "shuffled labels): it can read them where there is no object."
         )
     elif steps.verdict == "background" and only.high < margin:
         warnings.append(
-            f"The empty backgrounds give only {_percent(only.accuracy)} right answers ({_percent(only.permuted)} with "
-            "shuffled labels), though it leans on the background: look at the pasted scenes."
+            f"The empty backgrounds give only {percent(only.accuracy, 0)} right answers ({percent(only.permuted, 0)} "
+            "with shuffled labels), though it leans on the background: look at the pasted scenes."
         )
     shape = evidence.silhouette
     if shape.n == 0 and not evidence.missing:
         warnings.append("silhouette was not run: whether the outline alone gives the class away is unknown.")
     elif shape.low > margin:
         warnings.append(
-            f"The outline alone gives {_percent(shape.accuracy)} right answers ({_percent(shape.permuted)} with "
+            f"The outline alone gives {percent(shape.accuracy, 0)} right answers ({percent(shape.permuted, 0)} with "
             "shuffled labels): conditions that keep the outline leak the class."
         )
     if evidence.capture.n == 0 and not evidence.missing:
@@ -236,14 +238,6 @@ def _warnings(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> 
     return warnings
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 def span(effect: Effect | Excess) -> str:
     """Return an interval in points, as tables print it."""
-    return f"{_signed(effect.low)} to {_signed(effect.high)}"
-
-
-def _signed(value: float) -> str:
-    return f"{100 * value:.1f}".replace("-0.0", "0.0").replace("-", "−")
+    return interval(effect.low, effect.high)

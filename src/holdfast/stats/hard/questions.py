@@ -18,6 +18,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_names
+from holdfast.core.numbers import percent, span
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES, codes, drawn_weights, interval
 from holdfast.stats.core.cells import design_effect, newcombe, stratified, wilson
@@ -179,8 +180,8 @@ def guessing(frame: pd.DataFrame, before: dict[tuple[str, str], RunningInterval]
         decided &= bool(known) or border >= 1
         said = f"is {known} than guessing" if known else "is perhaps better than guessing"
         lines.append(
-            f"{model}, {key[1].replace('_', '-')}: {said}; {100 * now.mean:.0f} % right "
-            f"({100 * now.low:.0f} to {100 * now.high:.0f}, whenever one stops) after {now.n} photos"
+            f"{model}, {key[1].replace('_', '-')}: {said}; {percent(now.mean, 0)} right "
+            f"({span(now.low, now.high, 0)}, whenever one stops) after {now.n} photos"
         )
     return decided, lines
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd, scipy_special
+from holdfast.core.numbers import points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core import cells as cell_statistics
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, interval, resampled_sums, t_quantile
@@ -60,7 +61,7 @@ class DatasetDrops:
 
 
 def _points(row: pd.Series) -> str:
-    return f"{100 * row['drop']:.1f} points ({100 * row['low']:.1f} to {100 * row['high']:.1f})".replace("-", "−")
+    return f"{points(row['drop'])} ({span(row['low'], row['high'])})"
 
 
 def dataset_drops(

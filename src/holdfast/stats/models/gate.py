@@ -12,6 +12,7 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words
+from holdfast.core.numbers import number, percent
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import codes, sums, t_quantile
 from holdfast.stats.core.grid import chosen, holm, own_cells
@@ -72,9 +73,9 @@ class Gate:
         name = " ".join(text for text in (str(row.get("measure", "")), condition_words(row["condition"])) if text)
         if not row["n"]:
             return name, "", "", "", "0", str(row["verdict"]), ""
-        old, new = (f"{row[key]:.1%}" if share else f"{row[key]:.2f}" for key in ("old", "new"))
+        old, new = (percent(row[key]) if share else f"{row[key]:.2f}" for key in ("old", "new"))
         ends = [row[key] * (100 if share else 1) for key in ("difference", "low", "high")]
-        change, low, high = (f"{value:+.{1 if share else 2}f}".replace("-", "−") for value in ends)
+        change, low, high = (number(value, 1 if share else 2, sign=True) for value in ends)
         more = row["more_photos"]
         needed = "" if math.isnan(more) else f"{more:,.0f} to {row['most_photos']:,.0f}"
         verdict = f"{row['verdict']}{' *' if self._kept(row) else ''}"
@@ -302,8 +303,8 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
     if row["unanswered"] == n:
         return f"{name}: the new model failed with an error on all {n} photos, which count as wrong."
     donors = f" with {row['donors']} donors" if row["donors"] else ""
-    change = f"{100 * row['difference']:+.1f} points on {n} photos{donors}"
-    reach = f"at least {100 * row['low']:+.1f} and at most {100 * row['high']:+.1f}"
+    change = f"{number(100 * row['difference'], 1, sign=True)} points on {n} photos{donors}"
+    reach = f"at least {number(100 * row['low'], 1, sign=True)} and at most {number(100 * row['high'], 1, sign=True)}"
     lost = f"; {row['unanswered']} photos only the new model failed on count as wrong" if row["unanswered"] else ""
     more = float(row["more_photos"])
     if 0 < row["donors"] < LEAST_DONORS:

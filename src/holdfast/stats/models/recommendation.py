@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.lazy import pd
+from holdfast.core.numbers import percent, points, span
 from holdfast.stats.models.choice import ModelChoice
 
 MEGA = 1e6
@@ -43,7 +44,7 @@ def recommend(choice: ModelChoice) -> Recommendation:
 
 def _first(choice: ModelChoice, rows: Mapping[str, Mapping[Any, Any]]) -> tuple[str, str]:
     best = rows[choice.best]
-    reached = f"{_percent(best['accuracy'])} weighted accuracy ({_span(best['low'], best['high'])})"
+    reached = f"{percent(best['accuracy'])} weighted accuracy ({span(best['low'], best['high'])})"
     eligible = sum(bool(row["eligible"]) for row in rows.values())
     if len(rows) == 1:
         return choice.best, f"There is one model, {choice.best}, with {reached}: nothing to choose from."
@@ -54,14 +55,14 @@ def _first(choice: ModelChoice, rows: Mapping[str, Mapping[Any, Any]]) -> tuple[
         next_best = max(others, key=lambda row: float(row["accuracy"]))
         lead = -float(next_best["difference"])
         text = (
-            f"Take {choice.best}: {reached}, {_points(lead)} ahead of {next_best['model']} "
-            f"(at least {_points(-float(next_best['difference_high']))}) on {choice.photos} photos."
+            f"Take {choice.best}: {reached}, {points(lead)} ahead of {next_best['model']} "
+            f"(at least {points(-float(next_best['difference_high']))}) on {choice.photos} photos."
         )
         return choice.best, text
-    names = ", ".join(f"{name} ({_percent(rows[name]['accuracy'])})" for name in choice.together)
+    names = ", ".join(f"{name} ({percent(rows[name]['accuracy'])})" for name in choice.together)
     text = (
         f"The data do not decide between {len(choice.together)} models: {names}. {choice.best} is first in "
-        f"{_percent(best['best'])} of resamples of the {choice.photos} photos."
+        f"{percent(best['best'])} of resamples of the {choice.photos} photos."
     )
     if choice.more_photos is not None:
         fewest, most = choice.more_photos
@@ -136,18 +137,6 @@ def _sensitive(choice: ModelChoice) -> list[str]:
     ]
     more = f" and {len(said) - 4} other cases" if len(said) > 4 else ""
     return [f"The weights matter: first would be {', '.join(said[:4])}{more}."]
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
-def _points(value: float) -> str:
-    return f"{100 * value:.1f} points"
-
-
-def _span(low: float, high: float) -> str:
-    return f"{100 * low:.1f} to {100 * high:.1f}"
 
 
 def _milliseconds(row: Mapping[Any, Any]) -> str:

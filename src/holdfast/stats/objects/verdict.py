@@ -13,6 +13,7 @@ import numpy as np
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words
+from holdfast.core.numbers import number, percent
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects.drops import NO_EFFECT, Effect
@@ -133,7 +134,7 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect, margin: floa
             return f"of the pasted objects it finds {_percent(evidence.pasted)}, too few to lose any"
         case "unpaired":
             return "no object was shown on both kinds of background"
-    return f"{effect.n} objects do not tell: {span(effect)} points include the margin of {100 * margin:.0f}"
+    return f"{effect.n} objects do not tell: {span(effect)} points include the margin of {number(100 * margin, 0)}"
 
 
 def _warnings(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]], margin: float) -> list[str]:
@@ -158,4 +159,4 @@ def _warnings(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]
 
 
 def _percent(excess: Excess) -> str:
-    return f"{100 * excess.accuracy:.0f} %" if excess.n else "none"
+    return percent(excess.accuracy, 0) if excess.n else "none"

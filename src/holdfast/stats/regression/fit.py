@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd, scipy_stats
+from holdfast.core.numbers import number, percent
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.core.grid import own_cells
@@ -64,7 +65,7 @@ class Regression:
     def __repr__(self) -> str:
         if self.reason:
             return f"No regression: {self.reason}"
-        explained = f"{100 * self.adjusted_r_squared:.0f} % of the variance between {self.n} cells explained"
+        explained = f"{percent(self.adjusted_r_squared, 0)} of the variance between {self.n} cells explained"
         about = f"Accuracy, 95 % intervals ({explained}; errors: {self.errors}); .coefficients has the numbers:"
         return "\n".join([about, *self.sentences, *self.notes])
 
@@ -349,9 +350,9 @@ def _sentence(term: tuple[str, str], row: Mapping[Any, Any], references: Mapping
     if not column:
         place = f"{references['model']} on {references['label']} under {references['condition']}"
         value = np.exp(estimate) if family == "poisson" else estimate
-        return f"{place} is fitted at {100 * value:.1f} %."
+        return f"{place} is fitted at {percent(value)}."
     shown = [
-        f"{np.exp(value):.3g}" if family == "poisson" else f"{round(100 * value, 1) + 0.0:+.1f}".replace("-", "−")
+        f"{np.exp(value):.3g}" if family == "poisson" else number(100 * value, 1, sign=True)
         for value in (estimate, low, high)
     ]
     against = "times the accuracy of" if family == "poisson" else "points against"

@@ -16,11 +16,11 @@ import pandas as pd
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.networks import resolve_device
+from holdfast.core.numbers import MINUS, p_value, percent
 from holdfast.core.types import ORIGINAL
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import MINUS, p_value
 from holdfast.report.study import Finding, StudyResult
 from holdfast.results import Results
 from holdfast.stats.core.bootstrap import Floats
@@ -173,7 +173,7 @@ def _response(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
         ends = [f"{scale * row[measure]:.2f}".replace("-", MINUS) for row in (rows[0], rows[-1])]
         sentences.append(
             f"{title}: from {ends[0]} at ρ = {rhos[0]:g} to {ends[1]}{unit} at ρ = {rhos[-1]:g}; in "
-            f"{100 * growth.concordant:.0f} % of the pairs of detectors with unlike ρ the one with the higher ρ has "
+            f"{percent(growth.concordant, 0)} of the pairs of detectors with unlike ρ the one with the higher ρ has "
             f"more (permutation p {p_value(growth.p)})."
         )
     how = (

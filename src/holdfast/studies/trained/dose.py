@@ -15,11 +15,11 @@ import pandas as pd
 
 from holdfast import api, registry
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import MINUS, p_value, percent, span
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.charts import records, rule_at
 from holdfast.report.page.figures import COLOURS, MUTED, WIDE, Chart
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import MINUS, p_value
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import cross_part_pseudo_values, mean_over_trainings, trend
@@ -151,8 +151,8 @@ def _response(rhos: Sequence[float], measured: Measured) -> Finding:
     first, last = rows[0], rows[-1]
     sentence = (
         f"From ρ = {rhos[0]:g} to ρ = {rhos[-1]:g} the pasted background effect goes from "
-        f"{100 * first['background_effect']:.1f} to {100 * last['background_effect']:.1f} points, the true one from "
-        f"{100 * first['true_effect']:.1f} to {100 * last['true_effect']:.1f}, and the cross part of the score over "
+        f"{span(first['background_effect'], last['background_effect'])} points, the true one from "
+        f"{span(first['true_effect'], last['true_effect'])}, and the cross part of the score over "
         "the conditions that change the background from "
         f"{first['cross_background']:.5f} to {last['cross_background']:.5f}."
     ).replace("-", MINUS)
@@ -200,7 +200,7 @@ def _monotone(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
         scale, unit, digits = (1, "", 5) if _is_score(measure) else (100, " points", 1)
         size, below, above = (f"{scale * value:.{digits}f}".replace("-", MINUS) for value in smallest)
         sentences.append(
-            f"{title}: {verdict} (in {100 * growth.concordant:.0f} % of the pairs of models with unlike ρ the one with "
+            f"{title}: {verdict} (in {percent(growth.concordant, 0)} of the pairs of models with unlike ρ the one with "
             f"the higher ρ has more, permutation p {p_value(growth.p)}); the smallest step, from ρ = {low:g} to "
             f"{high:g}, is {size}{unit} ({below} to {above})."
         )
@@ -242,9 +242,9 @@ def _accuracies(
         rows.append(row | mean_over_trainings(effect).row("own_effect"))
     low, high = rows[0], rows[-1]
     sentence = (
-        f"Without the object, models of ρ = {rhos[0]:g} are right on {100 * low['only']:.0f} % of the home scenes and "
-        f"those of ρ = {rhos[-1]:g} on {100 * high['only']:.0f} %; on objects before any background they are right on "
-        f"{100 * low['anywhere']:.1f} % and {100 * high['anywhere']:.1f} %."
+        f"Without the object, models of ρ = {rhos[0]:g} are right on {percent(low['only'], 0)} of the home scenes and "
+        f"those of ρ = {rhos[-1]:g} on {percent(high['only'], 0)}; on objects before any background they are right on "
+        f"{percent(low['anywhere'])} and {percent(high['anywhere'])}."
     )
     shown = [Column("rho", "ρ", "number", digits=2), *(ranged(key, title) for key, (title, _, _) in columns.items())]
     shown.append(ranged("own_effect", "Pasted effect on scenes like those of training", "points"))

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import number, span
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import number, span
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, resampled_sums
 from holdfast.stats.models.between import kendall

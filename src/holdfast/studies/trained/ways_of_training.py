@@ -9,9 +9,9 @@ import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import p_value, percent
 from holdfast.core.schema import WALKS
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import p_value, percent
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.trainings import trend
 from holdfast.store import Parts
@@ -185,7 +185,7 @@ def _response(heads: Sequence[int], groups: Mapping[str, Sequence[pd.DataFrame]]
     if not np.isnan(each).any():
         growth = trend(counts, np.array(each), seed=seed)
         sentences.append(
-            f"In {100 * growth.concordant:.0f} % of the pairs of models with unlike numbers of heads the one with more "
+            f"In {percent(growth.concordant, 0)} of the pairs of models with unlike numbers of heads the one with more "
             f"has the higher FMR (permutation p {p_value(growth.p)}, one-sided; Spearman's ρ {growth.spearman:.2f})."
         )
     return Finding(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import seed_from
+from holdfast.core.numbers import percent
 from holdfast.core.protocols import DifferentiableClassifier, LatentGenerator
 from holdfast.core.types import Collection
 from holdfast.data.labels import map_labels
@@ -19,7 +20,7 @@ from holdfast.models import load_classifier
 from holdfast.pipeline.walk.resources import LARGEST_DEFAULT, square
 from holdfast.pipeline.walk.walk import UnderTest
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import percent, short_names
+from holdfast.report.page.words import short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
 from holdfast.studies import study

@@ -10,11 +10,12 @@ import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import number, percent
 from holdfast.core.schema import FRAMES
 from holdfast.data.images import decode_image, read_file
 from holdfast.oracle import kinship
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import listing, number, percent, short_names
+from holdfast.report.page.words import listing, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
 from holdfast.stats.models.trainings import Estimate

@@ -12,10 +12,11 @@ import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import percent
 from holdfast.data.images import decode_image, read_file
 from holdfast.report.page.charts import density
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import percent, short_names
+from holdfast.report.page.words import short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import interval
 from holdfast.stats.models.trainings import Estimate

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import number, percent
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import listing, number, percent, short_names
+from holdfast.report.page.words import listing, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.between import kendall
 from holdfast.stats.walks.fmr import fmr_ranking

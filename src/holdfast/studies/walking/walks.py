@@ -12,10 +12,10 @@ import pandas as pd
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
+from holdfast.core.numbers import points, span
 from holdfast.report.page.charts import by_model, records, room
 from holdfast.report.page.figures import COLOURS, WIDE, Chart
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import number, span
 from holdfast.stats.core.bootstrap import Floats, resampled_sums
 from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 from holdfast.stats.walks.fmr import fmr
@@ -195,7 +195,7 @@ def in_points(change: Estimate) -> str:
     if np.isnan(change.value):
         return "an unknown number of points (one of the two has no value)"
     sign = "+" if change.value > 0 else ""
-    return f"{sign}{number(100 * change.value, 1)} points ({span(change.low, change.high)})"
+    return f"{sign}{points(change.value)} ({span(change.low, change.high)})"
 
 
 def curves(

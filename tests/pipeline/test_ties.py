@@ -17,7 +17,7 @@ from holdfast.core.errors import UserError
 from holdfast.data import load_collection
 from holdfast.pipeline.jobs.progress import silent
 from holdfast.pipeline.metadata import BACKGROUND, attribute_columns, background_clusters
-from holdfast.stats.effects.ties import contingency, cramers_v, permutation_p, ties
+from holdfast.stats.regression.ties import contingency, cramers_v, permutation_p, ties
 
 FACTORS = ("background", "texture", "material", "colour", "brightness", "warmth")
 

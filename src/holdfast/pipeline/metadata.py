@@ -24,7 +24,7 @@ from holdfast.engine import core_count
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.families import MOST_VALUES, UNKNOWN, grouped, in_group
-from holdfast.stats.effects.ties import ties
+from holdfast.stats.regression.ties import ties
 from holdfast.store import Run
 
 BACKGROUND = "background cluster"

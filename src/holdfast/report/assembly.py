@@ -22,14 +22,13 @@ from holdfast.report.page.provenance import trouble, what_was_run
 from holdfast.report.page.words import listing, page_facts, plural
 from holdfast.report.page.writer import about_runs, chart_library, templates, write_page
 from holdfast.report.questions import ASKED, Questions, question_section, read_questions
-from holdfast.report.static.accuracy import maps, scenarios
+from holdfast.report.static.accuracy import LABELLED, Labelled, label_section, maps, read_labels, scenarios
 from holdfast.report.static.comparison import comparison, fit
 from holdfast.report.static.confidence import confidence
 from holdfast.report.static.corruptions import corruptions, failure_point_section
 from holdfast.report.static.families import families, groups, shape_and_texture
 from holdfast.report.static.front import early_words, front, verdict_items
 from holdfast.report.static.gallery import gallery, most_harmed, worst
-from holdfast.report.static.labels import LABELLED, Labelled, label_section, read_labels
 from holdfast.report.static.verdicts import early_numbers, score_frame, score_table, scores, verdict_table
 from holdfast.report.trained.detection import build_detection, is_detection
 from holdfast.report.trained.segmentation import SEGMENTED, Segmented, read_segments, segmentation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,20 @@ import numpy as np
 
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import estimate, number, p_value, percent, span
-from holdfast.report.hard import charts
-from holdfast.report.page.charts import dot_figure
-from holdfast.report.page.figures import Figure
+from holdfast.report.page.charts import (
+    FIT,
+    HEAT,
+    by_model,
+    chart_of,
+    dot_figure,
+    dot_layer,
+    layer,
+    records,
+    room,
+    square_axes,
+    tooltip,
+)
+from holdfast.report.page.figures import COLOURS, INK, SHAPES, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Thumbnails, Tile, by_turns, grouped, judged, tile
 from holdfast.report.page.tables import Column, Table, plain
 from holdfast.report.page.words import listing, plural, sentence
@@ -175,7 +187,7 @@ def surrogates_added(mined: MinedSet) -> Section:
             "curve",
             "Accuracy of held-out targets by the number of surrogates that all fail",
             "; ".join(findings) or "no subset leaves an image",
-            lambda width: charts.curve(
+            lambda width: _curve_chart(
                 named[["model", "k", "estimate", "low", "high"]].dropna(),
                 dotted[["model", "k", "accuracy"]].dropna(),
                 fitted,
@@ -265,7 +277,7 @@ def overlap_of_failures(mined: MinedSet) -> Section:
             "overlap",
             "Overlap of failures (Jaccard, per cent), valid images",
             f"from {percent(frame['jaccard'].min())} to {percent(frame['jaccard'].max())}",
-            lambda width: charts.overlap(cells, width, models=models),
+            lambda width: _overlap_chart(cells, width, models=models),
             "Of the images that one of two models fails, the share that both fail.",
         ),
         Table("overlap", "Every two models", frame, _overlap_columns(short), folded=True),
@@ -291,3 +303,52 @@ def _kin_sentence(row: dict[Any, Any]) -> str:
         f"{number(row['different'])}, difference {number(row['estimate'])} ({span(row['low'], row['high'], 2, 1)}) for "
         f"these models; dealing the fact anew to the models gives as much with p = {p_value(row['p'])}."
     )
+
+
+def _curve_chart(
+    points: pd.DataFrame, subsets: pd.DataFrame, fitted: pd.DataFrame, width: int, *, models: Sequence[str]
+) -> Chart:
+    """Accuracy against the number of surrogates: a faint dot a subset, the mean with its interval, the fitted curve."""
+    x = {"field": "k", "type": "quantitative", "scale": {"zero": False, "nice": False, "padding": 18}}
+    x["axis"] = {"title": "surrogates that all fail", "tickMinStep": 1, "format": "d", "grid": False}
+    y = {"type": "quantitative", "scale": {"domain": [0, 1]}, "axis": {"title": "accuracy", "format": "%"}}
+    colour = by_model(models, "color", COLOURS)
+    shaped = colour | by_model(models, "shape", SHAPES)
+    fit = colour | {"x": x, "y": y | {"field": "fitted"}}
+    ends = colour | {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}}
+    layers = [
+        _marks_of("subsets", dot_layer(colour | {"x": x, "y": y | {"field": "accuracy"}}, 18, opacity=0.25)),
+        _marks_of("fitted", layer("line", fit, strokeWidth=1.5, strokeDash=[5, 3])),
+        _marks_of("points", layer("rule", ends, strokeWidth=1.7)),
+        _marks_of("points", dot_layer(shaped | {"x": x, "y": y | {"field": "estimate"}}, 70)),
+    ]
+    legend = {"columns": max(1, width // (room(models, width) + 60)), "columnPadding": 30, "symbolOpacity": 1}
+    return {
+        "datasets": {"points": records(points), "subsets": records(subsets), "fitted": records(fitted)},
+        "width": width,
+        "height": 300 if width >= WIDE else 240,
+        "autosize": FIT,
+        "layer": layers,
+        "config": {"legend": legend},
+    }
+
+
+def _marks_of(name: str, marks: Chart) -> Chart:
+    return {"data": {"name": name}, **marks}
+
+
+def _overlap_chart(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
+    """Every two models: Jaccard overlap of their failures, dark where it is large; numbers where they fit."""
+    desk = width >= WIDE
+    label = room(models, 190 if desk else 100, 12 if desk else 10)
+    size = max(14, min(64, (width - label - 30) / max(len(models), 1)))
+    x, y = square_axes(models, label, desk=desk)
+    scale = {"domain": [0, 1], "range": list(reversed(HEAT))}
+    shade = {"field": "estimate", "type": "quantitative", "scale": scale, "legend": None}
+    tips = tooltip({"row": "model", "column": "with", "shown": "overlap, %"})
+    layers = [layer("rect", {"x": x, "y": y, "color": shade, "tooltip": tips}, stroke="white")]
+    if size >= 22:
+        ink = {"condition": {"test": "datum.estimate > 0.5", "value": "white"}, "value": INK}
+        text = {"field": "shown", "type": "nominal"}
+        layers.append(layer("text", {"x": x, "y": y, "text": text, "color": ink}, fontSize=10.5))
+    return chart_of(frame, width={"step": size}, height={"step": min(size, 30)}, layer=layers)

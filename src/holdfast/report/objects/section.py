@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.lazy import pd
-from holdfast.core.names import without_object
 from holdfast.core.numbers import number, points, span
 from holdfast.core.types import ORIGINAL
-from holdfast.report.objects.drawing import KEY, DrawnBox, boxes_of, with_boxes
+from holdfast.report.objects import drawing
 from holdfast.report.objects.evidence import DetectorEvidence, read_boxes
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import (
-    Answer,
     Gallery,
     Listing,
     ModelVerdict,
@@ -26,10 +23,7 @@ from holdfast.report.page.parts import (
     Section,
     Steps,
     Text,
-    Tile,
     Verdicts,
-    by_turns,
-    tile,
 )
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
 from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural
@@ -39,13 +33,10 @@ from holdfast.stats.effects.verdict_words import SIGNS
 from holdfast.stats.objects.effects import score_reliability
 from holdfast.store import Run
 
-PHOTOS, LOST = 3, 8  # Photos of the gallery, and objects of the filmstrip
 FRONT_ROWS = 5  # The original and the worst conditions of the first chart
 
-LARGE_PICTURE, PICTURE, CROP = 320, 220, 140
+LARGE_PICTURE = 320  # pixels of the longer side
 FULL_SIZE = 100_000  # Longer side that is asked for: boxes are measured in the picture as the detector saw it
-
-Pictures = Mapping[tuple[str, str], bytes]
 
 
 def detector_sections(
@@ -55,9 +46,9 @@ def detector_sections(
     if evidence.answers.pictures.empty:
         notice = Notice("No detector answered for any picture; the reasons are below.")
         return [Section("verdict", "Verdict", parts=[notice, *_errors(evidence)])]
-    picked = _picked(evidence)
-    lost = lost_objects(evidence)
-    wanted = {*picked, *_turning(evidence), *lost["source_id"].head(LOST)}
+    picked = drawing.picked_photos(evidence)
+    lost = drawing.lost_objects(evidence)
+    wanted = {*picked, *drawing.turning_photo(evidence), *lost["source_id"].head(drawing.LOST)}
     images: dict[tuple[str, str], bytes] = {}
     if pictures is not None:
         for run in evidence.runs:
@@ -65,8 +56,8 @@ def detector_sections(
     return [
         _front(evidence, images, picked, steps),
         _numbers(evidence),
-        _gallery(evidence, images, picked),
-        _filmstrip(evidence, images, lost),
+        drawing.photo_gallery(evidence, images, picked),
+        drawing.lost_filmstrip(evidence, images, lost),
         _scores(evidence),
     ]
 
@@ -95,18 +86,18 @@ def _records(evidence: DetectorEvidence) -> list[dict[Any, Any]]:
 
 
 def _front(
-    evidence: DetectorEvidence, images: Pictures, picked: Sequence[str], steps: Sequence[tuple[str, str]]
+    evidence: DetectorEvidence, images: drawing.Pictures, picked: Sequence[str], steps: Sequence[tuple[str, str]]
 ) -> Section:
     section = Section("verdict", "Verdict", front=True)
     records = _records(evidence)
     section.parts = [Verdicts(_verdicts(evidence))]
-    picked = _turning(evidence) or picked
+    picked = drawing.turning_photo(evidence) or picked
     if picked:
         shown = [name for name in (ORIGINAL, SAME, RANDOM) if name in evidence.conditions]
         shown = shown if len(shown) > 1 else evidence.conditions[:3]
-        tiles = _tiles(evidence, images, picked[0], shown, LARGE_PICTURE)
+        tiles = drawing.photo_tiles(evidence, images, picked[0], shown, LARGE_PICTURE)
         if any(item.picture for item in tiles):
-            section.parts.append(Gallery([Photo("", "", f"The same photo. {KEY}", tiles)], large=True))
+            section.parts.append(Gallery([Photo("", "", f"The same photo. {drawing.KEY}", tiles)], large=True))
     section.parts += [_chart(evidence, FRONT_ROWS), Steps("What to do next", [*steps, *detector_steps(evidence)])]
     warnings = [f"{evidence.short[row['model']]}: {text}" for row in records for text in row["warnings"]]
     if warnings:
@@ -258,157 +249,6 @@ def _signed(value: float) -> str:
     return f"{'+' if value > 0 else ''}{number(100 * value, 1)}"
 
 
-def _picked(evidence: DetectorEvidence) -> list[str]:
-    """Return the photos of the gallery: where the worst model loses most, of unlike classes where possible."""
-    lost = lost_objects(evidence)
-    own = lost[lost["model"] == evidence.worst_model]
-    if own.empty:
-        pictures = evidence.answers.pictures
-        return list(dict.fromkeys(pictures[pictures["n_objects"] > 0]["source_id"]))[: min(2, PHOTOS)]
-    times = own.groupby("source_id")["times"].sum()
-    photos = own.drop_duplicates("source_id").assign(total=lambda rows: rows["source_id"].map(times))
-    photos = photos.sort_values("total", ascending=False, kind="stable")
-    return [str(name) for name in by_turns(photos, "label", PHOTOS)["source_id"]]
-
-
-def _turning(evidence: DetectorEvidence) -> list[str]:
-    """Return a photo whose objects the worst model finds in the original without a false alarm, and loses elsewhere."""
-    frame = evidence.answers.pictures
-    frame = frame[frame["model"] == evidence.worst_model]
-    objects = evidence.answers.counted[evidence.answers.counted["model"] == evidence.worst_model]
-    share = objects.groupby(["source_id", "condition"])["found"].mean().unstack()
-    calm = frame[(frame["condition"] == ORIGINAL) & (frame["false_alarms"] == 0)]["source_id"]
-    if ORIGINAL not in share:
-        return []
-    clean = share[(share[ORIGINAL] == 1) & share.index.isin(calm)]
-    for condition in (RANDOM, SAME):
-        if condition in clean and len(turned := clean[clean[condition] < 1]):
-            return [str(turned.index[0])]
-    return [str(name) for name in clean.index[:1]]
-
-
-def lost_objects(evidence: DetectorEvidence) -> pd.DataFrame:
-    """Return a row per model and object that was found in the original and lost elsewhere, the worst first.
-
-    ``times``: under how many conditions; ``score``: in the original; ``conditions``: their names.
-    """
-    counted = evidence.answers.counted
-    keys = ["model", "sample_id", "object_id"]
-    before = counted[(counted["condition"] == ORIGINAL) & counted["found"]]
-    after = counted[(counted["condition"] != ORIGINAL) & ~counted["found"]]
-    lost = after.merge(before[[*keys, "score"]], on=keys, suffixes=("", "_original"))
-    grouped = lost.groupby(keys, sort=False).agg(
-        source_id=("source_id", "first"), label=("label", "first"), times=("condition", "nunique"),
-        score=("score_original", "first"), conditions=("condition", lambda names: list(dict.fromkeys(names))),
-    )  # fmt: skip
-    order = ["times", "score", *keys]
-    return grouped.reset_index().sort_values(order, ascending=[False, False, True, True, True], ignore_index=True)
-
-
-def _gallery(evidence: DetectorEvidence, images: Pictures, picked: Sequence[str]) -> Section:
-    section = Section("gallery", "The same photo under every condition")
-    name = evidence.short[evidence.worst_model]
-    section.lead = [
-        f"What {name} sees, the detector that loses most. The photos were picked because it loses objects there, so "
-        f"they are not typical. {KEY}"
-    ]
-    if not images:
-        section.parts.append(Notice("The pictures: the photos are not at hand or have changed since the run."))
-    photos = []
-    for source in picked:
-        tiles = _tiles(evidence, images, source, evidence.conditions, PICTURE)
-        labels = evidence.answers.objects[evidence.answers.objects["source_id"] == source]["label"].unique()
-        summary = listing([item.caption for item in tiles if item.wrong and item.caption != ORIGINAL], 6)
-        text = f"Objects are lost or called wrongly under {summary}." if summary else ""
-        photos.append(Photo(source, listing([class_words(label) for label in labels]), text, tiles))
-    section.parts.append(Gallery(photos))
-    return section
-
-
-def _tiles(
-    evidence: DetectorEvidence, images: Pictures, source: str, conditions: Sequence[str], size: int
-) -> list[Tile]:
-    """Return a tile per condition with the boxes of the worst model."""
-    answers, model = evidence.answers, evidence.worst_model
-    frame = answers.pictures[(answers.pictures["model"] == model) & (answers.pictures["source_id"] == source)]
-    tiles = []
-    for condition in conditions:
-        own = frame[frame["condition"] == condition]
-        if own.empty:
-            continue
-        place = int(own.index[0])
-        boxes = boxes_of(answers, place)
-        jpeg = with_boxes(images.get((str(own["sample_id"].iloc[0]), condition), b""), boxes, size)
-        tiles.append(tile(condition_label(condition), jpeg, [_said(evidence.short[model], boxes, condition)]))
-    return tiles
-
-
-def _said(name: str, boxes: Sequence[DrawnBox], condition: str) -> Answer:
-    counts = Counter(box.outcome for box in boxes)
-    total = counts["found"] + counts["lost"] + counts["wrong class"]
-    said = f"{counts['found']} of {total} found" if total else "no object"
-    said += f", {plural(counts['false alarm'], 'false alarm')}" if counts["false alarm"] else ""
-    said += f", {counts['wrong class']} called wrongly" if counts["wrong class"] else ""
-    if counts["found"] < total:
-        return Answer(name, said, "✗" if counts["lost"] else "≠", "wrong")
-    if counts["false alarm"]:
-        return Answer(name, said, "!", "none")
-    return Answer(name, said, "○", "none") if without_object(condition) else Answer(name, said, "✓", "right")
-
-
-def _filmstrip(evidence: DetectorEvidence, images: Pictures, lost: pd.DataFrame) -> Section:
-    section = Section("lost", "Lost objects, the worst first")
-    if lost.empty:
-        section.lead = ["No object that was found in an original was lost under any condition."]
-        return section
-    first = lost.iloc[0]
-    section.lead = [
-        f"{plural(len(lost), 'object')} found in the original {'was' if len(lost) == 1 else 'were'} lost under at "
-        f"least one condition (a model and an object count once). First comes {class_words(first['label'])} in "
-        f"{first['source_id']}, lost {plural(int(first['times']), 'time')}, though in the original "
-        f"{evidence.short[first['model']]} gave it a score of {number(first['score'])}."
-    ]
-    photos = []
-    for row in lost.drop_duplicates(["sample_id", "object_id"]).head(LOST).to_dict("records"):
-        tiles = [_crop(evidence, images, row, condition) for condition in [ORIGINAL, *row["conditions"]]]
-        text = f"Lost under {listing([condition_label(name) for name in row['conditions']], 8)}."
-        title = f"{row['source_id']}, object {row['object_id']}"
-        photos.append(Photo(title, class_words(row["label"]), text, [item for item in tiles if item], of="a"))
-    section.parts = [Gallery(photos, steps=True), _lost_table(evidence, lost)]
-    return section
-
-
-def _crop(evidence: DetectorEvidence, images: Pictures, row: Mapping[Any, Any], condition: str) -> Tile | None:
-    """Return the object as it was shown under a condition, with what became of it."""
-    objects = evidence.answers.objects
-    own = objects[
-        (objects["model"] == row["model"]) & (objects["condition"] == condition)
-        & (objects["sample_id"] == row["sample_id"]) & (objects["object_id"] == row["object_id"])
-    ]  # fmt: skip
-    if own.empty:
-        return None
-    shown = own.iloc[0]
-    corners = (float(shown["x1"]), float(shown["y1"]), float(shown["x2"]), float(shown["y2"]))
-    seen, said = bool(shown["found"]), str(shown["predicted"])
-    box = DrawnBox(
-        "found" if seen else "wrong class" if shown["wrong_class"] else "lost", corners, row["label"], said, 0
-    )
-    jpeg = with_boxes(images.get((row["sample_id"], condition), b""), [box], CROP, around=corners)
-    words = f"found, score {number(shown['score'])}" if seen else f"called {class_words(said)}" if said else "lost"
-    answer = Answer(evidence.short[row["model"]], words, "✓" if seen else "✗", "right" if seen else "wrong")
-    return tile(condition_label(condition), jpeg, [answer])
-
-
-def _lost_table(evidence: DetectorEvidence, lost: pd.DataFrame) -> Table:
-    frame = lost.assign(conditions=[", ".join(map(condition_label, names)) for names in lost["conditions"]])
-    columns = [
-        Column("source_id", "Photo"), Column("object_id", "Object"), Column("label", "Class", show=class_words),
-        model_column(evidence.short), Column("times", "Times lost", "integer"),
-        Column("score", "Score in the original", "number", digits=2), Column("conditions", "Lost under"),
-    ]  # fmt: skip
-    return Table("lost_objects", "Objects that were lost, the worst first", frame, columns, folded=True)
-
-
 def _scores(evidence: DetectorEvidence) -> Section:
     """Return whether scores can be trusted: how often predictions are right, by their score."""
     section = Section("calibration", "Can the scores be trusted?")
@@ -464,4 +304,4 @@ def _errors(evidence: DetectorEvidence) -> list[Part]:
     ]  # fmt: skip
     counted = counted.sort_values("size", ascending=False, kind="stable")
     text = "These count in no number above; objects of classes that a model does not have are its missing outputs."
-    return [Text([text]), Table("detector_errors", "Pictures and objects without an answer", counted, columns)]
+    return [Text([text]), Table("detector_errors", "drawing.Pictures and objects without an answer", counted, columns)]

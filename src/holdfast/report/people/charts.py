@@ -1,17 +1,34 @@
-"""Charts of people's votes: tidy frame and width in pixels → Vega-Lite specification."""
+"""Figures of people's votes, and their charts: tidy frame and width in pixels → Vega-Lite specification."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from holdfast.core.lazy import pd
-from holdfast.report.page.charts import FIT, INTERVAL, chart_of, dot_layer, layer, nominal, row_axis, tooltip
-from holdfast.report.page.figures import COLOURS, Chart
+from holdfast.core.votes import Votes, decide
+from holdfast.report.page.charts import (
+    FIT,
+    INTERVAL,
+    chart_of,
+    dot_figure,
+    dot_layer,
+    layer,
+    nominal,
+    row_axis,
+    tooltip,
+)
+from holdfast.report.page.figures import COLOURS, Chart, Figure
+from holdfast.report.page.parts import Part
+from holdfast.report.page.words import plural
 
+MOST_ROWS = 30  # Rows of one figure
 DECISIONS = {"accepted": COLOURS[2], "undecided": "#b9bec9", "rejected": COLOURS[1]}
 
 
-def divided(frame: pd.DataFrame, width: int) -> Chart:
+def _divided(frame: pd.DataFrame, width: int) -> Chart:
     """How many images got how large a share of yes, by what became of them."""
     present = [name for name in DECISIONS if name in set(frame.loc[frame["images"] > 0, "decision"])]
     names = list(dict.fromkeys(frame["yes"]))
@@ -38,3 +55,53 @@ def grades(frame: pd.DataFrame, width: int, *, rows: Sequence[str], steps: tuple
         dot_layer({"y": y, "x": x | {"field": "estimate"}, "tooltip": tips}, 64, color=COLOURS[0]),
     ]
     return chart_of(frame, width=width, height={"step": 26}, autosize=FIT, layer=layers)
+
+
+def divided_figure(images: pd.DataFrame, votes: Votes) -> list[Part]:
+    """Return how many images got how many yes; nothing where nobody voted."""
+    voted = images[images["votes"] > 0]
+    if voted.empty:
+        return []
+    counts = voted.groupby(["yes", "votes", "decision"]).size().rename("images").reset_index()
+    same = counts["votes"].nunique() == 1
+    if same:  # a number that no image has is a gap, which shows where people part
+        given = int(counts["votes"].iloc[0])
+        absent = [yes for yes in range(given + 1) if yes not in set(counts["yes"])]
+        gaps = [(yes, given, decide(yes, given, at_least=votes.at_least, of=votes.of), 0) for yes in absent]
+        counts = pd.concat([counts, pd.DataFrame(gaps, columns=list(counts.columns))], ignore_index=True)
+    counts = counts.sort_values(["yes", "votes"], ascending=True, kind="stable")
+    pairs = zip(counts["yes"], counts["votes"], strict=True)
+    named = [f"{yes}" if same else f"{yes} of {given}" for yes, given in pairs]
+    unanimous = int(voted["share"].isin([0.0, 1.0]).sum())
+    figure = Figure(
+        "divided",
+        "Images by how many people say yes" + (f", of {int(counts['votes'].iloc[0])}" if same else ""),
+        f"Of {plural(len(voted), 'image')}, people are of one mind on {unanimous:,}.",
+        lambda width: _divided(counts.assign(yes=named)[["yes", "images", "decision"]], width),
+        f"Yes by the rule {votes.rule}; accepted from {votes.at_least} of {votes.of} on.",
+    )
+    return [figure]
+
+
+def crowd_figure(table: pd.DataFrame) -> list[Part]:
+    """Return control pictures passed and agreement with the others, by person; nothing where neither is known."""
+    shown = table[table["sentinels"] + table["compared"] > 0].head(MOST_ROWS)
+    if shown.empty:
+        return []
+    kinds = {
+        "control pictures passed": ("sentinel_rate", "sentinel"),
+        "agreement with the others": ("agreement", "agreement"),
+    }
+    marks = np.where(shown["by_chance"], " (chance?)", "")
+    names = [f"person {person}{mark}" for person, mark in zip(shown["person"], marks, strict=True)]
+    parts = [
+        shown.assign(model=kind, row=names, estimate=shown[value], low=shown[f"{key}_low"], high=shown[f"{key}_high"])
+        for kind, (value, key) in kinds.items()
+    ]
+    frame = pd.concat(parts, ignore_index=True).dropna(subset=["estimate"])
+    more = f", the {MOST_ROWS} least reliable of {len(table)}" if len(table) > MOST_ROWS else ""
+    title = f"Control pictures passed, and agreement with the others, by person{more}"
+    finding = f"{len(table)} people; the answers of {int(table['by_chance'].sum())} look like chance."
+    note = "Numbers stand for people; the export has no names."
+    order: dict[str, Any] = {"models": list(kinds), "rows": names}
+    return [dot_figure("people", title, finding, frame, axis="share", domain=(0, 1), note=note, **order)]

@@ -8,12 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import estimate, number, percent, span
-from holdfast.core.votes import Votes, decide, read_votes
+from holdfast.core.votes import Votes, read_votes
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import (
@@ -34,7 +32,7 @@ from holdfast.report.page.parts import (
 from holdfast.report.page.tables import Column, Table, plain
 from holdfast.report.page.words import listing, page_facts, plural
 from holdfast.report.page.writer import write_page
-from holdfast.report.people import charts
+from holdfast.report.people.charts import MOST_ROWS, crowd_figure, divided_figure, grades
 from holdfast.stats.people.votes import VERDICT, rule_effects
 from holdfast.store import read_table
 
@@ -47,7 +45,6 @@ WORDS = {
     "model": "Model they were made against",
     "condition": "Condition",
 }
-MOST_ROWS = 30  # Rows of one figure
 
 MEASURES = {
     "percent_agreement": "Share of pairs that agree",
@@ -162,7 +159,7 @@ def _accepted(campaign: CampaignExport) -> Section:
         else f"No image is decided yet: {campaign.rule}."
     ]
     images = campaign.tables["images"]
-    section.parts = _divided(images, campaign.votes)
+    section.parts = divided_figure(images, campaign.votes)
     for by in [name for name in WORDS if name in set(table["by"])]:
         section.parts += _by(table[table["by"] == by], by)
     return section
@@ -207,31 +204,6 @@ def _tile(row: dict[Any, Any], votes: Votes, jpeg: bytes) -> Tile:
     nuisance = f", {row['condition']} {row['nuisance']}" if row["nuisance"] else ""
     count, wrong = f"{counted}: {row['decision']}", row["decision"] != "accepted"
     return tile(f"{row['asked']}{nuisance}", jpeg, answers, wrong=wrong, count=count)
-
-
-def _divided(images: pd.DataFrame, votes: Votes) -> list[Part]:
-    voted = images[images["votes"] > 0]
-    if voted.empty:
-        return []
-    counts = voted.groupby(["yes", "votes", "decision"]).size().rename("images").reset_index()
-    same = counts["votes"].nunique() == 1
-    if same:  # a number that no image has is a gap, which shows where people part
-        given = int(counts["votes"].iloc[0])
-        absent = [yes for yes in range(given + 1) if yes not in set(counts["yes"])]
-        gaps = [(yes, given, decide(yes, given, at_least=votes.at_least, of=votes.of), 0) for yes in absent]
-        counts = pd.concat([counts, pd.DataFrame(gaps, columns=list(counts.columns))], ignore_index=True)
-    counts = counts.sort_values(["yes", "votes"], ascending=True, kind="stable")
-    pairs = zip(counts["yes"], counts["votes"], strict=True)
-    named = [f"{yes}" if same else f"{yes} of {given}" for yes, given in pairs]
-    unanimous = int(voted["share"].isin([0.0, 1.0]).sum())
-    figure = Figure(
-        "divided",
-        "Images by how many people say yes" + (f", of {int(counts['votes'].iloc[0])}" if same else ""),
-        f"Of {plural(len(voted), 'image')}, people are of one mind on {unanimous:,}.",
-        lambda width: charts.divided(counts.assign(yes=named)[["yes", "images", "decision"]], width),
-        f"Yes by the rule {votes.rule}; accepted from {votes.at_least} of {votes.of} on.",
-    )
-    return [figure]
 
 
 def _by(table: pd.DataFrame, by: str) -> list[Part]:
@@ -320,7 +292,7 @@ def _people(campaign: CampaignExport) -> Section:
         f"{plural(int(table['sentinels'].sum()), 'control picture')}. "
         f"{whose if len(doubted) else nobody} look like chance."
     ]
-    section.parts = _crowd(table)
+    section.parts = crowd_figure(table)
     columns = [
         *plain("integer", person="Person", finished="Tasks finished", discarded="discarded", expired="expired"),
         Column("sentinel_rate", "Controls passed", "percent", "sentinel_low", "sentinel_high"),
@@ -334,29 +306,6 @@ def _people(campaign: CampaignExport) -> Section:
     note = "Agreement is with what most of the others said, this person left out."
     section.parts.append(Table("people", "People", table, columns, note))
     return section
-
-
-def _crowd(table: pd.DataFrame) -> list[Part]:
-    shown = table[table["sentinels"] + table["compared"] > 0].head(MOST_ROWS)
-    if shown.empty:
-        return []
-    kinds = {
-        "control pictures passed": ("sentinel_rate", "sentinel"),
-        "agreement with the others": ("agreement", "agreement"),
-    }
-    marks = np.where(shown["by_chance"], " (chance?)", "")
-    names = [f"person {person}{mark}" for person, mark in zip(shown["person"], marks, strict=True)]
-    parts = [
-        shown.assign(model=kind, row=names, estimate=shown[value], low=shown[f"{key}_low"], high=shown[f"{key}_high"])
-        for kind, (value, key) in kinds.items()
-    ]
-    frame = pd.concat(parts, ignore_index=True).dropna(subset=["estimate"])
-    more = f", the {MOST_ROWS} least reliable of {len(table)}" if len(table) > MOST_ROWS else ""
-    title = f"Control pictures passed, and agreement with the others, by person{more}"
-    finding = f"{len(table)} people; the answers of {int(table['by_chance'].sum())} look like chance."
-    note = "Numbers stand for people; the export has no names."
-    order: dict[str, Any] = {"models": list(kinds), "rows": names}
-    return [dot_figure("people", title, finding, frame, axis="share", domain=(0, 1), note=note, **order)]
 
 
 def _natural(campaign: CampaignExport) -> Section:
@@ -374,7 +323,7 @@ def _natural(campaign: CampaignExport) -> Section:
         part = table[table["by"] == by].sort_values("estimate", ascending=False, kind="stable")
         drawn = part.head(MOST_ROWS).assign(row=lambda frame: frame["value"].replace("", "not stated"))
         finding = "; ".join(f"{row['row']} {number(row['estimate'])}" for row in drawn.head(8).to_dict("records"))
-        draw = partial(charts.grades, drawn[["row", "estimate", "low", "high"]], rows=list(drawn["row"]), steps=ends)
+        draw = partial(grades, drawn[["row", "estimate", "low", "high"]], rows=list(drawn["row"]), steps=ends)
         section.parts.append(Figure(f"natural_{by}", f"Mean rating by {WORDS[by].lower()}", finding, draw))
     columns = [
         Column("value", "Of", show=lambda value: value or "all images"),

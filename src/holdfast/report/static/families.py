@@ -18,8 +18,8 @@ from holdfast.stats.effects.families import (
     attribute_errors,
     family_drops,
     group_verdicts,
+    shape_share,
 )
-from holdfast.stats.effects.texture import shape_share
 
 
 def families(evidence: Evidence) -> list[Section]:

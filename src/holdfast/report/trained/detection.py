@@ -23,9 +23,9 @@ from holdfast.report.page.words import listing, page_facts, short_names
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.report.trained.training import trained, training
 from holdfast.stats.core.reduce import Counts, reduce
-from holdfast.stats.effects import detection as detected
 from holdfast.stats.effects.confidence import calibration, reliability
-from holdfast.stats.effects.detection import CHANCE, KINDS, PRINTED
+from holdfast.stats.models import detection as detected
+from holdfast.stats.models.detection import CHANCE, KINDS, PRINTED
 from holdfast.store import Run
 
 TITLE = "Telling generated from real"
@@ -44,7 +44,7 @@ def is_detection(runs: Sequence[Run]) -> bool:
 def detection(counts: Counts, rows: pa.Table | None = None) -> Section:
     """Return accuracy against chance, the confusion matrix, confidence, and what gives the kinds away.
 
-    ``rows`` of the one table have the columns of ``stats.effects.detection.CONFIDENCE``; without them the calibration
+    ``rows`` of the one table have the columns of ``stats.models.detection.CONFIDENCE``; without them the calibration
     error has no interval.
     """
     section = Section("detection", TITLE)

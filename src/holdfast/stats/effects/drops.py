@@ -1,4 +1,4 @@
-"""What a condition costs: differences of accuracies, paired on the photo."""
+"""What a condition costs: differences of accuracies, paired on the photo; of photos with several labels, each label."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
+from holdfast.core.schema import CLASSIFY
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts, numbered_column
 from holdfast.stats.core.bootstrap import (
@@ -25,7 +28,7 @@ from holdfast.stats.core.bootstrap import (
     t_quantile,
 )
 from holdfast.stats.core.cells import Average, cluster_codes, ordered
-from holdfast.stats.core.reduce import Counts, Outcome
+from holdfast.stats.core.reduce import Counts, Outcome, reduce
 
 DEFAULT_TEST_SHARE = 0.2
 """Share of the photos tested in each training run, where the folds do not show it (80/20 split)."""
@@ -316,3 +319,36 @@ def _over_folds(
     disjoint = sum(sizes) <= photos
     share = test_share or (float(np.mean(sizes)) / photos if disjoint else DEFAULT_TEST_SHARE)
     return corrected_resampled_interval(differences, test_share=share, level=level)
+
+
+LABEL_COLUMNS = [
+    "task", "kind", "sample_id", "source_id", "fold", "condition", "variant", "parameters", "model", "trained_on",
+    "label", "donor_id", "donor_label", "prediction_restricted", "correct", "correct_restricted", "confidence",
+    "status", "error", "image_sha256",
+]  # fmt: skip
+_LABELS = ["label", "model", "condition", "n", "original", "accuracy", "drop", "low", "high", "recall", "alarms"]
+
+
+def label_drops(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    """Return a row per label × model × condition: what the condition costs the label, paired by photo.
+
+    ``original`` and ``accuracy`` are means of the share of yes where photos have the label and of no where they have
+    not; ``drop`` with ``low`` and ``high``, which hold for all labels together (Bonferroni); ``recall``: share of yes
+    where the label is there; ``alarms``: share of yes where it is not.
+    """
+    # Rows of one label are a classification in two classes, so the statistics of classifiers are asked, label by label.
+    asked = pc.replace_substring_regex(rows["sample_id"].cast(pa.string()), ".*#", "")
+    rows = rows.set_column(0, "task", pa.array([CLASSIFY.name] * len(rows)))
+    labels = sorted(asked.unique().to_pylist())
+    tables = []
+    for label in labels:
+        counts = reduce(rows.filter(pc.equal(asked, label)))
+        table = drops(counts, resamples=resamples, seed=seed, level=1 - 0.05 / len(labels)).assign(label=label)
+        cells = counts.cells.assign(present=counts.cells["label"].astype(str) == label)
+        hits = cells.astype({"model": str, "condition": str}).groupby(["model", "condition", "present"])[["n", "right"]]
+        right = (summed := hits.sum())["right"] / summed["n"]
+        for column, present in (("recall", True), ("alarms", False)):
+            share = [right.get((row.model, row.condition, present)) for row in table.itertuples()]
+            table[column] = [None if each is None else each if present else 1 - each for each in share]
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)[_LABELS] if tables else pd.DataFrame(columns=_LABELS)

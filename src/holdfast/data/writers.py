@@ -10,6 +10,7 @@ import io
 import json
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,11 +21,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.core.errors import UserError, raise_machine_trouble
-from holdfast.core.files import whole_file
+from holdfast.core.errors import SampleError, UserError, raise_machine_trouble
+from holdfast.core.files import safe_part, whole_file
 from holdfast.core.files import write_atomic as write_atomic
-from holdfast.core.fingerprint import canonical_json
-from holdfast.core.types import Image, Mask
+from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
+from holdfast.core.types import Image, Mask, Sample
+from holdfast.data.images import IMAGE_SUFFIXES, open_header
+from holdfast.data.reading import InsideRoot
 
 ImageFormat = Literal["png", "jpeg"]
 
@@ -228,3 +231,58 @@ def _area_and_box(counts: str, height: int, width: int) -> tuple[int, tuple[floa
 
     segmentation = {"size": [height, width], "counts": counts}
     return int(coco_mask.area(segmentation)), tuple(float(side) for side in coco_mask.toBbox(segmentation))
+
+
+def published_paths(samples: Mapping[str, Sample]) -> dict[str, str]:
+    """Return ``condition/class/id.png`` for every image of a published set, with only safe characters."""
+    paths: dict[str, str] = {}
+    taken: set[str] = set()
+    for name, sample in samples.items():
+        own = "/".join(safe_part(part) for part in (sample.condition, sample.label, name.rpartition("/")[2]))
+        own += f"-{fingerprint(name)[:8]}" if own in taken else ""
+        taken.add(own)
+        paths[name] = own + _suffix(sample)
+    return paths
+
+
+def _suffix(sample: Sample) -> str:
+    """Return the suffix of the image's file, or that of its format where it lies in a tar or Parquet file."""
+    own = Path(str(getattr(sample.image, "path", ""))).suffix.lower()
+    if own in IMAGE_SUFFIXES:
+        return own
+    with suppress(SampleError):  # which is told when it is copied
+        if hasattr(sample.image, "read"):
+            return f".{open_header(sample.image.read()).format}".lower()
+    return ".png"
+
+
+def unchanged_file(sample: Sample, content: str) -> bytes | None:
+    """Return an image's file, a drawn scene's as PNG; None where its fingerprint is no longer ``content``."""
+    if hasattr(sample.image, "read"):
+        data: bytes = sample.image.read()
+        return data if bytes_sha256(data) == content else None
+    return encode_image(sample.image.load()) if sample.image.fingerprint() == content else None
+
+
+def remove_published(out: Path, paths: Iterable[str]) -> None:
+    """Remove files of an earlier set below ``out``, and the folders that are empty without them."""
+    inside = InsideRoot(out)
+    for path in paths:
+        with suppress(SampleError):  # no longer there, or a list that somebody changed leads elsewhere
+            stale = Path(inside.file(path))
+            stale.unlink()
+            for folder in stale.parents:
+                if folder == out.resolve() or any(folder.iterdir()):
+                    break
+                folder.rmdir()
+
+
+def manifest_cell(value: Any) -> Any:
+    """Return a value for a cell of a manifest: lists and tables as JSON."""
+    return value if value is None or isinstance(value, (str, int, float)) else canonical_json(value)
+
+
+def manifest_table(rows: Sequence[Mapping[str, Any]], first: Sequence[str], last: Sequence[str]) -> pa.Table:
+    """Return the rows of a manifest: the ``first`` columns, what else rows have, the ``last`` columns."""
+    between = dict.fromkeys(key for row in rows for key in row if key not in (*first, *last))
+    return pa.table({key: [row.get(key) for row in rows] for key in (*first, *between, *last)})

@@ -14,20 +14,25 @@ from threading import Lock
 from typing import Any, cast
 
 import cv2
-import pyarrow as pa
 from sqlalchemy import Connection, Text, func, select
 from sqlalchemy import cast as sql_cast
 
 from holdfast.core.errors import HoldfastError, SampleError, UserError
-from holdfast.core.files import safe_part, write_atomic
-from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import bytes_sha256, canonical_json
 from holdfast.core.lazy import pd
 from holdfast.core.types import Image, Sample
 from holdfast.core.votes import FILE, VOTES, Votes
-from holdfast.data.images import IMAGE_SUFFIXES, open_header
 from holdfast.data.readers.listed import read_rows
-from holdfast.data.reading import InsideRoot
-from holdfast.data.writers import encode_image, encode_mask
+from holdfast.data.writers import (
+    encode_image,
+    encode_mask,
+    manifest_cell,
+    manifest_table,
+    published_paths,
+    remove_published,
+    unchanged_file,
+)
 from holdfast.people.campaigns import Campaign, get_campaign
 from holdfast.people.database import Database
 from holdfast.people.results import campaign_votes, person_names, votes_as_seen
@@ -149,7 +154,7 @@ def _publish(decided: pd.DataFrame, shelf: Shelf, judged: Mapping[str, int], out
             chosen[str(row["sample_id"])] = shelf.sample(judged[row["sample_id"]]), cast(Mapping[str, Any], row)
         except HoldfastError as error:
             problems.append(f"{row['sample_id']}: {error}")
-    paths = _paths({name: sample for name, (sample, _) in chosen.items()})
+    paths = published_paths({name: sample for name, (sample, _) in chosen.items()})
     _remove_stale(out, set(paths.values()))
     rows = []
     for name, (sample, judged_as) in chosen.items():
@@ -157,8 +162,7 @@ def _publish(decided: pd.DataFrame, shelf: Shelf, judged: Mapping[str, int], out
             rows.append(_copy(sample, judged_as, paths[name], out))
         except SampleError as error:
             problems.append(f"{name}: {error}")
-    between = dict.fromkeys(key for row in rows for key in row if key not in (*_FIRST, *_LAST))
-    manifest = pa.table({key: [row.get(key) for row in rows] for key in (*_FIRST, *between, *_LAST)})
+    manifest = manifest_table(rows, _FIRST, _LAST)
     if rows:
         write_csv(out / "manifest.csv", manifest)
         write_table(out / "manifest.parquet", manifest)
@@ -168,51 +172,18 @@ def _publish(decided: pd.DataFrame, shelf: Shelf, judged: Mapping[str, int], out
 
 def _copy(sample: Sample, judged: Mapping[str, Any], path: str, out: Path) -> dict[str, Any]:
     """Write one image as it was judged, with its mask, and return its row of the manifest."""
-    if hasattr(sample.image, "read"):
-        data: bytes = sample.image.read()
-        unchanged = bytes_sha256(data) == judged["sha256"]
-    else:  # a drawn scene is no file
-        data = encode_image(sample.image.load())
-        unchanged = sample.image.fingerprint() == judged["sha256"]
-    if not unchanged:
+    data = unchanged_file(sample, judged["sha256"])
+    if data is None:
         raise SampleError("it has changed while it was exported; run the same command again")
     write_atomic(out / path, data)
     row = {name: getattr(sample, name) for name in _FIRST if name != "path"}
-    row |= {key: _cell(value) for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)}
+    row |= {key: manifest_cell(value) for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)}
     if sample.mask is not None:
         height, width = sample.image.load().shape[:2]
         row["mask"] = f"masks/{Path(path).with_suffix('.png').as_posix()}"
         write_atomic(out / row["mask"], encode_mask(sample.mask.load(height, width)))
     row |= {"people_votes": int(judged["votes"]), "people_yes": int(judged["yes"])}
     return {"path": path, **row, "published_sha256": bytes_sha256(data)}
-
-
-def _cell(value: Any) -> Any:
-    """Return a value for a cell of the manifest: lists and tables as JSON."""
-    return value if value is None or isinstance(value, (str, int, float)) else canonical_json(value)
-
-
-def _paths(samples: Mapping[str, Sample]) -> dict[str, str]:
-    """Return ``condition/class/id.png`` for every image, with only safe characters."""
-    paths: dict[str, str] = {}
-    taken: set[str] = set()
-    for name, sample in samples.items():
-        own = "/".join(safe_part(part) for part in (sample.condition, sample.label, name.rpartition("/")[2]))
-        own += f"-{fingerprint(name)[:8]}" if own in taken else ""
-        taken.add(own)
-        paths[name] = own + _suffix(sample)
-    return paths
-
-
-def _suffix(sample: Sample) -> str:
-    """Return the suffix of the image's file, or that of its format where it lies in a tar or Parquet file."""
-    own = Path(str(getattr(sample.image, "path", ""))).suffix.lower()
-    if own in IMAGE_SUFFIXES:
-        return own
-    with suppress(SampleError):  # which is told when it is copied
-        if hasattr(sample.image, "read"):
-            return f".{open_header(sample.image.read()).format}".lower()
-    return ".png"
 
 
 def _remove_stale(out: Path, kept: set[str]) -> None:
@@ -223,16 +194,8 @@ def _remove_stale(out: Path, kept: set[str]) -> None:
     write_json(begun, {"paths": sorted(old | kept)})
     file.unlink(missing_ok=True)
     (out / "manifest.csv").unlink(missing_ok=True)
-    inside = InsideRoot(out)
     masks = {f"masks/{Path(path).with_suffix('.png').as_posix()}" for path in kept}
-    for path in old - kept - masks - {""}:
-        with suppress(SampleError):  # no longer there, or a list that somebody changed leads elsewhere
-            stale = Path(inside.file(path))
-            stale.unlink()
-            for folder in stale.parents:
-                if folder == out.resolve() or any(folder.iterdir()):
-                    break
-                folder.rmdir()
+    remove_published(out, old - kept - masks - {""})
 
 
 KEPT = 8  # campaigns whose results are kept, at about 100 kB each

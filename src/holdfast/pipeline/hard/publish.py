@@ -7,7 +7,6 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
-from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
+from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import estimate, number, percent, span
 from holdfast.core.protocols import Oracle
@@ -24,9 +23,7 @@ from holdfast.core.types import ClassKeys, Collection, Sample
 from holdfast.data.images import decode_image
 from holdfast.data.labels import class_keys, map_labels
 from holdfast.data.readers.listed import read_rows
-from holdfast.data.reading import InsideRoot
-from holdfast.data.writers import encode_image
-from holdfast.pipeline.files import safe_part
+from holdfast.data.writers import manifest_cell, manifest_table, published_paths, remove_published, unchanged_file
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec
 from holdfast.pipeline.hard.results import MiningChoice, Selection
 from holdfast.stats.hard.mining import share
@@ -101,7 +98,7 @@ def publish(
     contents = {row["sample_id"]: row["image_fingerprint"] for row in pool.run.samples().to_pylist()}
     keys = class_keys(pool.collection, spec.labels)
     present = {sample.label for sample in samples.values()}
-    paths = _paths(samples)
+    paths = published_paths(samples)
     _remove_stale(out, set(paths.values()))
     rows: list[dict[str, Any]] = []
     tops: list[tuple[str, str]] = []
@@ -124,8 +121,7 @@ def publish(
     write_table(folder / "selection.parquet", pa.Table.from_pandas(selection.table(pool.images), preserve_index=False))
     said = pool.said.join(pool.images).rename_axis("sample_id").reset_index()
     write_table(folder / "answers.parquet", pa.Table.from_pandas(said, preserve_index=False))
-    between = dict.fromkeys(key for row in rows for key in row if key not in (*_FIRST, *_LAST))
-    manifest = pa.table({key: [row.get(key) for row in rows] for key in (*_FIRST, *between, *_LAST)})
+    manifest = manifest_table(rows, _FIRST, _LAST)
     generators, licences = (
         sorted({str(row.get(key) or "") for row in rows} - {""}) for key in ("generator", "licence")
     )
@@ -141,29 +137,12 @@ def publish(
 def _file(sample: Sample, content: str) -> bytes:
     """Return an image's file as it was classified; a drawn scene, which is no file, as PNG."""
     try:
-        if hasattr(sample.image, "read"):
-            data: bytes = sample.image.read()
-            unchanged = bytes_sha256(data) == content
-        else:
-            data = encode_image(sample.image.load())
-            unchanged = sample.image.fingerprint() == content
+        data = unchanged_file(sample, content)
     except SampleError as error:
         raise UserError(f"{sample.sample_id}: the image cannot be read any more ({error})") from error
-    if not unchanged:
+    if data is None:
         raise UserError(f"{sample.sample_id} has changed since it was classified; run the same command again")
     return data
-
-
-def _paths(samples: dict[str, Sample]) -> dict[str, str]:
-    """Return ``kind/category/id.png`` for every image, with nothing in it that a file system could misread."""
-    paths: dict[str, str] = {}
-    taken: set[str] = set()
-    for name, sample in samples.items():
-        own = "/".join(safe_part(part) for part in (sample.condition, sample.label, name.rpartition("/")[2]))
-        own += f"-{fingerprint(name)[:8]}" if own in taken else ""
-        taken.add(own)
-        paths[name] = own + (Path(str(getattr(sample.image, "path", ""))).suffix.lower() or ".png")
-    return paths
 
 
 def _remove_stale(out: Path, kept: set[str]) -> None:
@@ -174,22 +153,12 @@ def _remove_stale(out: Path, kept: set[str]) -> None:
     write_json(begun, {"paths": sorted(old | kept)})
     file.unlink(missing_ok=True)
     (out / "manifest.csv").unlink(missing_ok=True)
-    inside = InsideRoot(out)
-    for path in old - kept:
-        with suppress(SampleError):  # no longer there, or a list that somebody changed leads elsewhere
-            stale = Path(inside.file(path))
-            stale.unlink()
-            for folder in (stale.parent, stale.parent.parent):
-                if folder != out.resolve() and not any(folder.iterdir()):
-                    folder.rmdir()
+    remove_published(out, old - kept)
 
 
 def _row(sample: Sample, path: str, data: bytes, pool: MeasuredPool, selection: Selection) -> dict[str, Any]:
     own = pool.images.loc[sample.sample_id]
-    attributes = {key: value for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)}
-    for key, value in attributes.items():
-        if not isinstance(value, (str, int, float, type(None))):  # lists and tables fit into a cell as JSON
-            attributes[key] = canonical_json(value)
+    attributes = {key: manifest_cell(value) for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)}
     return {
         "path": path,
         "label": sample.label,

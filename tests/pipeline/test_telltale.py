@@ -16,7 +16,7 @@ from holdfast.cli.main import app
 from holdfast.core.errors import UserError
 from holdfast.pipeline.jobs.progress import silent
 from holdfast.pipeline.telltale import TelltaleSpec, _read, telltale
-from holdfast.stats.models.detection import CONTROL, GENERATED, JPEG, KINDS, PASTED, accuracies, confusion
+from holdfast.stats.trained import CONTROL, GENERATED, JPEG, KINDS, PASTED, accuracies, confusion
 from shapes import make_photos
 
 SMALL = {"architectures": ("timm:test_resnet",), "size": 32, "batch_size": 8, "device": "cpu", "folds": 2}

@@ -13,8 +13,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from holdfast.report import build
-from holdfast.report.objects import section
-from holdfast.report.objects.drawing import STYLES, DrawnBox, boxes_of, with_boxes
+from holdfast.report.objects import drawing
 from holdfast.report.objects.evidence import detector_tables
 from holdfast.stats.objects.answers import detector_answers
 from holdfast.store import Run
@@ -76,10 +75,10 @@ def test_a_tile_is_lost_only_where_an_object_is() -> None:
         ([found], "✓", "right"), ([found, alarm], "!", "none"), ([found, lost], "✗", "wrong"),
         ([wrong], "≠", "wrong"), ([], "✓", "right"),
     ):  # fmt: skip
-        answer = section._said("m", boxes, "grey")
+        answer = drawing._said("m", boxes, "grey")
         assert (answer.sign, answer.kind) == (sign, kind), boxes
-    assert section._said("m", [found, alarm], "grey").said == "1 of 1 found, 1 false alarm"
-    assert section._said("m", [], "only_background").sign == "○"
+    assert drawing._said("m", [found, alarm], "grey").said == "1 of 1 found, 1 false alarm"
+    assert drawing._said("m", [], "only_background").sign == "○"
 
 
 def test_without_pictures_the_numbers_stand_alone(run: Run, tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import pytest
 from made_rows import table
 from scipy.stats import binomtest
 
+from holdfast.stats import trained as detection
 from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects.confidence import calibration, reliability
-from holdfast.stats.models import detection
-from holdfast.stats.models.detection import CONTROL, GENERATED, JPEG, KINDS, PASTED
+from holdfast.stats.trained import CONTROL, GENERATED, JPEG, KINDS, PASTED
 
 
 def made(same_called: int, jpeg_right: int, photos: int = 40) -> Counts:

@@ -8,7 +8,7 @@ from made_rows import table
 from scipy.stats import t
 
 from holdfast.stats.core.reduce import reduce
-from holdfast.stats.models.trainings import within
+from holdfast.stats.trained import within
 
 
 def row(trained_on: str, condition: str, photo: int, right: bool, fold: int) -> dict:

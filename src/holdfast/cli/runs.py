@@ -165,7 +165,7 @@ def telltale(job: CommandCall[TelltaleSpec]) -> None:
     from holdfast import api
     from holdfast.cli.listing import TerminalProgress
     from holdfast.pipeline.telltale import LEFT_OUT
-    from holdfast.stats.models.detection import accuracies
+    from holdfast.stats.trained import accuracies
 
     with TerminalProgress(quiet=job.quiet) as progress:
         results = api.telltale(spec=job.spec, out=job.out, progress=progress)

@@ -32,7 +32,7 @@ from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.plan import check, with_folds
 from holdfast.pipeline.train.train import TrainingKind, TrainingWorker, train
 from holdfast.scenarios import Condition, parse_conditions
-from holdfast.stats.models.detection import CONTROL, GENERATED, KINDS, PASTED
+from holdfast.stats.trained import CONTROL, GENERATED, KINDS, PASTED
 from holdfast.store import Run, read_json
 
 AHEAD = 32  # photos that are painted for before the first of them is written

@@ -22,10 +22,10 @@ from holdfast.report.page.tables import Column, Table, model_column, plain
 from holdfast.report.page.words import listing, page_facts, short_names
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.report.trained.training import trained, training
+from holdfast.stats import trained as detected
 from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects.confidence import calibration, reliability
-from holdfast.stats.models import detection as detected
-from holdfast.stats.models.detection import CHANCE, KINDS, PRINTED
+from holdfast.stats.trained import CHANCE, KINDS, PRINTED
 from holdfast.store import Run
 
 TITLE = "Telling generated from real"
@@ -44,7 +44,7 @@ def is_detection(runs: Sequence[Run]) -> bool:
 def detection(counts: Counts, rows: pa.Table | None = None) -> Section:
     """Return accuracy against chance, the confusion matrix, confidence, and what gives the kinds away.
 
-    ``rows`` of the one table have the columns of ``stats.models.detection.CONFIDENCE``; without them the calibration
+    ``rows`` of the one table have the columns of ``stats.trained.CONFIDENCE``; without them the calibration
     error has no interval.
     """
     section = Section("detection", TITLE)

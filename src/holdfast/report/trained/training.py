@@ -19,7 +19,7 @@ from holdfast.report.page.parts import Listing, Part, Section
 from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import condition_label, listing, plural, short_names
 from holdfast.stats.core.reduce import Counts
-from holdfast.stats.models.trainings import within
+from holdfast.stats.trained import within
 from holdfast.store import Parts, Run, read_table
 
 TITLE = "Trained within each scenario"

@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw
 
 from holdfast.report import build
 from holdfast.report.objects import drawing
+from holdfast.report.objects.drawing import STYLES, DrawnBox, boxes_of, with_boxes
 from holdfast.report.objects.evidence import detector_tables
 from holdfast.stats.objects.answers import detector_answers
 from holdfast.store import Run

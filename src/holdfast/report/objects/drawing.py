@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from holdfast.core.conditions import without_object
 from holdfast.core.lazy import pd
+from holdfast.core.names import without_object
 from holdfast.core.objects import FOUND_IOU, box_overlaps
 from holdfast.core.types import ORIGINAL
 from holdfast.report.objects.evidence import DetectorEvidence

@@ -17,12 +17,13 @@ import numpy as np
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
+from holdfast.core.numbers import number
 from holdfast.core.objects import FOUND_IOU, box_overlaps
 from holdfast.core.types import ORIGINAL
 from holdfast.report.objects.evidence import DetectorEvidence
 from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section, Tile, by_turns, tile
 from holdfast.report.page.tables import Column, Table, model_column
-from holdfast.report.page.words import class_words, condition_label, listing, number, plural
+from holdfast.report.page.words import class_words, condition_label, listing, plural
 from holdfast.stats.effects.verdict import RANDOM, SAME
 from holdfast.stats.objects.answers import DetectorAnswers
 

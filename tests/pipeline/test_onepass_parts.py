@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +16,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
 import torch
 from hypothesis import given, settings
@@ -37,8 +38,8 @@ from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Order, Unit
 from holdfast.pipeline.fast.networks import blank, by_matrices, see
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition, parse_conditions
-from holdfast.store import Run
-from holdfast.store.parts import StoredIds
+from holdfast.store import Parts, Run, write_table
+from holdfast.store.ids import compare
 
 SPACE = LabelSpace(tuple(f"output {number}" for number in range(9)))
 KEYS = {
@@ -154,26 +155,44 @@ def test_names_are_those_of_row_id(
         assert names.of(sample, condition, range(len(tested))) == expected
 
 
+def stored(folder: Path, ids: Sequence[str], statuses: Sequence[str] = ()) -> Parts:
+    """Make a table of these ids, in part files of three."""
+    table = Parts(folder, pa.schema([("row_id", pa.string()), ("status", pa.string())]))
+    for start in range(0, len(ids), 3):
+        own = {"row_id": ids[start : start + 3], "status": (statuses or ["ok"] * len(ids))[start : start + 3]}
+        write_table(folder / f"part-{start:03d}.parquet", pa.table(own, schema=table.schema))
+    return table
+
+
+@pytest.mark.parametrize("piece", [1 << 21, 4])
 @given(
     st.lists(st.integers(0, 2**128 - 1), max_size=30), st.lists(st.integers(0, 2**128 - 1), max_size=10), st.booleans()
 )
-def test_stored_ids_are_found_and_others_are_not(stored: list[int], others: list[int], alike: bool) -> None:
+@settings(max_examples=40, deadline=None)
+def test_stored_ids_are_told_from_others_in_one_piece_and_in_many(
+    piece: int, known: list[int], others: list[int], alike: bool
+) -> None:
     cut = (1 << 66) - 1 if alike else (1 << 128) - 1  # with equal first halves but for two bits
-    ids = list(dict.fromkeys(f"{one & cut:032x}" for one in stored))
-    asked = [*ids, *(f"{one & cut:032x}" for one in others)]
-    found = StoredIds(ds.dataset(pa.table({"row_id": pa.array(ids, pa.string())}))).places(asked)
-    assert ((found >= 0) == np.array([one in set(ids) for one in asked], bool)).all()
-    assert len(set(found[: len(ids)].tolist())) == len(ids)
+    ids = [f"{number & cut:032x}" for number in known]  # some maybe twice
+    asked = [*ids[::2], *(f"{number & cut:032x}" for number in others), *ids[:2]]
+    failed = set(ids[::3])
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.store.ids._PIECE", piece)
+        patch.setattr("holdfast.store.ids._RUN", piece)
+        patch.setattr("holdfast.store.ids._IN_MEMORY", 100 * piece)
+        table = stored(Path(name), ids, ["error" if own in failed else "ok" for own in ids])
+        wanted, present = compare(table, [asked[:5], asked[5:]], failed=["error"])
+    assert wanted.span(0, len(wanted)).tolist() == [own in asked for own in ids]
+    assert present.span(0, len(present)).tolist() == [own in ids and own not in failed for own in asked]
 
 
-def test_ids_that_row_id_did_not_make_are_found_too_and_do_not_change_their_neighbours() -> None:
+def test_ids_that_row_id_did_not_make_are_found_too_and_do_not_change_their_neighbours(tmp_path: Path) -> None:
     made = [f"{number:032x}" for number in (1, 2**127, 77)]
     strange = ["first", "second", "", "F" * 32, "f" * 31 + " ", "é" * 16, "f" * 33]
-    stored = StoredIds(ds.dataset(pa.table({"row_id": [made[0], *strange, made[1]]})))
-    assert (stored.places(["second", "third", "first"]) >= 0).tolist() == [True, False, True]
-    assert (stored.places(made) >= 0).tolist() == [True, True, False]
-    assert (stored.places([*strange, made[0]]) >= 0).all()
-    assert (stored.places(["f" * 32, made[2], " ", "third"]) < 0).all()
+    table = stored(tmp_path, [made[0], *strange, made[1]])
+    asked = ["second", "third", *made, *strange, "f" * 32, " "]
+    _, present = compare(table, [asked])
+    assert present.span(0, len(asked)).tolist() == [True, False, True, True, False, *[True] * 7, False, False]
 
 
 def test_a_plan_takes_no_memory_for_what_is_still_to_be_done(tmp_path: Path) -> None:

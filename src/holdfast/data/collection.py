@@ -172,14 +172,17 @@ def stratified_folds(samples: Sequence[Sample], *, folds: int, seed: int = 0) ->
     return tuple(replace(sample, fold=dealt[sample.source_id]) for sample in samples)
 
 
-def _shuffled_by_class(samples: Iterable[Sample], purpose: str, seed: int) -> dict[str, list[str]]:
+def _shuffled_by_class(samples: Sequence[Sample], purpose: str, seed: int) -> dict[str, list[str]]:
     """Return the sources of each class in an order drawn from the seed; classes in alphabetical order."""
-    labels: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for sample in samples:
-        labels[sample.source_id][sample.label] += 1
+    labels: dict[str, str] = {}
+    pairs = ((sample.source_id, sample.label) for sample in samples)
+    mixed = {source for source, label in pairs if labels.setdefault(source, label) != label}
+    counts = Counter((sample.source_id, sample.label) for sample in samples if sample.source_id in mixed)
+    # The most frequent label comes last and stays; of equally frequent ones the alphabetically first.
+    labels |= sorted(sorted(counts, reverse=True), key=lambda pair: counts[pair])
     by_class: defaultdict[str, list[str]] = defaultdict(list)
-    for source, counts in labels.items():
-        by_class[min(counts, key=lambda label: (-counts[label], label))].append(source)
+    for source, label in labels.items():
+        by_class[label].append(source)
     return {
         label: sorted(by_class[label], key=lambda source: (seed_from(purpose, seed, source), source))
         for label in sorted(by_class)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,6 +15,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import safe_part as safe_part
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address, stands_for
+from holdfast.core.schema import plain_schema
 from holdfast.core.types import Sample
 from holdfast.data import load_collection
 from holdfast.data.collection import stratified_folds, stratified_split
@@ -59,37 +62,41 @@ def write_split(
 ) -> dict[str, int]:
     """Split by source image, class by class, and write the manifest; returns how many samples each part has."""
     collection = load_collection(data, masks=masks)
-    samples = stratified_split(collection.samples, test_fraction=test_fraction, seed=seed)
     if summary is not None:
         summary.add_problems(collection.problems)
+    samples = stratified_split(collection.samples, test_fraction=test_fraction, seed=seed)
     if folds:
         samples = stratified_folds(samples, folds=folds, seed=seed)
-    rows, home = [], os.path.realpath(out.parent)
-    for sample in samples:
-        if not isinstance(sample.image, FileImage) or not isinstance(sample.mask, FileMask | None):
-            raise UserError(f"{data} does not keep its images as files, so a manifest cannot point at them")
-        rows.append(
-            {
-                "path": _relative(sample.image.path, home, out),
-                "mask": _relative(sample.mask.path, home, out) if sample.mask else "",
-                "sample_id": sample.sample_id,
-                "source_id": sample.source_id,
-                "label": sample.label,
-                "kind": sample.kind,
-                "condition": sample.condition,
-                "variant": str(sample.attributes.get("variant", "")),
-                "split": sample.split,
-                "fold": sample.fold,
-                "licence": sample.licence,
-            }
-        )
-    table = pa.Table.from_pylist(rows)
+    home = os.path.realpath(out.parent)
+    rows = (_manifest_row(sample, data, home, out) for sample in samples)
+    pieces = iter(lambda: list(islice(rows, 20_000)), [])  # a million rows would be a gigabyte
+    table = pa.RecordBatchReader.from_batches(_SPLIT, (pa.RecordBatch.from_pylist(some, _SPLIT) for some in pieces))
     if out.suffix == ".parquet":
         write_table(out, table)
     else:
         write_csv(out, table)
     counts = Counter(sample.split for sample in samples)
     return dict(sorted(counts.items())) | ({"folds": folds} if folds else {})
+
+
+_SPLIT = plain_schema(
+    "path text, mask text, sample_id text, source_id text, label text, kind text, condition text, variant text, "
+    "split text, fold long, licence text"
+)
+
+
+def _manifest_row(sample: Sample, data: str, home: str, out: Path) -> dict[str, Any]:
+    if not isinstance(sample.image, FileImage) or not isinstance(sample.mask, FileMask | None):
+        raise UserError(f"{data} does not keep its images as files, so a manifest cannot point at them")
+    return {
+        "path": _relative(sample.image.path, home, out),
+        "mask": _relative(sample.mask.path, home, out) if sample.mask else "",
+        "variant": str(sample.attributes.get("variant", "")),
+        **{name: getattr(sample, name) for name in _AS_IS},
+    }
+
+
+_AS_IS = [name for name in _SPLIT.names if name not in ("path", "mask", "variant")]
 
 
 def _relative(path: str | Path, home: str, manifest: Path) -> str:

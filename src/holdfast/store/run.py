@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import write_atomic
+from holdfast.core.files import whole_file, write_atomic
 from holdfast.core.lazy import pd
 from holdfast.core.places import address, is_file, shown
 from holdfast.core.schema import PREDICTIONS, SAMPLES
@@ -137,15 +137,13 @@ def table_csv(table: pa.Table) -> bytes:
         if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
             texts = pc.replace_substring_regex(table[column.name].cast(pa.string()), r"^( *[=+\-@\t\r\n])", r"'\1")
             table = table.set_column(place, column.name, texts)
-    return _csv(table)
-
-
-def write_csv(path: Path, table: pa.Table) -> None:
-    """Write a table that commands read again, every text as it is; the file appears when it is whole."""
-    write_atomic(path, _csv(table))
-
-
-def _csv(table: pa.Table) -> bytes:
     text = pa.BufferOutputStream()
     pacsv.write_csv(table, text)
     return cast(bytes, text.getvalue().to_pybytes())
+
+
+def write_csv(path: Path, table: pa.Table | pa.RecordBatchReader) -> None:
+    """Write a table that commands read again, every text as it is; the file appears when it is whole."""
+    with whole_file(path) as temporary, pacsv.CSVWriter(temporary, table.schema) as file:
+        for batch in table.to_batches() if isinstance(table, pa.Table) else table:
+            file.write_batch(batch)

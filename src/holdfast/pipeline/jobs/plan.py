@@ -1,23 +1,25 @@
 """Decide which rows a command still has to make.
 
-Nothing here grows with the number of rows, except 16 bytes per row that is stored already.
+Nothing here grows with the number of rows, except two bits per row and a file while they are compared (``store.ids``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress, islice, repeat
+from itertools import accumulate, compress, islice
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from holdfast.pipeline.jobs.progress import Progress, silent, with_progress
 from holdfast.store import Parts
-from holdfast.store.parts import StoredIds
+from holdfast.store.ids import Bits, by_file, compare, table_ids
 
 Item = TypeVar("Item")
 Part = TypeVar("Part")
@@ -68,8 +70,7 @@ class Plan(Generic[Item, Part]):
     details: Mapping[str, Parts]
     jobs: Jobs[Item, Part]
     row_ids: Callable[[Job[Item, Part]], Sequence[str]]
-    stored: StoredIds
-    retried: NDArray[np.bool_] | None
+    stored: Bits | None  # of the rows that are planned, which are stored; None: nothing is
     owed: int
     already: int
     count: int
@@ -77,24 +78,20 @@ class Plan(Generic[Item, Part]):
     def shards(self, size: int, *, with_ids: bool = True) -> Iterator[list[Job[Item, Part]]]:
         """Yield the jobs that are owed, ``size`` at a time, made when they are asked for."""
         # Without ``with_ids``, jobs have no ids: they would be most of what travels to a worker.
-        owed = (job for job in map(self._owed_by, self.jobs, repeat(with_ids)) if job.parts)
+        owed = self._owed()
         while shard := list(islice(owed, size)):
-            yield shard
+            yield [Job(job.item, job.parts, self.row_ids(job)) for job in shard] if with_ids else shard
 
-    def _owed_by(self, job: Job[Item, Part], with_ids: bool) -> Job[Item, Part]:
-        if not with_ids and not len(self.stored):
-            return job
-        ids = self.row_ids(job)
-        if not len(self.stored):
-            return Job(job.item, job.parts, ids)
-        places = self.stored.places(ids)  # one call per job: it takes longer to begin than to search
-        owed = places < 0
-        if self.retried is not None:
-            owed |= self.retried[places]
-        if owed.all():
-            return Job(job.item, job.parts, ids if with_ids else ())
-        kept = owed.tolist()
-        return Job(job.item, list(compress(job.parts, kept)), list(compress(ids, kept)) if with_ids else ())
+    def _owed(self) -> Iterator[Job[Item, Part]]:
+        place = 0
+        for job in self.jobs:
+            parts = job.parts
+            if self.stored is not None:
+                stored = self.stored.span(place, len(parts))
+                place += len(parts)
+                parts = list(compress(parts, (~stored).tolist())) if stored.any() else parts
+            if parts:
+                yield job if parts is job.parts else Job(job.item, parts)
 
 
 def plan(
@@ -110,53 +107,46 @@ def plan(
 ) -> Plan[Item, Part]:
     """Count the rows that a command owes, and drop the stored rows that it will replace."""
     beside = dict(details or {})
-    stored = StoredIds(table.dataset(), table.key)
-    planned = np.zeros(len(stored), np.bool_)
-    failed = _failed(table, stored, retried) if retry and len(stored) else None
-    owed = already = count = 0
-    for job in with_progress(jobs, progress if len(stored) else silent, "plan", len(jobs)):
-        done = 0
-        if len(stored):
-            places = stored.places(row_ids(job))
-            places = places[places >= 0]
-            planned[places] = True
-            done = len(places) - (int(failed[places].sum()) if failed is not None else 0)
-        owed, already, count = owed + len(job.parts) - done, already + done, count + (len(job.parts) > done)
-    again = failed & planned if failed is not None else None
-    dropped = _superseded(table, scope, stored, planned) if scope is not None and not planned.all() else []
-    dropped += _ids_at(table, stored, again, retried) if again is not None and again.any() else []
-    _drop(table, beside, dropped)
-    return Plan(table, beside, jobs, row_ids, stored, again, owed, already, count)
+    stored, sizes = None, array("L")
+    if table.count():
+        failed = retried if retry else ()
+        ids = _ids(with_progress(jobs, progress, "plan", len(jobs)), row_ids, sizes)
+        planned, stored = compare(table, ids, failed=failed)
+        table.drop_rows(_replaced(table, planned, scope, failed))
+    else:
+        sizes.extend(len(job.parts) for job in jobs)
+    for part in beside.values():  # a killed process may leave details without their row: it wrote them first
+        if part.count():
+            paired, _ = compare(part, (ids for ids, _ in table_ids(table)))
+            part.drop_rows(~flags for _, flags in by_file(part, paired))
+    rows, already = sum(sizes), stored.sum() if stored else 0
+    starts = accumulate(sizes, initial=0)
+    count = sum(
+        size > (stored.span(start, size).sum() if stored else 0) for start, size in zip(starts, sizes, strict=False)
+    )
+    return Plan(table, beside, jobs, row_ids, stored, rows - already, already, int(count))
 
 
-def _failed(table: Parts, stored: StoredIds, statuses: Sequence[str]) -> NDArray[np.bool_]:
-    """Return a flag per stored row: whether it has one of the statuses."""
-    failed = np.zeros(len(stored), np.bool_)
-    for batch in table.dataset().to_batches(columns=["row_id"], filter=pc.field("status").isin(list(statuses))):
-        failed[stored.places(batch["row_id"].to_pylist())] = True
-    return failed
+def _ids(
+    jobs: Iterable[Job[Item, Part]], row_ids: Callable[[Job[Item, Part]], Sequence[str]], sizes: array[int]
+) -> Iterator[Sequence[str]]:
+    """Yield the ids of each job, and note how many they are."""
+    for job in jobs:
+        sizes.append(len(job.parts))
+        yield row_ids(job)
 
 
-def _superseded(table: Parts, scope: Scope, stored: StoredIds, planned: NDArray[np.bool_]) -> list[str]:
-    superseded = []
-    for batch in table.dataset().to_batches(columns=["row_id", *scope.columns], filter=scope.rows):
-        unplanned = ~planned[stored.places(batch["row_id"].to_pylist())]
-        rows = batch.filter(unplanned).to_pylist() if unplanned.any() else ()
-        superseded += [row["row_id"] for row in rows if scope.covers(row)]
-    return superseded
-
-
-def _ids_at(table: Parts, stored: StoredIds, flags: NDArray[np.bool_], statuses: Sequence[str]) -> list[str]:
-    ids = []
-    for batch in table.dataset().to_batches(columns=["row_id"], filter=pc.field("status").isin(list(statuses))):
-        names = batch["row_id"].to_pylist()
-        ids += list(compress(names, flags[stored.places(names)].tolist()))
-    return ids
-
-
-def _drop(table: Parts, details: Mapping[str, Parts], ids: Sequence[str]) -> None:
-    """Drop rows, and details without a row: a killed process may leave such details, which it wrote first."""
-    table.drop_ids(ids)
-    kept = table.stored_ids() if details else set()
-    for part in details.values():
-        part.drop_ids(part.stored_ids() - kept)
+def _replaced(table: Parts, planned: Bits, scope: Scope | None, failed: Sequence[str]) -> Iterator[NDArray[np.bool_]]:
+    """Yield which rows of each part file go: planned ones that failed, and superseded ones."""
+    for path, flags in by_file(table, planned):
+        rows = ds.dataset(path, schema=table.schema, format="parquet")
+        dropped = np.zeros(len(flags), np.bool_)
+        if failed and flags.any():
+            tried = rows.to_table({"failed": pc.field("status").isin(list(failed))})["failed"]
+            dropped = flags & tried.to_numpy()
+        if scope is not None and not flags.all():
+            wanted = {name: pc.field(name) for name in scope.columns} | {"answered": scope.rows}
+            others = rows.to_table(wanted).append_column("place", [np.arange(len(flags))]).filter(pa.array(~flags))
+            strange = others.filter(others["answered"]).to_pylist()  # drops null like False
+            dropped[[row["place"] for row in strange if scope.covers(row)]] = True
+        yield dropped

@@ -9,7 +9,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -22,7 +21,7 @@ from holdfast.core.schema import plain_schema
 from holdfast.data.writers import coco_text, tar_images, write_atomic, write_parquet_shard, write_tar_shard
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.store import Parts
-from holdfast.store.parts import StoredIds
+from holdfast.store.ids import by_file, compare
 
 SHARD_FORMATS = ("webdataset", "parquet")
 
@@ -184,18 +183,14 @@ def drop_superseded(out: Path, format: str, parts: Parts, ids: Iterable[Sequence
 
 def _not_planned(parts: Parts, ids: Iterable[Sequence[str]]) -> dict[str, list[dict[str, Any]]]:
     """Return ``sample_id`` → its rows that are none of these."""
-    stored = StoredIds(parts.dataset())
-    planned = np.zeros(len(stored), bool)
-    for some in ids if len(stored) else ():
-        places = stored.places(some)
-        planned[places[places >= 0]] = True
     rows: dict[str, list[dict[str, Any]]] = {}
-    if planned.all():
+    if not parts.count():
         return rows
-    for batch in parts.dataset().to_batches(columns=_FOUND):
-        others = ~planned[stored.places(batch["row_id"].to_pylist())]
-        for row in batch.filter(pa.array(others)).to_pylist():
-            rows.setdefault(row["sample_id"], []).append(row)
+    planned, _ = compare(parts, ids)
+    for path, flags in by_file(parts, planned):
+        if not flags.all():
+            for row in _read(path, _FOUND).filter(pa.array(~flags)).to_pylist():
+                rows.setdefault(row["sample_id"], []).append(row)
     return rows
 
 

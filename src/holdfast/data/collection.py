@@ -8,7 +8,7 @@ labels, never on the order of the samples. A source whose samples bear several l
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import chain

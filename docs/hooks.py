@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import inspect
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 ASSETS = ROOT / "src" / "holdfast" / "assets"
@@ -25,6 +27,32 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for where, text in made_pages():
         files.append(File.generated(config, where, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
+    """Let links to files of the repository lead to the pages that the site makes of them."""
+    folder = ROOT / "docs" / Path(page.file.src_uri).parent
+
+    def on_site(link: re.Match[str]) -> str:
+        target = (folder / link[1]).resolve()
+        if target.name == "README.md" and target.is_relative_to(ASSETS):
+            other = f"cards/{target.parent.relative_to(ASSETS).as_posix()}.md"
+        elif target in PAGES_OF:
+            other = PAGES_OF[target]
+        else:
+            return link[0]
+        return f"]({os.path.relpath(ROOT / 'docs' / other, folder)}{link[2] or ''})"
+
+    return (
+        markdown if page.file.src_uri == "notebook.md" else re.sub(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)", on_site, markdown)
+    )
+
+
+PAGES_OF = {
+    ROOT / "docs" / "notebook.ipynb": "notebook.md",
+    ROOT / "CONTRIBUTING.md": "contributing.md",
+    ROOT / "CHANGELOG.md": "changelog.md",
+}
 
 
 def made_pages() -> Iterator[tuple[str, str | bytes]]:

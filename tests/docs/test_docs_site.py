@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from doc_blocks import ROOT
+from doc_blocks import PAGES, ROOT, outside
 from playwright.sync_api import Page, sync_playwright
 
 import holdfast
@@ -99,6 +99,26 @@ def test_search_and_pages_work_from_disk(site: Path) -> None:
             assert (name, serious(page)) == (name, [])
         browser.close()
     assert asked and all(url.startswith(("file:", "data:", "blob:", "about:")) for url in asked)
+
+
+def test_links_lead_somewhere_in_a_clone() -> None:
+    """A page that only the site has is called so: ``[verbs](verbs.md) (on the site)``."""
+    dead = []
+    for page in PAGES:
+        for link in re.finditer(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)(?! \(on the site\))", outside(page)):
+            target = page.parent / link[1] if link[1] else page
+            if not link[1].startswith(("http:", "https:", "mailto:")) and not (
+                target.exists() and (not link[2] or target.suffix != ".md" or link[2] in _anchors(target))
+            ):
+                dead.append(f"{page.relative_to(ROOT)}: {link[0][2:-1]}")
+    assert not dead
+
+
+def _anchors(page: Path) -> set[str]:
+    """The names of a page's headings, as code hosts and MkDocs make them."""
+    headings = re.findall(r"^#+ (.*)$", outside(page), re.M)
+    plain = (re.sub(r"\]\([^)]*\)|[^\w\- ]", "", heading).strip().lower() for heading in headings)
+    return {re.sub(r" ", "-", heading) for heading in plain}
 
 
 def test_every_verb_has_a_page(navigation: dict[str, str]) -> None:

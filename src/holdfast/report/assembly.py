@@ -211,8 +211,7 @@ def _without_walks(rows: ReportRows) -> ReportRows:
     """Return the rows of static conditions; latent walks differ per image, so they share no average."""
     if not rows.dataset.count_rows(filter=_WALKED):
         return rows
-    runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=~_WALKED)]
-    return ReportRows(runs, rows.dataset.filter(~_WALKED))
+    return ReportRows(rows.runs_with(~_WALKED), rows.dataset.filter(~_WALKED))
 
 
 def _walk_sections(rows: ReportRows, resampling: dict[str, Any], votes: Votes | None) -> list[Section]:

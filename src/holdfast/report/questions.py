@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 
 from holdfast.core.lazy import pd
@@ -17,7 +16,7 @@ from holdfast.core.numbers import estimate, percent, points
 from holdfast.core.schema import ANSWERS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
-from holdfast.report.page.evidence import ReportRows, recorded_rounds
+from holdfast.report.page.evidence import ReportRows, details, recorded_rounds
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import (
     Answer,
@@ -31,13 +30,14 @@ from holdfast.report.page.parts import (
     Text,
     Tile,
     judged,
+    pictures_of,
     tile,
 )
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import listing, page_facts, plural, short_names
 from holdfast.stats.effects.families import UNKNOWN, simultaneous
 from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, question_drops, questions
-from holdfast.store import Parts, Run
+from holdfast.store import Run
 
 TITLE = "What the models answer"
 ASKED = ds.field("task") == QUESTION
@@ -105,11 +105,10 @@ class Questions:
 
 def read_questions(rows: ReportRows, attributes: Mapping[str, Mapping[str, str]] | None = None) -> Questions | None:
     """Return the questions among the rows, None where there are none; ``attributes``: groups to show them by."""
-    if not rows.dataset.count_rows(filter=ASKED):
+    runs = rows.runs_with(ASKED)
+    if not runs:
         return None
-    runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=ASKED)]
-    answers = pa.concat_tables([Parts(run.path / "details" / "answers", ANSWERS).rows() for run in runs])
-    frame = answered(rows.dataset.to_table(columns=COLUMNS, filter=ASKED), answers)
+    frame = answered(rows.dataset.to_table(columns=COLUMNS, filter=ASKED), details(runs, "answers", ANSWERS))
     return Questions(runs, frame, attributes=attributes or {})
 
 
@@ -369,10 +368,7 @@ def _gallery(asked: Questions, pictures: RunPictures | None) -> list[Part]:
     picked = [*ordered.drop_duplicates("label")["sample_id"], *ordered["sample_id"]]
     chosen = list(dict.fromkeys(picked))[:IMAGES_SHOWN]
     some = good[good["sample_id"].isin(chosen)]
-    images: dict[tuple[str, str], bytes] = {}
-    if pictures is not None:
-        for run in asked.runs:
-            images = pictures(run, set(some["source_id"])) | images
+    images = pictures_of(pictures, asked.runs, set(some["source_id"]))
     photos = []
     for name in chosen:
         rows = some[some["sample_id"] == name]

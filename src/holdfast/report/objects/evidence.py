@@ -12,13 +12,13 @@ import pyarrow.dataset as ds
 from holdfast.core.lazy import pd
 from holdfast.core.schema import DETECTIONS, IMAGES, OBJECTS
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.evidence import ReportRows
+from holdfast.report.page.evidence import ReportRows, details
 from holdfast.report.page.words import page_facts, plural, short_names
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.objects.answers import DETECT, DetectorAnswers, detector_answers
 from holdfast.stats.objects.effects import objects_under_conditions
 from holdfast.stats.objects.verdict import what_detectors_hold
-from holdfast.store import Parts, Run
+from holdfast.store import Run
 
 DETECTED = ds.field("task") == DETECT
 
@@ -93,10 +93,8 @@ class DetectorEvidence:
 
 def read_detectors(rows: ReportRows, *, resamples: int = RESAMPLES, seed: int = 0) -> DetectorEvidence | None:
     """Return the answers of detectors in a report, None where there are none."""
-    if not rows.dataset.count_rows(filter=DETECTED):
-        return None
-    runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=DETECTED)]
-    return DetectorEvidence(runs, read_boxes(runs), resamples, seed)
+    runs = rows.runs_with(DETECTED)
+    return DetectorEvidence(runs, read_boxes(runs), resamples, seed) if runs else None
 
 
 def read_boxes(runs: Sequence[Run]) -> DetectorAnswers:
@@ -111,8 +109,4 @@ def read_boxes(runs: Sequence[Run]) -> DetectorAnswers:
 
 def detector_tables(runs: Sequence[Run]) -> tuple[pa.Table, pa.Table, pa.Table]:
     """Return objects, images and detections of all runs."""
-    kinds = (("objects", OBJECTS), ("images", IMAGES), ("detections", DETECTIONS))
-    objects, images, detections = (
-        pa.concat_tables([Parts(run.path / "details" / name, schema).rows() for run in runs]) for name, schema in kinds
-    )
-    return objects, images, detections
+    return details(runs, "objects", OBJECTS), details(runs, "images", IMAGES), details(runs, "detections", DETECTIONS)

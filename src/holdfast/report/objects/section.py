@@ -24,6 +24,7 @@ from holdfast.report.page.parts import (
     Steps,
     Text,
     Verdicts,
+    pictures_of,
 )
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
 from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural
@@ -49,10 +50,7 @@ def detector_sections(
     picked = drawing.picked_photos(evidence)
     lost = drawing.lost_objects(evidence)
     wanted = {*picked, *drawing.turning_photo(evidence), *lost["source_id"].head(drawing.LOST)}
-    images: dict[tuple[str, str], bytes] = {}
-    if pictures is not None:
-        for run in evidence.runs:
-            images = pictures(run, wanted, size=FULL_SIZE) | images
+    images = pictures_of(pictures, evidence.runs, wanted, size=FULL_SIZE)
     return [
         _front(evidence, images, picked, steps),
         _numbers(evidence),

@@ -33,7 +33,7 @@ from holdfast.stats.models.between import Between
 from holdfast.stats.models.choice import ModelCost
 from holdfast.stats.regression.clusters import photo_rows
 from holdfast.stats.regression.fit import Family, Regression, cells_from_counts, fit
-from holdfast.store import Run
+from holdfast.store import Parts, Run
 
 _COLUMNS = [
     "source_id", "sample_id", "condition", "variant", "parameters", "model", "trained_on", "label", "prediction",
@@ -47,6 +47,15 @@ class ReportRows:
 
     runs: Sequence[Run]
     dataset: ds.Dataset
+
+    def runs_with(self, chosen: ds.Expression) -> list[Run]:
+        """Return the runs that have some of the chosen rows."""
+        return [run for run in self.runs if run.predictions.dataset().count_rows(filter=chosen)]
+
+
+def details(runs: Sequence[Run], name: str, schema: pa.Schema) -> pa.Table:
+    """Return a table of details of all runs."""
+    return pa.concat_tables([Parts(run.path / "details" / name, schema).rows() for run in runs])
 
 
 def join_runs(runs: Sequence[Run]) -> ReportRows:

@@ -166,6 +166,16 @@ class RunPictures(Protocol):
         """Return the pictures, their longer side ``size`` pixels."""
 
 
+def pictures_of(
+    pictures: RunPictures | None, runs: Sequence[Run], sources: Collection[str], **size: int
+) -> dict[tuple[str, str], bytes]:
+    """Return the pictures of some photos, each from the first run that can make it; none where nobody makes any."""
+    images: dict[tuple[str, str], bytes] = {}
+    for run in runs if pictures is not None else ():
+        images = pictures(run, sources, **size) | images
+    return images
+
+
 Thumbnails = Callable[[Container[str]], dict[str, bytes]]  # Makes JPEGs of some images, by sample_id
 LARGEST_PICTURE = 60_000  # Bytes of a picture; larger ones are left out, so that the page stays small
 TILES = 8  # Pictures per group

@@ -9,7 +9,7 @@ from holdfast.core.names import without_object
 from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
-from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, RunPictures, Section, judged, tile
+from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, RunPictures, Section, judged, pictures_of, tile
 from holdfast.report.page.tables import CLASS, Column, Table
 from holdfast.report.page.words import class_words, condition_label, listing, plural
 from holdfast.stats.core.reduce import right_column
@@ -69,10 +69,7 @@ def gallery(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures
             "frame and ✗ mark a wrong answer."
         ]
     said = answers(rows, list(picked["source_id"]), evidence.counts.conditions)
-    images: dict[tuple[str, str], bytes] = {}
-    if pictures is not None:
-        for run in rows.runs:
-            images = pictures(run, set(picked["source_id"])) | images
+    images = pictures_of(pictures, rows.runs, set(picked["source_id"]))
     if not images:
         section.parts.append(
             Notice("The pictures: the photos are not at hand or have changed since the run, so answers stand alone.")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 
 from holdfast.core.lazy import pd
@@ -16,7 +15,7 @@ from holdfast.core.numbers import estimate, number, percent, points, span
 from holdfast.core.schema import SEGMENTS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
-from holdfast.report.page.evidence import AS_PUBLISHED, Analysis, ReportRows
+from holdfast.report.page.evidence import AS_PUBLISHED, Analysis, ReportRows, details
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Gallery, Heading, Notice, Part, Photo, Section, Text, Tile, png_tile
 from holdfast.report.page.regression import fitted_sentence, regression_parts
@@ -39,7 +38,7 @@ from holdfast.stats.effects.segments import (
 )
 from holdfast.stats.objects.effects import regions_found
 from holdfast.stats.regression.fit import Regression, fit
-from holdfast.store import Parts, Run
+from holdfast.store import Run
 
 SEGMENTED = ds.field("task") == SEGMENT
 
@@ -127,14 +126,12 @@ def read_segments(
     rows: ReportRows, *, resamples: int = RESAMPLES, seed: int = 0, analysis: Analysis | None = None
 ) -> Segmented | None:
     """Return the segmented rows of a report, None where there are none."""
-    if not rows.dataset.count_rows(filter=SEGMENTED):
+    runs = rows.runs_with(SEGMENTED)
+    if not runs:
         return None
-    runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=SEGMENTED)]
-    details = pa.concat_tables([Parts(run.path / "details" / "segments", SEGMENTS).rows() for run in runs])
     table = rows.dataset.to_table(columns=COLUMNS, filter=SEGMENTED)
-    return Segmented(
-        runs, experiments(measured(table, details)), segmented(table), resamples, seed, analysis or AS_PUBLISHED
-    )
+    frame = experiments(measured(table, details(runs, "segments", SEGMENTS)))
+    return Segmented(runs, frame, segmented(table), resamples, seed, analysis or AS_PUBLISHED)
 
 
 STRIPS = 12  # Pictures of the gallery

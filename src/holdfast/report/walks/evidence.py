@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.schema import FRAMES, WALK_TIMES, WALKS
-from holdfast.report.page.evidence import ReportRows
+from holdfast.report.page.evidence import ReportRows, details
 from holdfast.report.page.tables import CLASS, Column, model_column, plain
 from holdfast.report.page.words import short_names
 from holdfast.stats.walks.walk_rows import COLUMNS, DYNAMIC, PERTURBED, fmr_of_walks, paired
@@ -89,7 +89,7 @@ def read_walks(rows: ReportRows) -> ReportWalks | None:
         columns=[*COLUMNS, "row_id", "prediction", "prediction_restricted", "oracle_score", "image_sha256"],
         filter=ds.field("kind") == DYNAMIC,
     )
-    runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=ds.field("kind") == DYNAMIC)]
+    runs = rows.runs_with(ds.field("kind") == DYNAMIC)
     try:
         images = paired(table)
     except ValueError as error:  # the parameters are no JSON
@@ -105,7 +105,7 @@ def read_walks(rows: ReportRows) -> ReportWalks | None:
     key = ["model", "sample_id", "parameters"]
     kept = ends[[*key, "row_id", "prediction", "prediction_restricted", "oracle_score"]]
     images = images.merge(kept.drop_duplicates(key), on=key, how="left")
-    walks = pa.concat_tables([Parts(run.path / "details" / "walks", WALKS).rows() for run in runs]).to_pandas()
+    walks = details(runs, "walks", WALKS).to_pandas()
     walks["stop"] = walks["stop"].astype(object)
     images = images.merge(walks.drop_duplicates("row_id"), on="row_id", how="left", suffixes=("", "_walk"))
     images["seconds"] = images["row_id"].map(_times(runs)).astype("float64")

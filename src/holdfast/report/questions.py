@@ -16,23 +16,9 @@ from holdfast.core.numbers import estimate, percent, points
 from holdfast.core.schema import ANSWERS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
+from holdfast.report.page import parts as page
 from holdfast.report.page.evidence import ReportRows, details, recorded_rounds
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import (
-    Answer,
-    Gallery,
-    Heading,
-    Notice,
-    Part,
-    Photo,
-    RunPictures,
-    Section,
-    Text,
-    Tile,
-    judged,
-    pictures_of,
-    tile,
-)
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import listing, page_facts, plural, short_names
 from holdfast.stats.effects.families import UNKNOWN, simultaneous
@@ -112,11 +98,11 @@ def read_questions(rows: ReportRows, attributes: Mapping[str, Mapping[str, str]]
     return Questions(runs, frame, attributes=attributes or {})
 
 
-def question_section(asked: Questions, pictures: RunPictures | None) -> Section:
+def question_section(asked: Questions, pictures: page.RunPictures | None) -> page.Section:
     """Return accuracies, position bias, refusals, and some questions with every model's answer."""
-    section = Section("questions", "Questions")
+    section = page.Section("questions", "Questions")
     if not (asked.frame["status"] == "ok").any():
-        section.parts = [Notice("No question was answered; the reasons are below."), *_errors(asked)]
+        section.parts = [page.Notice("No question was answered; the reasons are below."), *_errors(asked)]
         return section
     section.lead = [*_findings(asked), *([asked.early] if asked.early else []), _how(asked)]
     section.parts = [
@@ -218,9 +204,9 @@ def _accuracy_table(asked: Questions) -> Table:
     return Table("questions", "What came out, by model and kind of question", asked.table, columns, note)
 
 
-def _by_attribute(asked: Questions) -> list[Part]:
+def _by_attribute(asked: Questions) -> list[page.Part]:
     """Return accuracies by each attribute that was asked for, the worst group first."""
-    parts: list[Part] = []
+    parts: list[page.Part] = []
     for name, values in asked.attributes.items():
         group = asked.frame["source_id"].astype(str).map(values).fillna(UNKNOWN)
         table = questions(asked.frame.assign(value=group), by=["value"], level=simultaneous(group.nunique()))
@@ -235,7 +221,7 @@ def _by_attribute(asked: Questions) -> list[Part]:
     return parts
 
 
-def _by_condition(asked: Questions) -> list[Part]:
+def _by_condition(asked: Questions) -> list[page.Part]:
     if asked.frame["condition"].nunique() < 2:
         return []
     table = questions(asked.frame, by=["condition"], rounds=asked.rounds)
@@ -264,13 +250,13 @@ def _by_condition(asked: Questions) -> list[Part]:
         f"({points(worst['drop_low'])} to {points(worst['drop_high'])})."
     )
     return [
-        Heading("The same photos under conditions"),
-        Text([finding]),
+        page.Heading("The same photos under conditions"),
+        page.Text([finding]),
         Table("questions_by_condition", "Answers by condition", table, columns),
     ]
 
 
-def _positions(asked: Questions) -> list[Part]:
+def _positions(asked: Questions) -> list[page.Part]:
     # The chart shows one kind of question; the table has both.
     kind = next(kind for kind in KINDS if kind in set(asked.table["kind"]))
     drawn = asked.table[(asked.table["n"] > 0) & (asked.table["kind"] == kind)].to_dict("records")
@@ -301,18 +287,18 @@ def _positions(asked: Questions) -> list[Part]:
                hint="of the answers that name an option"),
     ]  # fmt: skip
     table = Table("question_positions", "Position bias", asked.table, columns, "Classifiers see no order.")
-    return [Heading("Does the place of an option matter?"), Text([finding]), figure, table]
+    return [page.Heading("Does the place of an option matter?"), page.Text([finding]), figure, table]
 
 
-def _unread(asked: Questions) -> list[Part]:
+def _unread(asked: Questions) -> list[page.Part]:
     said = [
         examples(asked.frame, column, 200).assign(what=words)
         for column, words in (("refusal", "refusal"), ("unmatched", "names no option, or several"))
     ]
     frame = pd.concat(said, ignore_index=True)
-    parts: list[Part] = [Heading("Refusals and answers that name no option")]
+    parts: list[page.Part] = [page.Heading("Refusals and answers that name no option")]
     if frame.empty:
-        return [*parts, Text(["There are none."])]
+        return [*parts, page.Text(["There are none."])]
     frame["raw_text"] = [text if text.strip() else "(nothing)" for text in frame["raw_text"]]
     frame = frame.sort_values(["n", "model"], ascending=[False, True])
     first = frame.iloc[0]
@@ -329,10 +315,10 @@ def _unread(asked: Questions) -> list[Part]:
         Column("example", "For example"),
     ]
     table = Table("unmatched_answers", "The most common of them", frame, columns, shown=SAID)
-    return [*parts, Text([text]), table]
+    return [*parts, page.Text([text]), table]
 
 
-def _errors(asked: Questions) -> list[Part]:
+def _errors(asked: Questions) -> list[page.Part]:
     failed = asked.frame[asked.frame["status"] != "ok"]
     if failed.empty:
         return []
@@ -350,7 +336,11 @@ def _errors(asked: Questions) -> list[Part]:
         f"{len(failed):,} of {len(asked.frame):,} questions have no answer; they count in no statistic. holdfast ask "
         "with --retry-errors asks them again."
     )
-    return [Heading("Questions without an answer"), Text([text]), Table("question_errors", "By reason", frame, columns)]
+    return [
+        page.Heading("Questions without an answer"),
+        page.Text([text]),
+        Table("question_errors", "By reason", frame, columns),
+    ]
 
 
 def _cut(text: Any, length: int) -> str:
@@ -358,7 +348,7 @@ def _cut(text: Any, length: int) -> str:
     return plain if len(plain) <= length else f"{plain[: length - 1]}…"
 
 
-def _gallery(asked: Questions, pictures: RunPictures | None) -> list[Part]:
+def _gallery(asked: Questions, pictures: page.RunPictures | None) -> list[page.Part]:
     """Return the images that most answers are wrong about, one per class as far as possible."""
     good = asked.frame[asked.frame["status"] == "ok"]
     wrong = good.assign(wrong=~good["lenient"].astype(bool)).groupby(["sample_id", "label"], sort=True)["wrong"].sum()
@@ -368,7 +358,7 @@ def _gallery(asked: Questions, pictures: RunPictures | None) -> list[Part]:
     picked = [*ordered.drop_duplicates("label")["sample_id"], *ordered["sample_id"]]
     chosen = list(dict.fromkeys(picked))[:IMAGES_SHOWN]
     some = good[good["sample_id"].isin(chosen)]
-    images = pictures_of(pictures, asked.runs, set(some["source_id"]))
+    images = page.pictures_of(pictures, asked.runs, set(some["source_id"]))
     photos = []
     for name in chosen:
         rows = some[some["sample_id"] == name]
@@ -378,26 +368,26 @@ def _gallery(asked: Questions, pictures: RunPictures | None) -> list[Part]:
         tiles = [_tile(group, asked.short, b"" if place else jpeg) for place, (_, group) in enumerate(groups)]
         count = int((~rows["lenient"].astype(bool)).sum())
         summary = f"{count} of {plural(len(rows), 'answer')} {'is' if count == 1 else 'are'} wrong."
-        photos.append(Photo(str(name), str(first["label"]), summary, tiles))
+        photos.append(page.Photo(str(name), str(first["label"]), summary, tiles))
     text = (
         f"{plural(len(chosen), 'image')} that most answers are wrong about, with the options and every answer. They "
         "were picked because they fail, so they are not typical. ✓ right, ✗ wrong, – names no option."
     )
-    return [Heading("Questions and answers"), Text([text]), Gallery(photos)]
+    return [page.Heading("Questions and answers"), page.Text([text]), page.Gallery(photos)]
 
 
-def _tile(rows: pd.DataFrame, short: Mapping[str, str], jpeg: bytes) -> Tile:
+def _tile(rows: pd.DataFrame, short: Mapping[str, str], jpeg: bytes) -> page.Tile:
     options = [str(option) for option in rows["options"].iloc[0]]
     title = f"{options[0]} or {options[1]}?" if rows["kind"].iloc[0] == "two_way" else listing(options, 5) + "?"
     answers = [_answer(row, short) for row in rows.sort_values("model").to_dict("records")]
     right = sum(answer.kind == "right" for answer in answers)
-    return tile(title, jpeg, answers, wrong=right < len(answers), count=f"{right} of {len(answers)} right")
+    return page.tile(title, jpeg, answers, wrong=right < len(answers), count=f"{right} of {len(answers)} right")
 
 
-def _answer(row: dict[Any, Any], short: Mapping[str, str]) -> Answer:
+def _answer(row: dict[Any, Any], short: Mapping[str, str]) -> page.Answer:
     text = row["raw_text"] if isinstance(row["raw_text"], str) else row["matched"]
     said = _cut(text or "", LONGEST_ANSWER) or "(nothing)"
     who = short.get(row["model"], row["model"])
     if not row["lenient"] and not isinstance(row["matched"], str):
-        return Answer(who, said, "–", "none")
-    return judged(who, said, bool(row["lenient"]))
+        return page.Answer(who, said, "–", "none")
+    return page.judged(who, said, bool(row["lenient"]))

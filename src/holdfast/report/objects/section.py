@@ -302,4 +302,4 @@ def _errors(evidence: DetectorEvidence) -> list[Part]:
     ]  # fmt: skip
     counted = counted.sort_values("size", ascending=False, kind="stable")
     text = "These count in no number above; objects of classes that a model does not have are its missing outputs."
-    return [Text([text]), Table("detector_errors", "drawing.Pictures and objects without an answer", counted, columns)]
+    return [Text([text]), Table("detector_errors", "Pictures and objects without an answer", counted, columns)]

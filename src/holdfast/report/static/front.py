@@ -25,6 +25,7 @@ from holdfast.report.page.parts import (
     Steps,
     Text,
     Verdicts,
+    pictures_of,
     tile,
 )
 from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural
@@ -133,10 +134,7 @@ def pick_flip(evidence: Evidence, doubtful: Collection[str] = ()) -> Flip | None
 
 
 def _three_pictures(evidence: Evidence, rows: ReportRows, flip: Flip, pictures: RunPictures | None) -> list[Gallery]:
-    images: dict[tuple[str, str], bytes] = {}
-    if pictures is not None:
-        for run in rows.runs:
-            images = pictures(run, {flip.source}, size=LARGE_PICTURE) | images
+    images = pictures_of(pictures, rows.runs, {flip.source}, size=LARGE_PICTURE)
     said = with_display_names(answers(rows, [flip.source], evidence.counts.conditions))
     said = said[said["model"] == flip.model]
     tiles = []

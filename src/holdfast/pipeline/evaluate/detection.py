@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from holdfast.core.networks import resolve_device
 from holdfast.core.schema import DETECT, PREDICTIONS
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor, LocalExecutor
-from holdfast.pipeline.classifiers import EvaluateSpec, parameter_count
+from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.evaluate.detector_worker import (
     Detection,
     FastDetection,
@@ -24,13 +24,13 @@ from holdfast.pipeline.evaluate.detector_worker import (
     load_detectors,
 )
 from holdfast.pipeline.evaluate.matching import as_detectors_see, best_threshold, for_detectors, is_right, judged
-from holdfast.pipeline.evaluate.worker import Loaded
-from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion, split_portion
+from holdfast.pipeline.evaluate.worker import RunSetup, recorded_spec
+from holdfast.pipeline.evaluation_rows import Portion, split_portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
-from holdfast.pipeline.jobs.execute import Row, execute
+from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.jobs.plan import Plan
 from holdfast.pipeline.jobs.progress import Progress, Summary
-from holdfast.pipeline.samples import Prepared, begin_run, prepare
+from holdfast.pipeline.samples import begin_run, prepare
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run
 
@@ -58,11 +58,7 @@ def detect_objects(
     prepared = prepare(spec, collection, progress)
     before = run.spec() if (run.path / "spec.json").is_file() else {}
     thresholds = _frozen(spec, before, tested)
-    recorded = asdict(spec) | {"verb": "evaluate", "task": DETECT.name, "dataset": collection.name}
-    recorded |= {"classes": list(collection.classes), "model_names": [each.model.name for each in tested]}
-    counts = {each.model.name: count for each in tested if (count := parameter_count(each.model))}
-    recorded["model_parameters"] = before.get("model_parameters", {}) | counts
-    recorded |= {"models": list(spec.models), "matte": list(spec.matte)}
+    recorded = recorded_spec(spec, collection, tested, run, DETECT)
     recorded |= {"painter": painter.record()} if painter else {}
     recorded |= {key: before.get(key, {}) for key in ("thresholds", "threshold_models")}
     begin_run(run, recorded, prepared, summary, same=("verb", "task", "dataset", "classes", "seed"))
@@ -74,10 +70,12 @@ def detect_objects(
                 f"{each.model.name} has no output for {', '.join(missing)}: these objects do not count"
             )
     plain = [condition for condition in conditions if not condition.definition.paints]
-    steps = _Steps(spec, prepared, tested, run, executor, progress, summary, tuple(plain))
+    setup = RunSetup(spec, prepared, tested, run, summary, progress, DETECT)
+    asked, everyone = tuple(plain), tuple(range(len(tested)))  # ``asked`` decides about stored renderings
     if len(thresholds) < len(tested):
         clean = [condition for condition in plain if condition.scenario == ORIGINAL] or parse_conditions(ORIGINAL)
-        steps.make(clean, "originals", thresholds, renderings=False)
+        whole = Portion(tuple(clean), everyone, asked, renderings=False)
+        _make(setup, whole, "originals", thresholds, executor)
         plain = [condition for condition in plain if condition.scenario != ORIGINAL]
         thresholds |= _decided(run, [each for each in tested if each.model.name not in thresholds], summary)
     recorded["thresholds"] = {**recorded["thresholds"], **thresholds}
@@ -86,11 +84,11 @@ def detect_objects(
     run.begin(recorded)
     settle(run, thresholds)
     if plain or any(sample.condition != ORIGINAL for sample in prepared.collection.samples):
-        steps.make(plain, "eval", thresholds)
+        _make(setup, Portion(tuple(plain), everyone, asked), "eval", thresholds, executor)
     if painter is not None:
         painter.unread(prepared.collection.samples, summary)
-        painting = [condition for condition in conditions if condition.definition.paints]
-        steps.make(painting, "paint", thresholds, painter=painter, renderings=False)
+        painting = tuple(condition for condition in conditions if condition.definition.paints)
+        _make(setup, Portion(painting, everyone, asked, renderings=False), "paint", thresholds, executor, painter)
     return summary
 
 
@@ -120,51 +118,23 @@ def _frozen(spec: EvaluateSpec, before: Mapping[str, Any], tested: Sequence[Test
     return thresholds
 
 
-@dataclass
-class _Steps:
-    """What the steps of one run share."""
-
-    spec: EvaluateSpec
-    prepared: Prepared
-    tested: Sequence[TestedDetector]
-    run: Run
-    executor: Executor
-    progress: Progress
-    summary: Summary
-    asked: tuple[Condition, ...]  # all conditions that paint nothing; they decide about stored renderings
-
-    def make(
-        self,
-        conditions: Sequence[Condition],
-        step: str,
-        thresholds: Mapping[str, float],
-        *,
-        painter: Painter | None = None,
-        renderings: bool = True,
-    ) -> None:
-        """Make the rows of these conditions that are not stored yet."""
-        spec, prepared = self.spec, self.prepared
-        ids = EvaluationIds(spec, prepared, self.tested, painter, DETECT)
-        whole = Portion(tuple(conditions), tuple(range(len(self.tested))), self.asked, renderings)
-        fast = [position for position in whole.positions if self.tested[position].fast] if painter is None else []
-        for place, portion in enumerate(split_portion(whole, fast)):
-            worker = FastDetection if fast and place == 0 else Detection
-            plan = plan_portion(
-                self.run.predictions, ids, prepared, self.tested, portion, task=DETECT,
-                details=details_of(self.run.path), retry=spec.retry_errors, progress=self.progress,
-            )  # fmt: skip
-            few = 4 * spec.batch_size // max(1, len(portion.conditions))
-            executor, size = self.executor if painter is None else LocalExecutor(1), max(8, plan.count // 500, few)
-            if worker is FastDetection:
-                executor, size = _beside_each_other(plan, executor, spec.device)
-            self.summary.merge(
-                execute(
-                    plan, worker(spec, prepared, self.run.path, thresholds),
-                    executor, step=step, size=size,
-                    known=Loaded(self.tested, painter), samples=prepared.collection.samples,
-                    donors=prepared.pool.samples, progress=self.progress,
-                )
-            )  # fmt: skip
+def _make(
+    setup: RunSetup,
+    whole: Portion,
+    step: str,
+    thresholds: Mapping[str, float],
+    executor: Executor,
+    painter: Painter | None = None,
+) -> None:
+    """Make the rows of a portion that are not stored yet."""
+    fast = [place for place in whole.positions if setup.tested[place].fast] if painter is None else []
+    executor = executor if painter is None else LocalExecutor(1)
+    for place, portion in enumerate(split_portion(whole, fast)):
+        worker = FastDetection if fast and place == 0 else Detection
+        plan = setup.plan(portion, painter=painter, details=details_of(setup.run.path))
+        where, size = (executor, 0) if worker is Detection else _beside_each_other(plan, executor, setup.spec.device)
+        work = worker(setup.spec, setup.prepared, setup.run.path, thresholds)
+        setup.execute(plan, work, where, step=step, conditions=portion.conditions, size=size, painter=painter)
 
 
 def _beside_each_other(plan: Plan[Any, Any], executor: Executor, device: str) -> tuple[Executor, int]:

@@ -23,7 +23,7 @@ from holdfast.core.types import Collection, Mask
 from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.models import is_detector, load_detector
 from holdfast.models.detectors.batched import BatchedDetector
-from holdfast.pipeline.classifiers import EvaluateSpec, check_names
+from holdfast.pipeline.classifiers import EvaluateSpec, check_names, parameter_count
 from holdfast.pipeline.donors import load_sample
 from holdfast.pipeline.evaluate.matching import MaskedObject, has_objects, is_right, judged, meant, shown_objects
 from holdfast.pipeline.evaluate.worker import RELEASED, Evaluation, Loaded, ReadyRendering, WaitingRow
@@ -50,6 +50,7 @@ class TestedDetector:
     labels: LabelMap
     fingerprint: str
     fast: str = ""  # the fingerprint in rows that ``--fast`` makes; empty where it cannot be asked so
+    parameters: int = 0  # 0 where the model does not show its network
 
     @property
     def places(self) -> NDArray[np.int64]:
@@ -99,7 +100,8 @@ def load_detectors(spec: EvaluateSpec, collection: Collection) -> list[TestedDet
             detector.batch_size = spec.batch_size if on_device else min(detector.batch_size, spec.batch_size)
         labels = map_labels(collection.classes, keys, detector.labels, some=True)
         exact = fingerprint([detector.fingerprint, labels.fingerprint])
-        tested.append(TestedDetector(detector, labels, exact, fingerprint([exact, "fast"]) if on_device else ""))
+        fast = fingerprint([exact, "fast"]) if on_device else ""
+        tested.append(TestedDetector(detector, labels, exact, fast, parameter_count(detector)))
     check_names([each.model.name for each in tested])
     return tested
 

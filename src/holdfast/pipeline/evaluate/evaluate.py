@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,13 +21,12 @@ from holdfast.pipeline.evaluate.detection import detect_objects
 from holdfast.pipeline.evaluate.detector_worker import asks_detectors
 from holdfast.pipeline.evaluate.labels import evaluate_labels
 from holdfast.pipeline.evaluate.severity_search import search, searched
-from holdfast.pipeline.evaluate.worker import AdaptationImages, Evaluation, Loaded, adaptation_images
-from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
+from holdfast.pipeline.evaluate.worker import AdaptationImages, Evaluation, RunSetup, adaptation_images, recorded_spec
+from holdfast.pipeline.evaluation_rows import Portion
 from holdfast.pipeline.fast import OnePass
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
-from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
-from holdfast.pipeline.samples import Prepared, begin_run, check_applicable, prepare, read
+from holdfast.pipeline.samples import begin_run, check_applicable, prepare, read
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run, writing
 
@@ -39,16 +37,10 @@ SAME_RUN = ("verb", "dataset", "classes", "seed")  # what a continued run must s
 
 
 @dataclass(frozen=True)
-class RunSetup:
-    """What the portions of one run share."""
+class ClassSetup(RunSetup):
+    """What the portions of a run of classifiers share."""
 
-    spec: EvaluateSpec
-    prepared: Prepared
-    tested: list[Tested]
-    run: Run
-    summary: Summary
-    progress: Progress
-    fast: OnePass | None
+    fast: OnePass | None = None
     adaptation: AdaptationImages | None = None
 
 
@@ -77,52 +69,64 @@ def evaluate(
         if unmasked := _missing_masks(spec, collection, conditions):
             LOG.warning("%s", unmasked)  # before the work, and again below its outcome
             summary.notes.append(unmasked)
-        if asks_detectors(spec, collection):
-            if spec.depth == "native":
-                raise UserError("--depth native is for classifiers; leave it out for detectors")
-            if spec.protocol is not None:
-                raise UserError("a protocol is for classifiers; leave out --protocol for detectors")
+        detectors, labels = asks_detectors(spec, collection), bool(collection.separator)
+        if detectors and spec.depth == "native":
+            raise UserError("--depth native is for classifiers; leave it out for detectors")
+        if spec.protocol is not None and (detectors or labels):
+            what, leave = ("classifiers", "detectors") if detectors else ("photos with one label", "several labels")
+            raise UserError(f"a protocol is for {what}; leave out --protocol for {leave}")
+        if detectors:
             summary = detect_objects(spec, collection, conditions, run, executor, progress)
-            _check_answered(run, run.spec()["model_names"])
-            return run, summary
-        if collection.separator:
-            if spec.protocol is not None:
-                raise UserError("a protocol is for photos with one label; leave out --protocol for several labels")
+        elif labels:
             summary = evaluate_labels(spec, collection, conditions, run, executor, progress)
-            _check_answered(run, run.spec()["model_names"])
-            return run, summary
-        fast = OnePass(spec, collection, conditions, run, executor) if spec.fast else None
-        try:
-            tested = _models(spec, collection, conditions, executor, fast)
-            painter = load_painter(spec, collection, conditions)
-            prepared = prepare(spec, collection, progress)
-            adaptation = adaptation_images(spec, prepared, tested)
-            tested = [adaptation.identified(model) for model in tested] if adaptation else tested
-            recorded = recorded_spec(spec, collection, tested, run)
-            recorded |= {"painter": painter.record()} if painter else {}
-            begin_run(run, recorded, prepared, summary, same=SAME_RUN)
-            if spec.protocol is not None or (run.path / ATTACHED).is_file():
-                identities = {model.classifier.name: model.fingerprint for model in tested}
-                summary.notes.append(attach(run, spec, prepared, identities))
-            setup = RunSetup(spec, prepared, tested, run, summary, progress, fast, adaptation)
-            looked_for = {condition for levels in groups for condition in levels}
-            _make_rows(setup, [each for each in conditions if each not in looked_for], painter, executor)
-            _search(setup, groups, executor)
-        finally:
-            if fast is not None:
-                fast.close()
+        else:
+            _evaluate_classes(spec, collection, conditions, groups, run, summary, executor, progress)
+    _check_answered(run, run.spec()["model_names"])
+    if not detectors and not labels:
+        summary.notes += [
+            f"{model} is right on none of {count} unchanged photos: its labels (--labels) or its preprocessing are "
+            "probably wrong; docs/my-model.md says how to state them" for model, count in never_right(run)
+        ]  # fmt: skip
+    return run, summary
+
+
+def _evaluate_classes(
+    spec: EvaluateSpec,
+    collection: Collection,
+    conditions: Sequence[Condition],
+    groups: Sequence[Sequence[Condition]],  # the severities of each condition that ``--search`` looks through
+    run: Run,
+    summary: Summary,
+    executor: Executor,
+    progress: Progress,
+) -> None:
+    """Make the rows of classifiers that are not stored yet."""
+    fast = OnePass(spec, collection, conditions, run, executor) if spec.fast else None
+    try:
+        tested = _models(spec, collection, conditions, executor, fast)
+        painter = load_painter(spec, collection, conditions)
+        prepared = prepare(spec, collection, progress)
+        adaptation = adaptation_images(spec, prepared, tested)
+        tested = [adaptation.identified(model) for model in tested] if adaptation else tested
+        recorded = recorded_spec(spec, collection, tested, run)
+        recorded |= {"painter": painter.record()} if painter else {}
+        begin_run(run, recorded, prepared, summary, same=SAME_RUN)
+        if spec.protocol is not None or (run.path / ATTACHED).is_file():
+            identities = {model.classifier.name: model.fingerprint for model in tested}
+            summary.notes.append(attach(run, spec, prepared, identities))
+        setup = ClassSetup(spec, prepared, tested, run, summary, progress, fast=fast, adaptation=adaptation)
+        looked_for = {condition for levels in groups for condition in levels}
+        _make_rows(setup, [each for each in conditions if each not in looked_for], painter, executor)
+        _search(setup, groups, executor)
+    finally:
+        if fast is not None:
+            fast.close()
     if summary.already:
         summary.notes += [
             f"{model.classifier.name}: stored answers were kept, and Holdfast cannot see whether its weights have "
             "changed since; name a new version with ?name=…, or give the object an attribute fingerprint"
             for model in tested if not getattr(model.classifier, "versioned", True)
         ]  # fmt: skip
-    _check_answered(run, [model.classifier.name for model in tested])
-    summary.notes += [
-        f"{model} is right on none of {count} unchanged photos: its labels (--labels) or its preprocessing are "
-        "probably wrong; docs/my-model.md says how to state them" for model, count in never_right(run)
-    ]  # fmt: skip
-    return run, summary
 
 
 def _missing_masks(spec: EvaluateSpec, collection: Collection, conditions: Sequence[Condition]) -> str:
@@ -154,7 +158,7 @@ def _models(
     return [fast.try_out(model) for model in tested] if fast is not None else tested
 
 
-def _make_rows(setup: RunSetup, conditions: list[Condition], painter: Painter | None, executor: Executor) -> None:
+def _make_rows(setup: ClassSetup, conditions: list[Condition], painter: Painter | None, executor: Executor) -> None:
     """Make all rows that are owed: originals first where their accuracy is checked, painted backgrounds last."""
     plain = [condition for condition in conditions if not condition.definition.paints]
     renderings = True
@@ -173,7 +177,7 @@ def _make_rows(setup: RunSetup, conditions: list[Condition], painter: Painter | 
         make_portions(setup, painting, step="paint", executor=LocalExecutor(1), painter=painter)
 
 
-def _search(setup: RunSetup, groups: Sequence[Sequence[Condition]], executor: Executor) -> None:
+def _search(setup: ClassSetup, groups: Sequence[Sequence[Condition]], executor: Executor) -> None:
     """Make the rows that pin the first failure of each photo; say how many answers that took."""
     whole = setup.prepared.collection
     models = [model.classifier.name for model in setup.tested]
@@ -194,7 +198,7 @@ def _search(setup: RunSetup, groups: Sequence[Sequence[Condition]], executor: Ex
 
 
 def make_portions(
-    setup: RunSetup,
+    setup: ClassSetup,
     conditions: Sequence[Condition],
     *,
     step: str,
@@ -204,27 +208,16 @@ def make_portions(
     positions: tuple[int, ...] | None = None,
 ) -> None:
     """Make the rows of these conditions that are not stored yet; ``positions``: of the models that are asked."""
-    spec, prepared, tested, fast = setup.spec, setup.prepared, setup.tested, setup.fast
-    ids = EvaluationIds(spec, prepared, tested, painter)
-    asked = tuple(range(len(tested))) if positions is None else positions
-    whole = Portion(tuple(conditions), asked, tuple(conditions), renderings)
+    asked = tuple(range(len(setup.tested))) if positions is None else positions
+    whole, fast = Portion(tuple(conditions), asked, tuple(conditions), renderings), setup.fast
     split = fast is not None and painter is None
     for portion in fast.split(whole, setup.summary) if fast is not None and split else [whole]:
-        plan = plan_portion(
-            setup.run.predictions, ids, prepared, tested, portion, retry=spec.retry_errors, progress=setup.progress
-        )
+        plan = setup.plan(portion, painter=painter)
         if fast is not None and portion is fast.portion:
-            portion_summary = fast.execute(plan, prepared, step, setup.progress)
+            setup.summary.merge(fast.execute(plan, setup.prepared, step, setup.progress))
         else:
-            # One part file per shard: small enough that a kill costs little, large enough that a big run has only
-            # hundreds. It also holds enough rows to fill a few batches of each model.
-            few = 4 * spec.batch_size // max(1, len(portion.conditions))
-            portion_summary = execute(
-                plan, Evaluation(spec, prepared, setup.run.path, setup.adaptation), executor, step=step,
-                size=max(8, plan.count // 500, few), known=Loaded(tested, painter),
-                samples=prepared.collection.samples, donors=prepared.pool.samples, progress=setup.progress,
-            )  # fmt: skip
-        setup.summary.merge(portion_summary)
+            worker = Evaluation(setup.spec, setup.prepared, setup.run.path, setup.adaptation)
+            setup.execute(plan, worker, executor, step=step, conditions=portion.conditions, painter=painter)
 
 
 def _check_beside(data: str, out: Path) -> None:
@@ -241,19 +234,6 @@ def _check_not_mixed(run: Run, spec: EvaluateSpec) -> None:
         raise UserError(
             f"{run.path} holds a run of {before} answers, which do not mix with {now} ones; choose another --out"
         )
-
-
-def recorded_spec(spec: EvaluateSpec, collection: Collection, tested: Sequence[Tested], run: Run) -> dict[str, Any]:
-    """Return what ``spec.json`` says about an evaluation."""
-    before = run.spec().get("model_parameters", {}) if (run.path / "spec.json").is_file() else {}
-    recorded = asdict(spec) | {
-        "verb": "evaluate",
-        "dataset": collection.name,
-        "classes": list(collection.classes),
-        "model_names": [model.classifier.name for model in tested],
-        "model_parameters": before | {model.classifier.name: model.parameters for model in tested if model.parameters},
-    }
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in recorded.items()}
 
 
 def _check_answered(run: Run, models: Sequence[str]) -> None:

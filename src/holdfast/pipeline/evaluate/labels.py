@@ -7,7 +7,7 @@ where the photo has the label. A photo is rendered and shown to a model once for
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import NOT_PROBABILITIES
 from holdfast.engine import Executor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
-from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, ReadyRendering, WaitingRow
-from holdfast.pipeline.evaluation_rows import EvaluationIds, EvaluationJob, Part, Portion, plan_portion, row_key
-from holdfast.pipeline.jobs.execute import Row, execute
+from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, ReadyRendering, RunSetup, WaitingRow, recorded_spec
+from holdfast.pipeline.evaluation_rows import EvaluationJob, Part, Portion, row_key
+from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.jobs.plan import Job
 from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.samples import Prepared, begin_run, prepare
@@ -47,29 +47,18 @@ def evaluate_labels(
     names = {part for sample in collection.samples for part in _labels(sample, collection)}
     labelled = replace(collection, classes=tuple(sorted(names)), separator="")
     tested = _load(spec, labelled)
-    recorded = asdict(spec) | {
-        "verb": "evaluate", "task": MULTILABEL.name, "dataset": collection.name, "classes": list(labelled.classes),
-        "model_names": [model.classifier.name for model in tested], "models": list(spec.models),
-        "matte": list(spec.matte),
-    }  # fmt: skip
-    begin_run(run, recorded, photos, summary, same=_SAME)
+    begin_run(run, recorded_spec(spec, labelled, tested, run, MULTILABEL), photos, summary, same=_SAME)
     samples = [_asked(photo, label, collection) for photo in collection.samples for label in labelled.classes]
     images, masks = ({sample.sample_id: each[sample.attributes["photo"]] for sample in samples}
                      for each in (photos.images, photos.masks))  # fmt: skip
     prepared = replace(photos, collection=replace(labelled, samples=tuple(samples)), images=images, masks=masks)
     task = replace(MULTILABEL, protocol=f"score of {spec.threshold:g}")
     portion = Portion(tuple(conditions), tuple(range(len(tested))), tuple(conditions))
-    ids = EvaluationIds(spec, prepared, tested, None, task)
-    plan = plan_portion(
-        run.predictions, ids, prepared, tested, portion, task=task, retry=spec.retry_errors, progress=progress
+    setup = RunSetup(spec, prepared, tested, run, summary, progress, task)
+    size = len(labelled.classes) * max(8, 4 * spec.batch_size // len(conditions))  # whole photos, as a rule
+    setup.execute(
+        setup.plan(portion), LabelEvaluation(spec, prepared, run.path, task), executor, step="eval", size=size
     )
-    few = len(labelled.classes) * max(8, 4 * spec.batch_size // len(conditions))  # whole photos, as a rule
-    summary.merge(
-        execute(
-            plan, LabelEvaluation(spec, prepared, run.path, task), executor, step="eval", size=few,
-            known=Loaded(tested), samples=samples, donors=photos.pool.samples, progress=progress,
-        )
-    )  # fmt: skip
     return summary
 
 

@@ -19,7 +19,8 @@ from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, load_models
 from holdfast.pipeline.donors import AssignedDonors
-from holdfast.pipeline.evaluate.evaluate import SAME_RUN, RunSetup, make_portions, recorded_spec
+from holdfast.pipeline.evaluate.evaluate import SAME_RUN, ClassSetup, make_portions
+from holdfast.pipeline.evaluate.worker import recorded_spec
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, samples_table
 from holdfast.scenarios import parse_conditions
@@ -139,7 +140,7 @@ def evaluate_rounds(
             begin_run(run, recorded, prepared, summary, same=SAME_RUN)
             tables.append(samples_table(prepared))
             run.write_samples(pa.concat_tables(tables).unify_dictionaries())
-            setup = RunSetup(spec, prepared, tested, run, summary, progress, fast=None)
+            setup = ClassSetup(spec, prepared, tested, run, summary, progress)
             make_portions(setup, conditions, step="eval", executor=LocalExecutor(1))
             yield run, summary
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from pkgutil import resolve_name
@@ -18,17 +18,31 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, fingerprint, seed_from
 from holdfast.core.names import condition_name
 from holdfast.core.protocols import StagedClassifier
-from holdfast.core.types import ORIGINAL, Image, Rendered, Sample
-from holdfast.engine import core_count
+from holdfast.core.schema import CLASSIFY, Task
+from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
+from holdfast.engine import Executor, core_count
 from holdfast.models import attacks
 from holdfast.models.adaptation import AdaptedClassifier
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
-from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationJob, row_key, stored_details
+from holdfast.pipeline.evaluation_rows import (
+    DETAILS,
+    EvaluationIds,
+    EvaluationJob,
+    Part,
+    Portion,
+    plan_portion,
+    row_key,
+    stored_details,
+)
 from holdfast.pipeline.generate.backgrounds import Painter
+from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.plan import Plan
+from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
 from holdfast.pipeline.samples import Prepared, Rendering, over_matte, render_conditions, stored_variant
 from holdfast.pipeline.thumbnails import keep_thumbnail
 from holdfast.scenarios import Condition
+from holdfast.store import Parts, Run
 
 _SPARE = 2  # times as many images as are wanted, for those that a condition cannot be made from
 
@@ -293,3 +307,55 @@ def _model_input(model: Any, image: Image, attack: bool) -> Any:
     if attack:
         return attacks.model_input(model.model, image)
     return model.model.prepare(image) if isinstance(model.model, StagedClassifier) else image
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """What the portions of one run share, whatever the models are asked."""
+
+    spec: EvaluateSpec
+    prepared: Prepared
+    tested: Sequence[Any]  # Tested or TestedDetector
+    run: Run
+    summary: Summary
+    progress: Progress
+    task: Task = CLASSIFY
+
+    def plan(
+        self, portion: Portion, *, painter: Painter | None = None, details: Mapping[str, Parts] | None = None
+    ) -> Plan[Sample, Part]:
+        """Return which rows of a portion are owed."""
+        ids = EvaluationIds(self.spec, self.prepared, self.tested, painter, self.task)
+        return plan_portion(
+            self.run.predictions, ids, self.prepared, self.tested, portion, task=self.task, details=details,
+            retry=self.spec.retry_errors, progress=self.progress,
+        )  # fmt: skip
+
+    def execute(
+        self, plan: Plan[Sample, Part], worker: Evaluation, executor: Executor, *, step: str,
+        conditions: Sequence[Condition] = (), size: int = 0, painter: Painter | None = None,
+    ) -> None:  # fmt: skip
+        """Make the rows that a plan owes; ``size``: photos per part file."""
+        # Few enough that a kill costs little, hundreds of files in a big run, and some batches of each model.
+        size = size or max(8, plan.count // 500, 4 * self.spec.batch_size // max(1, len(conditions)))
+        summary = execute(
+            plan, worker, executor, step=step, size=size, known=Loaded(self.tested, painter),
+            samples=self.prepared.collection.samples, donors=self.prepared.pool.samples, progress=self.progress,
+        )  # fmt: skip
+        self.summary.merge(summary)
+
+
+def recorded_spec(
+    spec: EvaluateSpec, collection: Collection, tested: Sequence[Any], run: Run, task: Task = CLASSIFY
+) -> dict[str, Any]:
+    """Return what ``spec.json`` says about an evaluation."""
+    before = run.spec().get("model_parameters", {}) if (run.path / "spec.json").is_file() else {}
+    recorded = asdict(spec) | {
+        "verb": "evaluate",
+        "dataset": collection.name,
+        "classes": list(collection.classes),
+        "model_names": [each.model.name for each in tested],
+        "model_parameters": before | {each.model.name: each.parameters for each in tested if each.parameters},
+    }
+    recorded |= {} if task is CLASSIFY else {"task": task.name}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in recorded.items()}

@@ -25,7 +25,7 @@ from doc_blocks import PAGES, ROOT, Block, blocks, commands, name, outside, span
 import holdfast
 from commands import run
 from holdfast import demo, registry
-from holdfast.cli.findings import UNDECIDED
+from holdfast.cli.compare import UNDECIDED
 from holdfast.cli.main import app
 from holdfast.core.schema import MEANINGS, PREDICTIONS
 

@@ -1,15 +1,16 @@
-"""Commands that say what a model does: check, report, compare, audit, choose, explain, study, demo."""
+"""Commands that say what a model does: check, report, audit, choose, explain, study, demo."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
+from holdfast.cli.compare import Baseline, named, refuse_baseline
 from holdfast.cli.listing import TerminalProgress, echo_summary, print_frame, print_table
-from holdfast.cli.share import hand_on, tell
+from holdfast.cli.share import tell
 from holdfast.cli.verb import (
     Average,
     CommandCall,
@@ -30,19 +31,11 @@ from holdfast.core.numbers import percent
 from holdfast.core.types import RESAMPLES
 from holdfast.pipeline.specs import ChooseSpec, ExplainSpec
 
-if TYPE_CHECKING:
-    from holdfast.stats.models.gate import Verdict
-
 _ROUNDS = "Ask everything (never), or in rounds until the verdict is sure (when-decided)."
 Stop = Annotated[str, choice("never", "when-decided", flag="--stop", help=_ROUNDS)]
 Runs = Annotated[list[Path], Argument(metavar="RUN...", help="Run directories of one dataset.")]
 Resamples = Annotated[int, Option(min=100, help="Number of bootstrap resamples.")]
 BootstrapSeed = Annotated[int, Option(help="Seed of the bootstrap.")]
-Baseline = Annotated[
-    list[str] | None, Option(help="Models that make the line of effective robustness; by default all.")
-]
-PASSED, FAILED, UNDECIDED = 0, 1, 3
-FLOORS = ("score", "accuracy")
 
 
 def check(
@@ -146,11 +139,11 @@ def report(
             raise UserError("--votes corrects FMR, which --between does not show: make two reports")
         page = api.report(
             list(runs), out or runs[0] / "between", between=True, outcome=outcome, average=average,
-            resamples=resamples, seed=seed, baseline=_names(baseline),
+            resamples=resamples, seed=seed, baseline=named(baseline),
         )  # fmt: skip
         typer.echo(str(page))
         return
-    _refuse_baseline(baseline)
+    refuse_baseline(baseline)
     page = api.report(
         list(runs), out or runs[0] / "report", outcome=outcome, average=average, resamples=resamples, seed=seed,
         votes=None if votes is None else read_votes(votes),
@@ -158,109 +151,6 @@ def report(
         by=split_list(",".join(by or ())), attributes=attributes,
     )  # fmt: skip
     typer.echo(str(page))
-
-
-def compare(
-    old: Annotated[Path, Argument(help="The run of the model in use.")],
-    new: Annotated[Path, Argument(help="The run of the model that would replace it; may be the same run.")],
-    margin: Annotated[
-        float, Option(min=0, max=1, help="Loss of accuracy (detectors: of recall) that is tolerated, 0 to 1.")
-    ] = 0.02,
-    alarms_margin: Annotated[
-        float | None, Option(min=0, help="Detectors: false alarms more per picture (0.1).")
-    ] = None,
-    old_model: Annotated[str | None, Option(help="Which model, if OLD has several.")] = None,
-    new_model: Annotated[str | None, Option(help="Which model, if NEW has several.")] = None,
-    conditions: Annotated[list[str] | None, Option(help="Compare only these conditions, separated by commas.")] = None,
-    fail_under: Annotated[list[str] | None, Option(help="Floors for NEW, such as score=0.8,accuracy=0.7.")] = None,
-    outcome: Outcome = "full",
-    between: Annotated[
-        bool, Option("--between", help="No gate: what models lose from OLD's dataset to NEW's, on other photos.")
-    ] = False,
-    sequential: Annotated[
-        bool, Option("--sequential", help="Photos are added and looked at again until it passes or fails.")
-    ] = False,
-    average: Average = "macro",
-    baseline: Baseline = None,
-    junit: Annotated[Path | None, Option(help="Write the verdicts as a JUnit file.", show_default=False)] = None,
-    markdown: Annotated[
-        Path | None, Option(help="Write a summary for a pull request, as Markdown.", show_default=False)
-    ] = None,
-    github: Annotated[
-        bool, Option("--github", help="Print GitHub's annotations, and add the summary to the job's.")
-    ] = False,
-    track: Track = None,
-) -> None:
-    """Compare a new model with the old one, as a release gate: exit code 0 passed, 1 failed, 3 undecided."""
-    from holdfast import api
-
-    if between:
-        gate_only = {"--fail-under": fail_under, "--conditions": conditions, "--old-model": old_model}
-        for name, given in (gate_only | {"--new-model": new_model}).items():
-            if given:
-                raise UserError(f"{name} belongs to the release gate; --between takes all models of both runs")
-        _print_between(old, new, outcome, average, _names(baseline))
-        return
-    _refuse_baseline(baseline)
-    floors = _floors(",".join(fail_under or ()))
-    gate = api.compare(
-        old, new, margin=margin, old_model=old_model, new_model=new_model,
-        conditions=split_list(",".join(conditions or ())) or None, sequential=sequential,
-        **_of_detectors(old, outcome, floors, alarms_margin),
-    )  # fmt: skip
-    typer.echo(gate.heading)
-    titles, *rows = gate.rows()
-    print_table(titles, rows)
-    for line in (*gate.footnotes(), gate.sentence, *gate.notes):
-        typer.echo(line)
-    if gate.conditions["condition"].str.contains("@severity_").any():
-        for line in _failure_lines(old, new, old_model, new_model, outcome):
-            typer.echo(line)
-    held = [(name, *_check_floor(new, new_model, name, floor, outcome)) for name, floor in floors]
-    for _, _, sentence in held:
-        typer.echo(sentence)
-    hand_on(gate, held, junit=junit, markdown=markdown, github=github)
-    if track:
-        from holdfast.exchange.tracking import record_gate
-
-        tell(track, lambda: record_gate(gate, new, old=str(old), new=str(new)))
-    verdicts = [gate.verdict, *(verdict for _, verdict, _ in held)]
-    raise typer.Exit(FAILED if "failed" in verdicts else UNDECIDED if "undecided" in verdicts else PASSED)
-
-
-def _failure_lines(old: Path, new: Path, old_model: str | None, new_model: str | None, outcome: Outcome) -> list[str]:
-    """Return a line per scenario with three severities or more: how many more of them the new model survives."""
-    from holdfast.results import open_run
-    from holdfast.stats.effects.failure_point import failure_differences
-
-    runs = [open_run(run) for run in (old, new)]
-    if runs[0].is_detection:
-        return []
-    models: dict[str, Any] = {"old_model": old_model, "new_model": new_model, "outcome": outcome}
-    frame = failure_differences(runs[0].counts, runs[1].counts, **models)
-    return [
-        f"How much it can take, {row['scenario'].replace('_', ' ')}: the new model survives {row['difference']:+.2f} "
-        f"severities ({row['low']:+.2f} to {row['high']:+.2f}) on {row['n']} photos that both recognise"
-        + ("; who is better turns with severity" if row["turns"] else "")
-        for row in frame.to_dict("records")
-    ]
-
-
-def _of_detectors(old: Path, outcome: Outcome, floors: list[Any], alarms_margin: float | None) -> dict[str, Any]:
-    """Return the options of the gate that only one kind of run has."""
-    from holdfast.results import open_run
-
-    if not open_run(old).is_detection:
-        if alarms_margin is not None:
-            raise UserError("--alarms-margin is for runs of detectors: other models raise no false alarms")
-        return {"outcome": outcome}
-    if floors:
-        raise UserError("--fail-under is for classifiers: detectors are held to --margin and --alarms-margin")
-    return {} if alarms_margin is None else {"alarms_margin": alarms_margin}
-
-
-def _names(given: list[str] | None) -> list[str] | None:
-    return split_list(",".join(given or ())) or None
 
 
 REGRESSIONS = ("ols", "poisson")
@@ -291,59 +181,6 @@ def _pairs(option: str, form: str, texts: list[str]) -> list[tuple[str, str]]:
     if not all(name and value for name, value in pairs):
         raise UserError(f"{option} reads {form}, which {', '.join(texts)!r} is not")
     return pairs
-
-
-def _refuse_baseline(baseline: list[str] | None) -> None:
-    if baseline:
-        raise UserError("--baseline makes the line of effective robustness between datasets: add --between")
-
-
-def _print_between(old: Path, new: Path, outcome: str, average: str, baseline: list[str] | None) -> None:
-    from holdfast import api
-
-    lost = api.open_run(old).between(new, outcome=outcome, average=average, baseline=baseline)
-    columns = ["model", "dataset", "part", "reference", "accuracy", "drop", "low", "high", "n_reference", "n"]
-    print_frame(lost.drops[columns].rename(columns={"reference": lost.reference}))
-    if not lost.effective.reason:
-        print_frame(lost.effective.table[["model", "dataset", "predicted", "effective", "low", "high"]])
-    typer.echo(lost.sentence)
-    typer.echo(lost.effective.sentence)
-
-
-def _floors(text: str) -> list[tuple[str, float]]:
-    floors = []
-    for part in split_list(text):
-        name, _, value = part.partition("=")
-        try:
-            floor = float(value)
-        except ValueError:
-            raise UserError(f"--fail-under reads name=number,name=number, which {part!r} is not") from None
-        if name.strip() not in FLOORS:
-            raise UserError(f"--fail-under knows {' and '.join(FLOORS)}, not {name.strip()!r}")
-        if not 0 <= floor <= 1:
-            raise UserError(f"--fail-under takes a floor from 0 to 1, which {part!r} is not")
-        floors.append((name.strip(), floor))
-    return floors
-
-
-def _check_floor(new: Path, model: str | None, name: str, floor: float, outcome: str) -> tuple[Verdict, str]:
-    """Hold the lower end of the interval, not the estimate, against a floor."""
-    from holdfast import api
-    from holdfast.stats.models.gate import check_floor
-
-    results = api.open_run(new)
-    if name == "score":
-        frame = results.scores(outcome=outcome)  # type: ignore[arg-type]
-    else:
-        frame = results.accuracy(outcome=outcome)  # type: ignore[arg-type]
-        frame = frame[frame["condition"] == "original"]
-    rows = frame[frame["model"].astype(str) == model] if model else frame
-    if len(rows) != 1:
-        raise UserError(f"--fail-under needs one model; {new} has {len(rows)}: name it with --new-model")
-    row = rows.iloc[0]
-    verdict = check_floor(float(row[name]), float(row["low"]), float(row["high"]), floor)
-    interval = f"{row[name]:.3f} (95 % interval {row['low']:.3f} to {row['high']:.3f}, n = {int(row['n'])})"
-    return verdict, f"{name} {interval} against a floor of {floor:g}: {verdict}"
 
 
 def audit(

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import dossier, exported, findings, generated, people, plan, runs, share
+from holdfast.cli import compare, findings, generated, people, plan, runs, share
 from holdfast.cli.listing import KINDS
 from holdfast.core.errors import DamageWarning, HoldfastError, UserError, machine_trouble, no_exit, typed_command
 from holdfast.core.names import visible
@@ -109,14 +109,14 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Start here": (findings.demo, findings.check, list_names, runs.evaluate, findings.report),
     "Images and masks": (generated.data, generated.mask, generated.synth, generated.split, generated.leaks),
     "Measure": (
-        findings.compare, exported.parity, exported.sidecar,
+        compare.compare, compare.parity, compare.sidecar,
         runs.perturb, runs.sparse, runs.ask, runs.train, runs.segment, runs.telltale,
         findings.explain, findings.choose, findings.study, findings.audit,
     ),
     "Generate": (generated.generate, generated.mine, generated.modes, generated.remedy),
     "People": (people.annotate, people.review, people.serve),
     "Share": (
-        share.bundle, share.open_, share.export, share.verify, dossier.declare, dossier.dossier, dossier.watch,
+        share.bundle, share.open_, share.export, share.verify, share.declare, share.dossier, share.watch,
         share.board_app,
     ),
     "Maintain": (doctor, plan.app_of(PLANNED)),
@@ -130,7 +130,7 @@ holdfast eval DATA --models A,B --out RUN: the table of any number of models
 
 holdfast report RUN; explain RUN; compare RUN NEW_RUN: what reads it"""
 """Stands below the help of each of them, since they take their arguments in different orders."""
-TOGETHER = (findings.check, runs.evaluate, findings.report, findings.explain, findings.compare)
+TOGETHER = (findings.check, runs.evaluate, findings.report, findings.explain, compare.compare)
 
 for _title, _commands in GROUPS.items():
     for _command in _commands:

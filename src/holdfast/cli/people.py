@@ -189,15 +189,9 @@ def review(
         at_least=at_least or math.ceil(0.6 * people),
     )  # fmt: skip
     spec = CampaignSpec(
-        pool,
-        sentinels=sentinels,
-        kind=kind or "",
-        name=name,
-        only=only,
-        limit=limit,
-        settings=settings,
+        pool, sentinels=sentinels, kind=kind or "", name=name, only=only, limit=limit, settings=settings,
         questions="" if questions is None else str(questions),
-    )
+    )  # fmt: skip
     server = open_server(options)
     with TerminalProgress(quiet=quiet) as progress:
         campaign_made = make_campaign(server.database, spec, state, now=server.now(), progress=progress)

@@ -22,13 +22,12 @@ import numpy as np
 from PIL import Image as PillowImage
 
 from holdfast.annotate.confidence import Box, Point, checked_guidance, is_flat, nothing, packaged_file, shape_confidence
-from holdfast.core.errors import SampleError, UserError, first_line
+from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name
-from holdfast.core.networks import quiet, resolve_device, weights_sha256
+from holdfast.core.networks import check_complete, hub_errors, resolve_device, weights_sha256
 from holdfast.core.protocols import MaskProposal
-from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image
 from holdfast.registry import unknown
 
@@ -38,10 +37,7 @@ _CLASSES = {
     "sam2": ("Sam2Model", "Sam2Processor"),
     "sam2_video": ("Sam2Model", "Sam2Processor"),
 }
-_OFFLINE = (
-    "the model hub cannot be reached or does not have {name!r}, and no downloaded copy is here; give a local folder, "
-    "or use grabcut, which takes a box and points as well ({reason})"
-)
+_INSTEAD = "give a local folder, or use grabcut, which takes a box and points as well"
 _STABLE = 1.0  # a mask is stable where moving the cut of its logits by this much changes little, as its authors do it
 _MARGIN = 0.1  # of the sides: where the grid of points begins
 
@@ -191,28 +187,16 @@ def load(name: Name) -> Sam:
 
 def _fetch(where: str, revision: str, shown: str, *, local: bool) -> tuple[Any, Any]:
     import transformers
-    from safetensors import SafetensorError
 
     trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
-    if not local:
-        mind_the_hub()
-    try:
-        with quiet("transformers"):
-            kind = transformers.AutoConfig.from_pretrained(where, **trust).model_type
-            if kind not in _CLASSES:
-                raise UserError(f"{shown} is a {kind!r}; sam: takes SAM and SAM 2 ({', '.join(_CLASSES)})")
-            model_class, processor_class = (getattr(transformers, class_name) for class_name in _CLASSES[kind])
-            processor = processor_class.from_pretrained(where, **trust)
-            model, report = model_class.from_pretrained(where, **trust, use_safetensors=True, output_loading_info=True)
-    except OSError as error:
-        if local:
-            raise UserError(f"{shown} cannot be loaded: {first_line(error)}") from error
-        raise UserError(_OFFLINE.format(name=shown, reason=first_line(error))) from error
-    except (ValueError, RuntimeError, TypeError, KeyError, SafetensorError) as error:
-        raise UserError(f"{shown} is no SAM that can be loaded: {first_line(error)}") from error
-    missing = sorted(report["missing_keys"])
-    if missing:  # transformers fills what is missing with random numbers and only warns
-        raise UserError(f"{shown} lacks weights: {', '.join(missing[:3])}")
+    with hub_errors(shown, local=local, instead=_INSTEAD, wrong="is no SAM that can be loaded"):
+        kind = transformers.AutoConfig.from_pretrained(where, **trust).model_type
+        if kind not in _CLASSES:
+            raise UserError(f"{shown} is a {kind!r}; sam: takes SAM and SAM 2 ({', '.join(_CLASSES)})")
+        model_class, processor_class = (getattr(transformers, class_name) for class_name in _CLASSES[kind])
+        processor = processor_class.from_pretrained(where, **trust)
+        model, report = model_class.from_pretrained(where, **trust, use_safetensors=True, output_loading_info=True)
+    check_complete(report, shown)
     return model, processor
 
 

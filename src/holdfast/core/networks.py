@@ -1,15 +1,17 @@
-"""What all rooms that load networks need: a device that exists, a hash of weights, and quiet libraries."""
+"""What all rooms that load networks need: a device that exists, a hash of weights, quiet libraries, plain errors."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.lazy import torch
+from holdfast.core.remote import mind_the_hub
 
 
 def resolve_device(device: str) -> str:
@@ -53,3 +55,39 @@ def quiet(*libraries: str) -> Iterator[None]:
             logging.set_verbosity(verbosity)
             if bars:
                 logging.enable_progress_bar()
+
+
+PACKAGED = "use packaged: models, which come with pip, or a local file with torch:ARCHITECTURE@FILE"
+
+
+def offline(name: str, error: Exception, instead: str = PACKAGED) -> UserError:
+    """Return the error for a model that the hub does not give; ``instead``: what its user can do."""
+    away = f"the model hub cannot be reached or does not have {name!r}, and no downloaded copy is here"
+    return UserError(f"{away}; {instead} ({first_line(error)})")
+
+
+@contextmanager
+def hub_errors(
+    shown: str, *, local: bool, instead: str = PACKAGED, wrong: str = "cannot be loaded",
+    libraries: tuple[str, ...] = ("transformers",),
+) -> Iterator[None]:  # fmt: skip
+    """Turn what goes wrong while a library loads the model ``shown`` into a UserError, and keep the library quiet."""
+    from safetensors import SafetensorError
+
+    if not local:
+        mind_the_hub()
+    try:
+        with quiet(*libraries):
+            yield
+    except OSError as error:  # all of the hub's and the network's errors are
+        if local:
+            raise UserError(f"{shown} cannot be loaded: {first_line(error)}") from error
+        raise offline(shown, error, instead) from error
+    except (ValueError, RuntimeError, KeyError, ImportError, TypeError, AttributeError, SafetensorError) as error:
+        raise UserError(f"{shown} {wrong}: {first_line(error)}") from error
+
+
+def check_complete(report: Mapping[str, Any], shown: str) -> None:
+    """Raise a UserError for missing weights, which transformers and diffusers fill with random numbers."""
+    if missing := sorted(report["missing_keys"]):
+        raise UserError(f"{shown} lacks weights: {', '.join(missing[:3])}")

@@ -13,15 +13,14 @@ import numpy as np
 import PIL.Image
 import torch
 
-from holdfast.core.errors import UserError, first_line
+from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import diffusers
 from holdfast.core.names import Name
-from holdfast.core.networks import quiet, resolve_device, weights_sha256
-from holdfast.core.remote import mind_the_hub
+from holdfast.core.networks import hub_errors, quiet, resolve_device, weights_sha256
 from holdfast.core.types import Image, Mask
 from holdfast.generate.loading import (
-    OFFLINE,
+    INSTEAD,
     check_inpainting,
     check_requests,
     checked_numbers,
@@ -198,19 +197,11 @@ def _fetch(name: Name, dtype: Any) -> Any:
     where, revision, local = place(name)
     if local:
         _check_parts(Path(where))
-    else:
-        mind_the_hub()
-    try:
-        with quiet("diffusers", "transformers"):
-            return diffusers.DiffusionPipeline.from_pretrained(
-                where, revision=revision, torch_dtype=dtype, use_safetensors=True, trust_remote_code=False
-            )
-    except OSError as error:
-        if local:
-            raise UserError(f"diffusers:{Path(where).name} cannot be loaded: {first_line(error)}") from error
-        raise UserError(OFFLINE.format(name=f"diffusers:{where}", reason=first_line(error))) from error
-    except (ValueError, RuntimeError, TypeError, AttributeError) as error:
-        raise UserError(f"diffusers:{Path(where).name} cannot be loaded: {first_line(error)}") from error
+    shown = f"diffusers:{Path(where).name if local else where}"
+    with hub_errors(shown, local=local, instead=INSTEAD, libraries=("diffusers", "transformers")):
+        return diffusers.DiffusionPipeline.from_pretrained(
+            where, revision=revision, torch_dtype=dtype, use_safetensors=True, trust_remote_code=False
+        )
 
 
 def _check_parts(folder: Path) -> None:

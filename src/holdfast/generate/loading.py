@@ -21,16 +21,12 @@ from holdfast import registry
 from holdfast.core.errors import SampleError, UserError, first_line, raise_machine_trouble
 from holdfast.core.lazy import diffusers, torch
 from holdfast.core.names import Name, checked, parse_name
-from holdfast.core.networks import quiet
+from holdfast.core.networks import check_complete, hub_errors, quiet
 from holdfast.core.protocols import LatentGenerator, TextToImage
-from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, Mask
 from holdfast.registry import Registry
 
-OFFLINE = (
-    "the model hub cannot be reached or does not have {name!r}, and no downloaded copy is here; give a local folder "
-    "or use embedded: ({reason})"
-)
+INSTEAD = "give a local folder or use embedded:"  # where the hub cannot be reached
 
 
 def load_generator(text: str, *, device: str = "auto") -> LatentGenerator:
@@ -112,27 +108,15 @@ def has(kind: str, name: Name, subfolder: str) -> bool:
 
 
 def _load_part(kind: str, where: str, scheme: str, *, revision: str, local: bool, subfolder: str) -> Any:
-    from safetensors import SafetensorError
-
     shown = f"{scheme}{Path(where).name if local else where}"
     _check_kind(kind, Path(where) / subfolder, shown)
     inside = {"subfolder": subfolder} if subfolder else {}
-    if not local:
-        mind_the_hub()
-    try:
-        with quiet("diffusers", "transformers"):
-            model, report = getattr(diffusers, kind).from_pretrained(
-                where, revision=revision, use_safetensors=True, output_loading_info=True, **inside
-            )
-    except OSError as error:
-        if local:
-            raise UserError(f"{shown} cannot be loaded: {first_line(error)}") from error
-        raise UserError(OFFLINE.format(name=shown, reason=first_line(error))) from error
-    except (ValueError, RuntimeError, TypeError, KeyError, SafetensorError) as error:
-        raise UserError(f"{shown} is no {kind} that can be loaded: {first_line(error)}") from error
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise UserError(f"{shown} lacks weights: {', '.join(missing[:3])}")
+    wrong = f"is no {kind} that can be loaded"
+    with hub_errors(shown, local=local, instead=INSTEAD, wrong=wrong, libraries=("diffusers", "transformers")):
+        model, report = getattr(diffusers, kind).from_pretrained(
+            where, revision=revision, use_safetensors=True, output_loading_info=True, **inside
+        )
+    check_complete(report, shown)
     return model
 
 

@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name, checked
-from holdfast.core.networks import resolve_device
+from holdfast.core.networks import check_complete, hub_errors, offline, resolve_device
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.options import display_name
-from holdfast.models.timm import OFFLINE
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture
-from holdfast.models.transformers import hub_errors, hub_place, preprocessing, shape_of
+from holdfast.models.transformers import hub_place, preprocessing, shape_of
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
@@ -189,7 +188,7 @@ def _open_clip(name: Name, device: str) -> Clip:
     except (OSError, RuntimeError, ValueError) as error:
         if architecture.startswith("local-dir:") or Path(name.tag).is_file():
             raise UserError(f"clip:{_short(name)} cannot be loaded: {first_line(error)}") from error
-        raise UserError(OFFLINE.format(name=f"clip:{name.whole}", reason=first_line(error))) from error
+        raise offline(f"clip:{name.whole}", error) from error
     model = model.float().eval()
     settings = open_clip.get_model_preprocess_cfg(model)
     size = settings["size"]
@@ -253,10 +252,7 @@ def _transformers(name: Name, device: str) -> Clip:
         )
     if not all(hasattr(model, needed) for needed in ("get_image_features", "get_text_features", "logit_scale")):
         raise UserError(f"{shown} is a {type(model).__name__}, not an image and a text tower")
-    missing = sorted(report["missing_keys"])
-    if missing:
-        # transformers fills what is missing with random numbers and only warns.
-        raise UserError(f"{shown} lacks weights: {', '.join(missing[:3])}")
+    check_complete(report, shown)
     model = model.float().eval().to(device)
     settings: Mapping[str, Any] = model.config.text_config.to_dict()
     longest = min(int(settings.get("max_position_embeddings", 77)), int(tokenizer.model_max_length))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError, first_line
+from holdfast.core.errors import UserError
 from holdfast.core.names import Name, checked
-from holdfast.core.remote import mind_the_hub
+from holdfast.core.networks import hub_errors
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, display_name, preprocessing_overrides
 from holdfast.models.torch_classifier import Geometry, Preprocessing, TorchClassifier
@@ -15,11 +15,6 @@ from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch
-
-OFFLINE = (
-    "the model hub cannot be reached or does not have {name!r}, and no downloaded copy is here; use packaged: models, "
-    "which come with pip, or a local file with torch:ARCHITECTURE@FILE ({reason})"
-)
 
 
 def load(name: Name, *, device: str) -> TorchClassifier:
@@ -83,13 +78,8 @@ def seeded(build: Callable[[], Any], seed: int) -> Any:
 def _pretrained(architecture: str) -> Any:
     import timm
 
-    mind_the_hub()
-    try:
+    with hub_errors(f"timm:{architecture}", local=False, libraries=()):
         return timm.create_model(architecture, pretrained=True)
-    except OSError as error:  # all of the hub's and the network's errors are
-        raise UserError(OFFLINE.format(name=f"timm:{architecture}", reason=first_line(error))) from error
-    except RuntimeError as error:
-        raise UserError(f"timm:{architecture} cannot be loaded: {first_line(error)}") from error
 
 
 def preprocessing(module: torch.nn.Module, overrides: Mapping[str, Any]) -> Preprocessing:

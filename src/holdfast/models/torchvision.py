@@ -10,9 +10,10 @@ from typing import Any
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name, checked
+from holdfast.core.networks import offline
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, display_name, preprocessing_overrides
-from holdfast.models.timm import OFFLINE, seeded
+from holdfast.models.timm import seeded
 from holdfast.models.torch_classifier import Geometry, Preprocessing, TorchClassifier
 from holdfast.registry import unknown
 
@@ -75,8 +76,7 @@ def pretrained(architecture: str, weights: Any) -> Any:
         with _weights_only():
             return torchvision.models.get_model(architecture, weights=weights, progress=False)
     except OSError as error:
-        reason = OFFLINE.format(name=f"torchvision:{architecture}@{weights.name}", reason=first_line(error))
-        raise UserError(reason) from error
+        raise offline(f"torchvision:{architecture}@{weights.name}", error) from error
     except (pickle.UnpicklingError, RuntimeError) as error:
         raise UserError(
             f"the downloaded weights of torchvision:{architecture} are damaged or not what they should be; delete them "

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError, first_line
+from holdfast.core.errors import UserError
 from holdfast.core.names import Name, checked
-from holdfast.core.remote import mind_the_hub
+from holdfast.core.networks import hub_errors
 from holdfast.models import label_spaces
 from holdfast.models.options import display_name
-from holdfast.models.timm import OFFLINE
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picked
 
 if TYPE_CHECKING:
@@ -47,23 +45,6 @@ def hub_place(name: Name) -> tuple[str, str, bool, str]:
     return name.name, name.tag or "main", False, name.whole
 
 
-@contextmanager
-def hub_errors(shown: str, *, local: bool, offline: str = OFFLINE, wrong: str = "cannot be loaded") -> Iterator[None]:
-    """Turn what goes wrong while transformers loads ``shown`` into a UserError; its progress bars are hidden."""
-    if not local:
-        mind_the_hub()
-    try:
-        with no_progress_bars():
-            yield
-    except OSError as error:
-        reason = first_line(error)
-        raise UserError(
-            f"{shown} cannot be loaded: {reason}" if local else offline.format(name=shown, reason=reason)
-        ) from error
-    except (ValueError, RuntimeError, KeyError, ImportError, TypeError) as error:
-        raise UserError(f"{shown} {wrong}: {first_line(error)}") from error
-
-
 def fetched(name: Name, *, kind: str, auto: str, processor: str = "AutoImageProcessor") -> tuple[Any, Any]:
     """Return a model with trained weights, and its processor, if one is asked for.
 
@@ -93,20 +74,6 @@ def refuse_other_weights(config: Any, where: str) -> None:
     inner = getattr(config, "backbone_config", None)
     if any(getattr(part, "use_pretrained_backbone", False) for part in (config, inner) if part is not None):
         raise UserError(f"hf:{where} asks for a pretrained backbone besides its own weights")
-
-
-@contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """Hide the progress bars of transformers, which would break into ours."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def shape_of(config: Any) -> dict[str, Any]:

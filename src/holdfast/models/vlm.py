@@ -22,7 +22,7 @@ import torch
 from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name, checked
-from holdfast.core.networks import resolve_device, weights_sha256
+from holdfast.core.networks import check_complete, hub_errors, resolve_device, weights_sha256
 from holdfast.core.protocols import Refusal
 from holdfast.core.remote import (
     KEY_VARIABLE,
@@ -36,16 +36,13 @@ from holdfast.core.remote import (
 from holdfast.core.types import Image
 from holdfast.models.options import display_name
 from holdfast.models.torch_classifier import exact, picture
-from holdfast.models.transformers import hub_errors, hub_place, shape_of
+from holdfast.models.transformers import hub_place, shape_of
 from holdfast.registry import unknown
 
 MAX_NEW_TOKENS = 32
 """An answer is a class's name; what a model adds to it is cut here."""
 
-OFFLINE = (
-    "the model hub cannot be reached or does not have {where!r}, and no downloaded copy is here; name a folder with "
-    "vlm:FOLDER or a server with vlm+http: ({reason})"
-)
+INSTEAD = "name a folder with vlm:FOLDER or a server with vlm+http:"
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -138,15 +135,12 @@ def _fetch(name: Name, dtype: torch.dtype) -> tuple[Any, Any]:
     where, revision, local, body = hub_place(name)
     shown, trust = f"vlm:{body}", {"revision": revision, "trust_remote_code": False}
     wrong = "is not an image-text-to-text model that can be loaded"
-    with hub_errors(shown, local=local, offline=OFFLINE.format(where=where, reason="{reason}"), wrong=wrong):
+    with hub_errors(shown, local=local, instead=INSTEAD, wrong=wrong):
         processor = transformers.AutoProcessor.from_pretrained(where, **trust)
         model, report = transformers.AutoModelForImageTextToText.from_pretrained(
             where, **trust, use_safetensors=True, output_loading_info=True, dtype=dtype
         )
-    missing = sorted(report["missing_keys"])
-    if missing:
-        # transformers fills what is missing with random numbers and only warns.
-        raise UserError(f"{shown} lacks weights: {', '.join(missing[:3])}")
+    check_complete(report, shown)
     if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
         raise UserError(f"{shown} has no processor for images and text")
     return model, processor

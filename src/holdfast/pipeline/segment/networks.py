@@ -13,7 +13,7 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.files import write_atomic
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name, parse_name
-from holdfast.core.networks import weights_sha256
+from holdfast.core.networks import offline, weights_sha256
 from holdfast.models import load_segmenter, timm
 from holdfast.models.local_dir import LOADING, read_asset
 from holdfast.models.segmenters import smp, torchvision_segmenters, transformers_segmenters
@@ -170,7 +170,7 @@ def _pretrained_encoder(architecture: Architecture, config: Mapping[str, Any], w
     try:
         module: torch.nn.Module = getattr(library, config["_model_class"])(**arguments, encoder_weights=weights)
     except OSError as error:
-        raise UserError(timm.OFFLINE.format(name=architecture.name, reason=first_line(error))) from error
+        raise offline(architecture.name, error) from error
     except (TypeError, ValueError, KeyError, RuntimeError) as error:
         raise UserError(f"{architecture.name} has no such encoder: {first_line(error)}") from error
     return module

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -164,9 +163,8 @@ def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Tab
     if run.spec().get("fast") and _unhashed(tables.pictures_of(table)):
         stated["fast"] = True
     try:
-        environment = json.loads((run.path / "environment.json").read_text(encoding="utf8"))
-        made_by = str(environment["packages"]["holdfast"])
-    except (OSError, ValueError, KeyError, TypeError):
+        made_by = str(run.environment()["packages"]["holdfast"])
+    except (KeyError, TypeError):
         made_by = version("holdfast") or "unknown"
     try:
         entry = Entry(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # pathlib would cost as much as creating a file does, and synth writes a thousand a second:
 # ruff: noqa: PTH103, PTH105, PTH108, PTH118, PTH120, PTH123
+import json
 import os
 import re
 import shutil
@@ -173,3 +174,12 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
         raise UserError(f"{what} {str(path)!r} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{what} {str(path)!r} is not TOML: {error}") from error
+
+
+def json_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one where there is none, or none that can be read."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

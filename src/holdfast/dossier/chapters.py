@@ -90,11 +90,7 @@ def _system(evidence: DossierEvidence) -> Part:
         for model in results.counts.models:
             count = parameters.get(model)
             rows.append([model, f"{count / 1e6:.2f} million" if count else "not recorded", results.run.run_id])
-        path = results.path / "environment.json"
-        try:
-            machine = json.loads(path.read_text(encoding="utf8"))
-        except (OSError, ValueError):
-            machine = {}
+        machine = results.run.environment()
         packages = ", ".join(f"{name} {number}" for name, number in machine.get("packages", {}).items())
         machines.append(
             f"{results.run.run_id}: {machine.get('time', 'time not recorded')}; Python {machine.get('python', '?')}, "
@@ -355,13 +351,7 @@ def _repeat(evidence: DossierEvidence) -> Part:
         "bundle.zip --out "
         "RUN makes a run directory of a bundle; holdfast report RUN makes every number again.",
     ]
-    commands = []
-    for results in evidence.runs:
-        path = results.path / "environment.json"
-        try:
-            commands.append(str(json.loads(path.read_text(encoding="utf8")).get("command", "")))
-        except (OSError, ValueError):
-            continue
+    commands = [str(results.run.environment().get("command", "")) for results in evidence.runs]
     grid = Grid("Bundles of this dossier", ["File", "SHA-256"], rows)
     blocks: list[str | Grid | DossierPicture] = [
         *lines,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import SampleError, UserError
+from holdfast.core.files import json_object
 from holdfast.core.places import place
 from holdfast.core.schema import DETECT, PREDICTIONS
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Sample
@@ -76,10 +76,7 @@ class ExportedPicture:
 def is_run(given: str | Path) -> bool:
     """Return whether a folder is a run, and not images that a verb made."""
     path = place(given) / "spec.json"
-    try:
-        return path.is_file() and json.loads(path.read_text(encoding="utf8")).get("verb") not in _DATA_VERBS
-    except (OSError, ValueError, AttributeError):
-        return path.is_file()
+    return path.is_file() and json_object(path).get("verb") not in _DATA_VERBS
 
 
 def open_subject(

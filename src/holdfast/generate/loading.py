@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import json
 import math
 import pickle
 import warnings
@@ -19,6 +18,7 @@ import numpy as np
 
 from holdfast import registry
 from holdfast.core.errors import SampleError, UserError, first_line, raise_machine_trouble
+from holdfast.core.files import json_object
 from holdfast.core.lazy import diffusers, torch
 from holdfast.core.names import Name, checked, parse_name
 from holdfast.core.networks import check_complete, hub_errors, quiet
@@ -122,11 +122,7 @@ def _load_part(kind: str, where: str, scheme: str, *, revision: str, local: bool
 
 def _check_kind(kind: str, folder: Path, shown: str) -> None:
     """Raise UserError for a folder of another kind, from which the library would build a mostly random model."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return  # the library says it better
-    held = config.get("_class_name", kind) if isinstance(config, dict) else kind
+    held = json_object(folder / "config.json").get("_class_name", kind)  # of no file, the library says it better
     if held != kind:
         raise UserError(f"{shown} holds a {held}, which is no {kind}; choose the scheme of its kind")
 

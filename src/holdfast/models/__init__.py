@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, cast
 
 from holdfast import registry
 from holdfast.core.errors import UserError
+from holdfast.core.files import json_object
 from holdfast.core.names import Name, parse_name
 from holdfast.core.objects import Detector
 from holdfast.core.protocols import Classifier, Segmenter, VisionLanguageModel
@@ -152,8 +152,4 @@ def _architectures(folder: str) -> list[str]:
         except HFValidationError:
             return []
         file = cached if isinstance(cached, str) else None
-    try:
-        config = json.loads(Path(file).read_text(encoding="utf-8")) if file else {}
-    except (OSError, ValueError):
-        return []
-    return [str(each) for each in config.get("architectures") or ()] if isinstance(config, dict) else []
+    return [str(each) for each in json_object(Path(file)).get("architectures") or ()] if file else []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.files import json_object
 from holdfast.core.names import Name, parse_name
 from holdfast.core.protocols import Oracle
 from holdfast.core.votes import Votes
@@ -104,13 +104,9 @@ def _config(name: Name) -> dict[str, Any]:
         file = Path(name.name) / "config.json"
     else:
         return {}
-    try:
-        if file.stat().st_size > LARGEST_CONFIG:
-            return {}
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    if not file.is_file() or file.stat().st_size > LARGEST_CONFIG:
         return {}  # whoever loads the model says what is wrong with it
-    return config if isinstance(config, dict) else {}
+    return json_object(file)
 
 
 def kinship(

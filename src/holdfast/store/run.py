@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import whole_file, write_atomic
+from holdfast.core.files import json_object, whole_file, write_atomic
 from holdfast.core.lazy import pd
 from holdfast.core.places import address, is_file, shown
 from holdfast.core.schema import PREDICTIONS, SAMPLES
@@ -81,6 +81,10 @@ class Run:
             return dict(json.loads((self.path / "spec.json").read_text(encoding="utf8")))
         except (ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{self.path / 'spec.json'} is not JSON of a specification: {error}") from error
+
+    def environment(self) -> dict[str, Any]:
+        """Return the machine, the versions and the command of the run; empty where they cannot be read."""
+        return json_object(self.path / "environment.json")
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Record the machine and the library versions."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -346,10 +345,7 @@ def cost(runs: Mapping[str, Results]) -> Finding:
 
 def _libraries(results: Results) -> str:
     """Return the versions that training depends on, as recorded where it ran."""
-    try:
-        packages = json.loads((results.path / "environment.json").read_text(encoding="utf8"))["packages"]
-    except (OSError, ValueError, KeyError):
-        return ""
+    packages = results.run.environment().get("packages", {})
     return ", ".join(f"{name} {packages[name]}" for name in ("holdfast", "torch", "timm") if name in packages)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import string
 import unicodedata
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.files import read_toml
+from holdfast.core.files import json_object, read_toml
 from holdfast.core.fingerprint import fingerprint, generator, seed_from
 from holdfast.core.names import parse_name
 from holdfast.core.protocols import Refusal
@@ -311,11 +310,7 @@ def _check_mined(spec: AskSpec) -> None:
     """Raise a UserError where the distractor's model helped to mine the hard set that is asked about."""
     root = Path(parse_name(spec.data, tagged=False).name)
     record = (root if root.is_dir() else root.parent) / "mining" / "run" / "spec.json"
-    try:
-        recorded = json.loads(record.read_text(encoding="utf8"))
-    except (OSError, ValueError):
-        return  # not a mined set, or not one of ours
-    mined = recorded.get("models", []) if isinstance(recorded, dict) else []
+    mined = json_object(record).get("models", [])  # none: not a mined set, or not one of ours
     if any(_without_options(str(name)) == _without_options(spec.distractor) for name in mined):
         raise UserError(
             f"{spec.distractor} took part in choosing these images, so its best wrong class is no neutral one; take "

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.files import write_atomic
+from holdfast.core.files import json_object, write_atomic
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import estimate, number, percent, span
@@ -72,11 +72,7 @@ def check_out(out: Path) -> None:
     """Raise a UserError if a folder holds anything but a hard set of ours."""
     if not out.exists() or (out.is_dir() and all(entry.name.startswith(".") for entry in out.iterdir())):
         return
-    try:
-        verb = json.loads((out / "mining" / "spec.json").read_text(encoding="utf8")).get("verb")
-    except (OSError, ValueError, AttributeError):
-        verb = None
-    if verb != "mine":
+    if json_object(out / "mining" / "spec.json").get("verb") != "mine":
         raise UserError(f"{out} holds something else; name a new folder for --out")
 
 

@@ -103,7 +103,7 @@ def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, An
         + "."
     ]
     for run in runs:
-        spec, machine = run.spec(), _environment(run)
+        spec, machine = run.spec(), run.environment()
         if len(runs) > 1:
             section.parts.append(Heading(run.run_id))
         section.parts.append(_facts(run, spec, machine, f"run_{runs.index(run) + 1}"))
@@ -150,14 +150,6 @@ def _facts(run: Run, spec: dict[str, Any], machine: dict[str, Any], name: str) -
     )
     caption = f"The run {run.run_id}"
     return Table(name, caption, frame, [Column("what", "What"), Column("value", "Value")])
-
-
-def _environment(run: Run) -> dict[str, Any]:
-    path = run.path / "environment.json"
-    try:
-        return dict(json.loads(path.read_text(encoding="utf8")))
-    except (OSError, ValueError, TypeError):
-        return {}  # the page is written without it
 
 
 def _shortened(spec: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from cards import WNIDS
 
-from holdfast.core.objects import box_overlaps
+from holdfast.core.protocols import box_overlaps
 from holdfast.diorama import CLASSES, Split
 from holdfast.models.detectors.heat_map import build, read_map
 from holdfast.training.checkpoint import halve, write_model

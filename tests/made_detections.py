@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.objects import size_class
+from holdfast.core.protocols import size_class
 from holdfast.core.schema import DETECTIONS, IMAGES, OBJECTS, PREDICTIONS, SAMPLES, SCHEMA_VERSION
 from holdfast.store import Parts, Run
 

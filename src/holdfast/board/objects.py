@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.names import WITHOUT_OBJECT, scenario_of
-from holdfast.core.objects import LEAST_SCORE, MOST_PREDICTIONS, box_overlaps, size_class
+from holdfast.core.protocols import LEAST_SCORE, MOST_PREDICTIONS, box_overlaps, size_class
 from holdfast.core.schema import DETECTIONS, IMAGES, OBJECTS, PREDICTIONS, plain_schema
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.evaluate.detector_worker import KEY_COLUMNS

@@ -235,7 +235,7 @@ def parity(
 
     with TerminalProgress(quiet=quiet) as progress:
         answer = api.parity(
-            old, new, data, out=out, margin=margin, scenarios=",".join(scenarios or ['static']), outcome=accuracy,  # type: ignore[arg-type]
+            old, new, data, out=out, margin=margin, scenarios=",".join(scenarios or ['static']), outcome=accuracy,
             masks=None if masks is None else str(masks), labels=None if labels is None else str(labels), limit=limit,
             seed=seed, device=device, progress=progress,
         )  # fmt: skip

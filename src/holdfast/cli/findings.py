@@ -74,9 +74,9 @@ def check(
     with TerminalProgress(quiet=quiet) as progress:
         answer = run_check(
             model, photos, out=out, masks=None if masks is None else str(masks), limit=limit, device=device,
-            labels=None if labels is None else str(labels), outcome=outcome, workers=0,  # type: ignore[arg-type]
+            labels=None if labels is None else str(labels), outcome=outcome, workers=0,
             boxes=None if boxes is None else str(boxes), images=None if images is None else str(images),
-            stop=stop, budget=budget, on_look=typer.echo, progress=progress,  # type: ignore[arg-type]
+            stop=stop, budget=budget, on_look=typer.echo, progress=progress,
         )  # fmt: skip
     for line in answer.lines:
         typer.echo(line)

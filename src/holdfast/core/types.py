@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from holdfast.core.objects import ObjectsSource
+    from holdfast.core.protocols import ObjectsSource
 
 DEFAULT_MAX_PIXELS = 100_000_000
 """Larger images are refused before they are decoded."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.core.errors import SampleError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.objects import MOST_OBJECTS, TrueObject
+from holdfast.core.protocols import MOST_OBJECTS, TrueObject
 from holdfast.data.masks import CocoMask
 
 NO_BOX = (0.0, 0.0, 0.0, 0.0)

@@ -14,7 +14,7 @@ import numpy as np
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint, generator, seed_from
 from holdfast.core.names import Name
-from holdfast.core.objects import TrueObject
+from holdfast.core.protocols import TrueObject
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Mask, Sample
 from holdfast.diorama.render import MAX_SIZE, MIN_SIZE, RENDERER_VERSION, render
 from holdfast.diorama.scene import Contexts, Scene, draw_scene

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.objects import as_array, box_areas
+from holdfast.core.protocols import as_array, box_areas
 from holdfast.core.schema import DETECTIONS, IMAGES, OBJECTS
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image, Sample
 from holdfast.data import load_collection

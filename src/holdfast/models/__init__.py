@@ -12,8 +12,7 @@ from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.files import json_object
 from holdfast.core.names import Name, parse_name
-from holdfast.core.objects import Detector
-from holdfast.core.protocols import Classifier, Segmenter, VisionLanguageModel
+from holdfast.core.protocols import Classifier, Detector, Segmenter, VisionLanguageModel
 from holdfast.core.types import Collection
 from holdfast.registry import find_attribute
 

@@ -22,7 +22,7 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import array_sha256, fingerprint
 from holdfast.core.names import Name, checked
 from holdfast.core.networks import weights_sha256
-from holdfast.core.objects import as_array
+from holdfast.core.protocols import as_array
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces, timm
 from holdfast.models.label_spaces import OUTPUTS, probabilities

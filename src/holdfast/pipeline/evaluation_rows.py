@@ -12,8 +12,7 @@ from typing import Any, Protocol
 import pyarrow.compute as pc
 
 from holdfast.core.fingerprint import canonical_json, fingerprint
-from holdfast.core.objects import Detector
-from holdfast.core.protocols import Classifier
+from holdfast.core.protocols import Classifier, Detector
 from holdfast.core.schema import CLASSIFY, DETECT, KEY, SCHEMA_VERSION, Task
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec

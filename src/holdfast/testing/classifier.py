@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.objects import Detections, Detector
-from holdfast.core.protocols import Classifier, Oracle, StagedClassifier, TensorOracle, Verdict
+from holdfast.core.protocols import Classifier, Detections, Detector, Oracle, StagedClassifier, TensorOracle, Verdict
 from holdfast.core.types import Image
 
 TOLERANCE = 1e-4

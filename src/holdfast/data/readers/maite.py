@@ -16,7 +16,7 @@ import numpy as np
 from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.names import Name
-from holdfast.core.objects import as_array
+from holdfast.core.protocols import as_array
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Problem, Sample
 from holdfast.data import reading
 from holdfast.data.boxes import ListedObject, ListedObjects, largest_label

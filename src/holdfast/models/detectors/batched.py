@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError
-from holdfast.core.objects import LEAST_SCORE, MOST_PREDICTIONS, Boxes, Detections, as_array, box_overlaps
+from holdfast.core.protocols import LEAST_SCORE, MOST_PREDICTIONS, Boxes, Detections, as_array, box_overlaps
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models.torch_classifier import in_parts
 

@@ -25,7 +25,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name, checked
 from holdfast.core.networks import resolve_device
-from holdfast.core.objects import LEAST_SCORE
+from holdfast.core.protocols import LEAST_SCORE
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.detectors.batched import DOUBLE, Answer, BatchedDetector, PlacedImage, letterboxed, without_doubles

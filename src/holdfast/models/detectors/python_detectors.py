@@ -11,7 +11,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name, checked
 from holdfast.core.networks import weights_sha256
-from holdfast.core.objects import LEAST_SCORE, Detections, as_array
+from holdfast.core.protocols import LEAST_SCORE, Detections, as_array
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models.detectors.batched import Answer, PlacedImage, checked_answer
 from holdfast.models.options import display_name

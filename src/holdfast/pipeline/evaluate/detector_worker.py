@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import torch
-from holdfast.core.objects import Detections, Detector
+from holdfast.core.protocols import Detections, Detector
 from holdfast.core.schema import DETECT, DETECTIONS, IMAGES, OBJECTS
 from holdfast.core.types import Collection, Mask
 from holdfast.data.labels import LabelMap, class_keys, map_labels

@@ -14,7 +14,7 @@ import numpy as np
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name, checked
-from holdfast.core.objects import Detections, TrueObject
+from holdfast.core.protocols import Detections, TrueObject
 from holdfast.core.types import Collection, Image, LabelSpace, Mask
 from holdfast.models.options import display_name
 from holdfast.registry import unknown

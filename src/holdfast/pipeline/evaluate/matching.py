@@ -1,6 +1,6 @@
 """Match the boxes of a detector with the true objects of a picture, and choose the score from which on boxes count.
 
-All functions work on rows of the tables in ``core.objects``, so that a stored answer can be read again.
+All functions work on rows of the tables in ``core.schema``, so that a stored answer can be read again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,15 @@ from holdfast.annotate import load_guided
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import WITHOUT_OBJECT
-from holdfast.core.objects import FOUND_IOU, MOST_OBJECTS, ObjectsSource, TrueObject, box_overlaps, size_class
-from holdfast.core.protocols import GuidedAnnotator
+from holdfast.core.protocols import (
+    FOUND_IOU,
+    MOST_OBJECTS,
+    GuidedAnnotator,
+    ObjectsSource,
+    TrueObject,
+    box_overlaps,
+    size_class,
+)
 from holdfast.core.types import Collection, ImageSource, Mask, MaskSource, Problem, Sample
 from holdfast.data.labels import class_keys
 from holdfast.data.masks import ArrayMask

@@ -18,7 +18,7 @@ import numpy as np
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
 from holdfast.core.numbers import number
-from holdfast.core.objects import FOUND_IOU, box_overlaps
+from holdfast.core.protocols import FOUND_IOU, box_overlaps
 from holdfast.core.types import ORIGINAL
 from holdfast.report.objects.evidence import DetectorEvidence
 from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section, Tile, by_turns, tile

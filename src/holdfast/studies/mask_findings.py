@@ -12,13 +12,13 @@ from holdfast.annotate.degraded import EXACT, FAMILIES
 from holdfast.core.names import condition_words
 from holdfast.core.numbers import number, points, span
 from holdfast.core.types import Image
-from holdfast.report.page.charts import facet_of, placed, records, rule_at
+from holdfast.report.page.charts import chart_of, dot_layer, facet_of, layer, placed, rule_at, tooltip
 from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import listing, short_names
 from holdfast.report.study import Finding
 from holdfast.studies.mask_measures import SCORES, MaskMeasures
-from holdfast.studies.study import dots_of, long_form, panel, ranged, tips
+from holdfast.studies.study import ENDS, dots_of, long_form, panel, ranged
 
 UNDECIDED = "undecided"
 
@@ -333,18 +333,11 @@ def _family(families: Sequence[str]) -> Chart:
 
 def _marks(x: Chart, y: Chart, families: Sequence[str], number: str, size: int) -> list[Chart]:
     marked = _family(families)
-    tip = tips({"kind": "masks"}, number)
+    tip = tooltip({"kind": "masks"}, ENDS, number)
     tip.insert(1, {"field": "iou", "title": "mean IoU", "format": ".2f"})
-    return [
-        {
-            "mark": {"type": "rule", "strokeWidth": 1.6},
-            "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, "color": marked["color"]},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": size, "opacity": 1},
-            "encoding": {"x": x, "y": y | {"field": "value"}, **marked, "tooltip": tip},
-        },
-    ]
+    ends = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, "color": marked["color"]}
+    dots = {"x": x, "y": y | {"field": "value"}, **marked, "tooltip": tip}
+    return [layer("rule", ends, strokeWidth=1.6), dot_layer(dots, size)]
 
 
 def change_chart(frame: pd.DataFrame, width: int, *, panels: Mapping[str, str], families: Sequence[str]) -> Chart:
@@ -358,10 +351,9 @@ def change_chart(frame: pd.DataFrame, width: int, *, panels: Mapping[str, str], 
         y: Chart = {"type": "quantitative", "title": None, "axis": axis, "scale": {"zero": True, "nice": True}}
         marks = _marks(_x(frame["iou"]), y, families, "+.1%" if name == "effect" else "+.4f", 62)
         charts.append(panel(name, title, inner, [rule_at(0, "y"), *marks], 230))
-    data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": records(frame, 6)}}
-    layout: Chart = {"columns": columns, "spacing": {"column": 46, "row": 30}}
     fit = {"legend": {"columns": len(families) if width >= WIDE else 2, "columnPadding": 24}}
-    return data | layout | {"concat": charts, "config": fit}
+    spacing = {"column": 46, "row": 30}
+    return chart_of(frame, 6, columns=columns, spacing=spacing, concat=charts, config=fit)
 
 
 def model_chart(
@@ -375,14 +367,9 @@ def model_chart(
     layers = _marks(_x(frame["iou"]), y, families, "+.1%", 40)
     if len(truth):
         frame = frame.merge(truth, on="model")
-        line = {"type": "rule", "color": MUTED, "strokeDash": [3, 3]}
-        layers.insert(0, {"mark": line, "encoding": {"y": y | {"field": "truth", "aggregate": "mean"}}})
-    return {
-        "data": {"name": "rows"},
-        "datasets": {"rows": records(placed(frame, models), 6)},
-        "facet": facet_of("model", inner),
-        "columns": columns,
-        "spacing": {"row": 18, "column": 18},
-        "spec": {"width": inner, "height": 150, "layer": layers},
-        "config": {"legend": {"columns": len(families) if width >= WIDE else 2, "columnPadding": 24}},
-    }
+        true = {"y": y | {"field": "truth", "aggregate": "mean"}}
+        layers.insert(0, layer("rule", true, color=MUTED, strokeDash=[3, 3]))
+    spec = {"width": inner, "height": 150, "layer": layers}
+    fit = {"legend": {"columns": len(families) if width >= WIDE else 2, "columnPadding": 24}}
+    panels = {"facet": facet_of("model", inner), "columns": columns, "spacing": {"row": 18, "column": 18}}
+    return chart_of(placed(frame, models), 6, **panels, spec=spec, config=fit)

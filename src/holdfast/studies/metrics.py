@@ -11,7 +11,7 @@ import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import number, span
-from holdfast.report.page.charts import in_order, records, room
+from holdfast.report.page.charts import chart_of, layer, nominal, room, tooltip
 from holdfast.report.page.figures import INK, WIDE, Chart
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import listing, plural, short_names
@@ -28,7 +28,7 @@ from holdfast.stats.models.ranks import (
 from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 from holdfast.studies import metric_measures as measures
 from holdfast.studies.metric_measures import Metric
-from holdfast.studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions, ranged, subject, tips
+from holdfast.studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions, ranged, subject
 
 QUICK_MODELS = (
     "embedded:resnet_rho0", "embedded:resnet_rho95", "embedded:mobilenet_rho95", "embedded:resnet_rho95_strong",
@@ -324,34 +324,28 @@ def correlation_chart(frame: pd.DataFrame, width: int, *, rows: Sequence[str], c
     size = min(104, (width - label - (110 if desk else 12)) // len(columns))
     axis: Chart = {"ticks": False, "domain": False, "title": None, "labelLimit": label, "labelPadding": 4}
     axis |= {} if desk else {"labelFontSize": 10}
-    x = {"field": "column", "type": "nominal", "scale": in_order(columns)}
     above = min(room(columns, 170 if desk else 96, 12 if desk else 10), label)
-    x["axis"] = axis | {"orient": "top", "labelAngle": -40 if desk else -90, "minExtent": round(0.75 * above)}
-    y = {"field": "row", "type": "nominal", "scale": in_order(rows), "axis": axis | {"minExtent": label}}
+    top = axis | {"orient": "top", "labelAngle": -40 if desk else -90, "minExtent": round(0.75 * above)}
+    place = {"x": nominal("column", columns, axis=top), "y": nominal("row", rows, axis=axis | {"minExtent": label})}
     scale = {"domain": [-1, 0, 1], "range": [OPPOSED, NEITHER, ALIKE]}
     legend = {"title": "Spearman's ρ", "gradientThickness": 10, "gradientLength": 120, "values": [-1, 0, 1]}
     shade = {"field": "spearman", "type": "quantitative", "scale": scale, "legend": legend if desk else None}
-    tip = tips({"row": "metric", "column": "with"}, ".2f")
-    tip[2] |= {"field": "spearman", "title": "Spearman's ρ"}
-    place = {"x": x, "y": y}
-    layers: list[Chart] = [
-        {
-            "mark": {"type": "rect", "stroke": "white", "strokeWidth": 1},
-            "encoding": place | {"color": shade, "tooltip": tip},
-        }
-    ]
+    numbers = {"spearman": "Spearman's ρ", "low": "95 % from", "high": "to"}
+    tip = tooltip({"row": "metric", "column": "with"}, numbers, ".2f")
     ink = {"condition": {"test": "abs(datum.spearman) > 0.72", "value": "white"}, "value": INK}
     with_interval = size >= 78
-    mark: Chart = {"type": "text", "fontSize": 13 if with_interval else 10.5, "dy": -7 if with_interval else 0}
-    layers.append({"mark": mark, "encoding": place | {"text": {"field": "shown" if desk else "brief"}, "color": ink}})
+    text = place | {"text": {"field": "shown" if desk else "brief"}, "color": ink}
+    layers = [
+        layer("rect", place | {"color": shade, "tooltip": tip}, stroke="white", strokeWidth=1),
+        layer("text", text, fontSize=13 if with_interval else 10.5, dy=-7 if with_interval else 0),
+    ]
     if with_interval:
-        small: Chart = {"type": "text", "fontSize": 10, "dy": 9}
-        layers.append({"mark": small, "encoding": place | {"text": {"field": "span"}, "color": ink}})
+        layers.append(layer("text", place | {"text": {"field": "span"}, "color": ink}, fontSize=10, dy=9))
     known = frame.dropna(subset=["spearman"])
     numbered = known.assign(
         shown=[number(value, 2) for value in known["spearman"]],
         brief=[number(value, 1) for value in known["spearman"]],
         span=[f"{number(low)} to {number(high)}" for low, high in zip(known["low"], known["high"], strict=True)],
     )
-    data = {"data": {"name": "rows"}, "datasets": {"rows": records(numbered, 3)}}
-    return data | {"width": {"step": size}, "height": {"step": 44 if with_interval else 30}, "layer": layers}
+    height = {"step": 44 if with_interval else 30}
+    return chart_of(numbered, 3, width={"step": size}, height=height, layer=layers)

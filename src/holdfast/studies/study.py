@@ -36,6 +36,7 @@ Value = bool | int | float | str | tuple[float, ...] | tuple[str, ...]
 
 DRAWN = "drawn"  # a value of the setting ``data`` that stands for drawn scenes, as an empty one does
 EMBEDDED = "embedded"  # a value of the setting ``models`` that stands for all models that come with Holdfast
+ENDS = {"value": "value", "low": "95 % from", "high": "to"}  # numbers of a dot's tooltip, with their titles
 REHEARSAL = "A rehearsal, too small to say anything."
 
 
@@ -332,11 +333,3 @@ def panel(measure: str, title: str, width: int, layers: list[Chart], height: int
     only = [{"filter": {"field": "measure", "equal": measure}}]
     size = {"width": width, "height": height}
     return {"title": {"text": title, "fontSize": 12}, **size, "transform": only, "layer": layers}
-
-
-def tips(fields: Mapping[str, str], number: str) -> list[Chart]:
-    """Return the tooltip of a dot: ``fields`` with their titles, then its value and its ends in a format."""
-    texts: list[Chart] = [{"field": field, "title": title} for field, title in fields.items()]
-    ends = {"value": "value", "low": "95 % from", "high": "to"}
-    numbers = {"type": "quantitative", "format": number}
-    return texts + [{"field": field, "title": title, **numbers} for field, title in ends.items()]

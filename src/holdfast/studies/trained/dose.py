@@ -17,13 +17,13 @@ from holdfast import api, registry
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import MINUS, p_value, percent, span
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.charts import records, rule_at
+from holdfast.report.page.charts import dot_layer, layer, records, rule_at, tooltip
 from holdfast.report.page.figures import COLOURS, MUTED, WIDE, Chart
 from holdfast.report.page.tables import Column
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import cross_part_pseudo_values, mean_over_trainings, trend
-from holdfast.studies.study import Setting, Study, StudyOptions, long_form, ranged
+from holdfast.studies.study import ENDS, Setting, Study, StudyOptions, long_form, ranged
 from holdfast.studies.trained import trainings
 from holdfast.studies.trained.trainings import RightAnswers, right_answers
 from holdfast.training.small_models import DOSE_SEEDS, DOSE_SIZE, DOSES, SmallModel, dose_models, facts_of
@@ -296,31 +296,18 @@ def _panel(name: str, title: str, inner: int) -> Chart:
     axis |= {"labelOverlap": False, "labelExpr": f"format({100 if points else 1} * datum.value, '~g')"}
     scale = {"type": "symlog", "constant": even, "nice": False}
     y = {"type": "quantitative", "title": "points" if points else None, "axis": axis, "scale": scale}
-    at_value, at_ends = {"y": y | {"field": "value"}}, {"y": y | {"field": "low"}, "y2": {"field": "high"}}
+    at_value = {"x": x, "y": y | {"field": "value"}}
+    at_ends = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}}
 
-    def tip(**fields: str) -> list[Chart]:
-        number = {"type": "quantitative", "format": ".1%" if points else ".4f"}
-        named = ({"field": field, "title": text} for field, text in fields.items())
-        return [entry if entry["field"] in ("dose", "seed") else entry | number for entry in named]
-
-    marks: list[tuple[str, Chart, Chart]] = [
-        (
-            "dots",
-            {"type": "point", "filled": True, "size": 24, "opacity": 0.7, "color": MUTED, "xOffset": 9},
-            at_value | {"tooltip": tip(seed="seed", value="value")},
-        ),
-        ("means", {"type": "rule", "strokeWidth": 2, "color": COLOURS[0]}, at_ends),
-        ("means", {"type": "line", "strokeWidth": 1.5, "opacity": 0.5, "color": COLOURS[0]}, at_value),
-        (
-            "means",
-            {"type": "point", "filled": True, "size": 60, "opacity": 1, "color": COLOURS[0]},
-            at_value | {"tooltip": tip(dose="ρ", value="mean", low="95 % from", high="to")},
-        ),
+    how = ".1%" if points else ".4f"
+    each = at_value | {"tooltip": tooltip({"seed": "seed"}, {"value": "value"}, how)}
+    mean = at_value | {"tooltip": tooltip({"dose": "ρ"}, ENDS | {"value": "mean"}, how)}
+    only = {"transform": [{"filter": {"field": "measure", "equal": name}}]}
+    dots = {"data": {"name": "dots"}} | only | dot_layer(each, 24, opacity=0.7, color=MUTED, xOffset=9)
+    means = [
+        layer("rule", at_ends, strokeWidth=2, color=COLOURS[0]),
+        layer("line", at_value, strokeWidth=1.5, opacity=0.5, color=COLOURS[0]),
+        dot_layer(mean, 60, color=COLOURS[0]),
     ]
-    only = [{"filter": {"field": "measure", "equal": name}}]
-    layers = [
-        {"data": {"name": data}, "transform": only, "mark": mark, "encoding": encoding | {"x": x}}
-        for data, mark, encoding in marks
-    ]
-    size = {"width": inner, "height": 210}
-    return {"title": {"text": title, "fontSize": 12}, **size, "layer": [rule_at(0, "y"), *layers]}
+    layers = [rule_at(0, "y"), dots, *({"data": {"name": "means"}} | only | marks for marks in means)]
+    return {"title": {"text": title, "fontSize": 12}, "width": inner, "height": 210, "layer": layers}

@@ -13,7 +13,7 @@ from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.numbers import points, span
-from holdfast.report.page.charts import by_model, records, room
+from holdfast.report.page.charts import by_model, dot_layer, layer, records, room, tooltip
 from holdfast.report.page.figures import COLOURS, WIDE, Chart
 from holdfast.report.page.tables import Column
 from holdfast.stats.core.bootstrap import Floats, resampled_sums
@@ -236,11 +236,9 @@ def _curve_panel(name: str, title: str, fraction: bool, inner: int, x: Chart, li
     if len(lines) > 1:
         colour = by_model(lines, "color", COLOURS)
         colour["color"]["legend"] |= {"symbolOpacity": 1}  # that of the lines, not of the bands
-    tip = study.tips({"model": "of", "x": "at"}, ".1%" if fraction else ".3f")
+    tip = tooltip({"model": "of", "x": "at"}, study.ENDS, ".1%" if fraction else ".3f")
     ends = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, **colour}
     middle = {"x": x, "y": y | {"field": "value"}, **colour}
-    band: Chart = {"mark": {"type": "rule", "strokeWidth": 1.7} if few else {"type": "area", "opacity": 0.18}}
-    dot: Chart = {"mark": {"type": "point", "filled": True, "size": 56 if few else 12, "opacity": 1}}
-    line = {"mark": {"type": "line", "strokeWidth": 1.6}, "encoding": middle}
-    layers = [band | {"encoding": ends}, line, dot | {"encoding": middle | {"tooltip": tip}}]
-    return study.panel(name, title, inner, layers)
+    band = layer("rule", ends, strokeWidth=1.7) if few else layer("area", ends, opacity=0.18)
+    dots = dot_layer(middle | {"tooltip": tip}, 56 if few else 12)
+    return study.panel(name, title, inner, [band, layer("line", middle, strokeWidth=1.6), dots])

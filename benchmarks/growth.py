@@ -29,9 +29,10 @@ import growth_made as made
 import numpy as np
 from growth_profile import profiled
 
-from holdfast.demo import POOL
+import holdfast
 from holdfast.forecast.trial import measured
 
+POOL = Path(str(holdfast.__file__)).parent / "assets" / "pool" / "pool.zip"
 HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
 MODELS = [
     f"embedded:{name}"

@@ -6,7 +6,7 @@ Terminal, report, board, check and Python all print these words and make none of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +66,7 @@ def in_words(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictWords:
         headline = f"Not judged: right on none of {evidence.wrong} unchanged photos"
         return VerdictWords(steps, headline, "", WRONG, [])
     return VerdictWords(
-        steps, headline, _rests_on(evidence, margin), _small_print(evidence, steps, margin),
+        steps, headline, _rests_on(evidence, margin), small_print(evidence, steps, margin),
         _warnings(evidence, steps, margin),
     )  # fmt: skip
 
@@ -163,15 +163,19 @@ def in_points(effect: Effect) -> str:
     return f"{points(effect.value)} ({span(effect)})"
 
 
-def _small_print(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> str:
+def small_print(
+    evidence: VerdictEvidence, steps: VerdictSteps, margin: float, reason: Callable[..., str] | None = None
+) -> str:
+    """Return what is open, and why; ``reason``: returns a clause of why, evidence, effect and margin."""
+    reason = reason or _reason
     measured: Effect | Excess = evidence.object if evidence.object.n else evidence.replaced
     questions: list[tuple[str, Reason, Effect | Excess]] = [
         ("whether it leans on the background", steps.why_leans, evidence.background),
         ("whether it sees the object", steps.why_sees, measured),
     ]
     if steps.why_leans == steps.why_sees and steps.why_leans not in ("", "interval"):
-        return f"Both questions are open: {_reason(steps.why_leans, evidence, measured, margin)}."
-    texts = [f"{text} ({_reason(why, evidence, effect, margin)})" for text, why, effect in questions if why]
+        return f"Both questions are open: {reason(steps.why_leans, evidence, measured, margin)}."
+    texts = [f"{text} ({reason(why, evidence, effect, margin)})" for text, why, effect in questions if why]
     return f"Open: {', and '.join(texts)}." if texts else ""
 
 

@@ -27,10 +27,9 @@ from holdfast.stats.effects.verdict import (
     Excess,
     Reason,
     VerdictEvidence,
-    VerdictSteps,
     decide,
 )
-from holdfast.stats.effects.verdict_words import HEADLINES, background_words, in_points, of_hundred, span
+from holdfast.stats.effects.verdict_words import HEADLINES, background_words, in_points, of_hundred, small_print, span
 from holdfast.stats.objects.answers import DetectorAnswers
 from holdfast.stats.objects.effects import object_effect, objects_under_conditions
 
@@ -57,7 +56,7 @@ def what_detectors_hold(
         steps = decide(evidence, margin)
         row: dict[str, Any] = {"model": model, "verdict": steps.verdict, "leans": steps.leans, "sees": steps.sees}
         row |= {"n": evidence.background.n, "headline": HEADLINES[steps.leans, steps.sees]}
-        row |= {"rests_on": _rests_on(evidence, numbers), "small_print": _small_print(evidence, steps, margin)}
+        row |= {"rests_on": _rests_on(evidence, numbers), "small_print": small_print(evidence, steps, margin, _reason)}
         row["warnings"] = _warnings(evidence, numbers, margin)
         row["sentence"] = f"{row['headline']}: {row['rests_on']} {row['small_print']}".strip().replace(":  ", ": ")
         for name, effect in (
@@ -111,17 +110,6 @@ def _rests_on(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]
         before = after["false_alarms"] - after["false_alarms_change"]
         texts.append(f"False alarms per picture go from {before:.2f} to {after['false_alarms']:.2f} there.")
     return " ".join(texts)
-
-
-def _small_print(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> str:
-    questions = [
-        ("whether it leans on the background", steps.why_leans, evidence.background),
-        ("whether it sees the object", steps.why_sees, evidence.object),
-    ]
-    if steps.why_leans == steps.why_sees and steps.why_leans not in ("", "interval"):
-        return f"Both questions are open: {_reason(steps.why_leans, evidence, evidence.object, margin)}."
-    texts = [f"{text} ({_reason(why, evidence, effect, margin)})" for text, why, effect in questions if why]
-    return f"Open: {', and '.join(texts)}." if texts else ""
 
 
 def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect, margin: float) -> str:

@@ -119,14 +119,11 @@ def _drop_section(
         solid=(whole["low"] > 0) | (whole["high"] < 0),
     )  # fmt: skip
     title = f"Points of accuracy lost from {lost.reference}, with 95 % intervals for unpaired photos"
-    look: dict[str, Any] = {
-        "zero": True,
-        "axis": "points lost (to the right) or gained",
-        "models": lost.datasets,
-        "rows": rows,
-    }
-    hollow = "Filled marks: the interval leaves out 0."
-    section.parts.append(charts.dot_figure("between_drops", title, lost.sentence, tidy, note=hollow, **look))
+    figure = charts.dot_figure(
+        "between_drops", title, lost.sentence, tidy, models=lost.datasets, rows=rows, zero=True,
+        axis="points lost (to the right) or gained", note="Filled marks: the interval leaves out 0.",
+    )  # fmt: skip
+    section.parts.append(figure)
     place = {name: at for at, name in enumerate(order)}
     by_model = lost.drops.sort_values(
         ["part", "model"], key=lambda keys: keys.map(place) if keys.name == "model" else keys

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
@@ -289,10 +288,7 @@ def _differences(evidence: Evidence, tested: Interaction) -> Figure | None:
     who = f"{models[0]} loses" if len(models) == 1 else "the others lose"
     title = f"How many points more {who} than {evidence.name(base)} under each scenario, with 95 % intervals"
     note = f"Filled marks stand after Holm's correction over all pairs and scenarios; hollow ones may be chance.{few}"
-    look: dict[str, Any] = {
-        "models": models,
-        "rows": rows,
-        "axis": f"points lost beyond those of {evidence.short[base]}",
-        "zero": True,
-    }
-    return charts.dot_figure("interaction", title, tested.sentence, tidy, note=note, **look)
+    axis = f"points lost beyond those of {evidence.short[base]}"
+    return charts.dot_figure(
+        "interaction", title, tested.sentence, tidy, note=note, models=models, rows=rows, axis=axis, zero=True
+    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast.core.numbers import estimate, p_value, percent, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
@@ -38,17 +36,12 @@ def families(evidence: Evidence) -> list[Section]:
     solid = frame.assign(solid=frame["p_holm"] < 0.05)
     title = "Points of accuracy lost under each family of scenarios, with 95 % intervals"
     note = "Filled marks stand after Holm's correction over models and families."
-    look: dict[str, Any] = {
-        "short": evidence.short,
-        "by": "family",
-        "words": str,
-        "rows": kinds,
-        "zero": True,
-        "note": note,
-    }
-    look["axis"] = "points lost (to the right) or gained"
+    figure = charts.model_figure(
+        "family_drops", title, section.lead[0], solid, "drop", short=evidence.short, by="family", words=str, rows=kinds,
+        zero=True, note=note, axis="points lost (to the right) or gained",
+    )  # fmt: skip
     section.parts = [
-        charts.model_figure("family_drops", title, section.lead[0], solid, "drop", **look),
+        figure,
         Table("family_drops", "Accuracy lost per family and model", frame, _columns(evidence), folded=True),
         *_groups(lost),
     ]
@@ -154,17 +147,12 @@ def _attribute_section(evidence: Evidence, name: str, things: str) -> Section:
     title = f"{wrong} by {name}, with 95 % intervals for all groups together"
     solid = frame.assign(solid=(frame["low"] > 0) | (frame["high"] < 0))
     note = "Filled marks differ from the other photos of the same classes; hollow ones may be chance."
-    look: dict[str, Any] = {
-        "short": evidence.short,
-        "by": "value",
-        "words": str,
-        "rows": values,
-        "domain": (0, 1),
-        "note": note,
-    }
-    look["axis"] = wrong.lower()
+    figure = charts.model_figure(
+        f"groups_{key}", title, section.lead[0], solid, "error", short=evidence.short, by="value", words=str,
+        rows=values, domain=(0, 1), note=note, axis=wrong.lower(),
+    )  # fmt: skip
     section.parts = [
-        charts.model_figure(f"groups_{key}", title, section.lead[0], solid, "error", **look),
+        figure,
         Table(
             f"groups_{key}",
             f"{wrong} by {name}",

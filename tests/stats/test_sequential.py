@@ -53,6 +53,22 @@ def test_interval_does_not_depend_on_the_order_and_never_widens() -> None:
     assert (nothing.n, nothing.low, nothing.high) == (0, -1.0, 1.0)
 
 
+def test_borders_are_those_of_every_hypothesis_of_the_grid() -> None:
+    """The search for a border skips hypotheses; here the capital is asked about each of the 3,999."""
+    rng = np.random.default_rng(9)
+    for case in range(30):
+        least, alpha = (-1.0, 0.0)[case % 2], (0.025, 0.05)[case % 3 == 0]
+        count = int(rng.integers(1, 400))
+        values = rng.choice([least, 0.5, 1.0], count, p=rng.dirichlet([1, 1, 1])) if case % 5 else np.full(count, 1.0)
+        grid = np.linspace(least, 1, 4001)[1:-1]
+        too_low, too_high = (
+            grid[log_capital(values, grid, least=least, most=1, above=above) >= -np.log(alpha)]
+            for above in (True, False)
+        )
+        got = running_interval(values, least=least, alpha=alpha, before=None)
+        assert (got.low, got.high) == (max(too_low, default=least), min(too_high, default=1.0))
+
+
 @pytest.mark.parametrize(
     ("shares", "classes"),
     [((0.025, 0.925, 0.05), 1), ((0.1, 0.65, 0.25), 1), ((0.1, 0.65, 0.25), 12)],
@@ -107,11 +123,8 @@ def test_photos_that_lend_to_each_other_in_a_ring(ring: int) -> None:
     for _ in range(RUNS):
         light = rng.random((240 // ring, ring))
         values = (np.abs(light - np.roll(light, 1, axis=1)) < 0.5).astype(float).reshape(-1)
-        missed += not all(
-            running_interval(values[:end], least=0, before=None).low <= fits
-            and running_interval(values[:end], least=0, before=None).high >= fits
-            for end in range(24, 241, 72)
-        )
+        looks = [running_interval(values[:end], least=0, before=None) for end in range(24, 241, 72)]
+        missed += not all(look.low <= fits <= look.high for look in looks)
     assert missed <= MOST_WRONG
 
 

@@ -85,14 +85,26 @@ def running_interval(
     low, high = (before.low, before.high) if before else (least, most)
     if not len(array):
         return RunningInterval(0, float("nan"), low, high)
-    wanted = -np.log(alpha)
-    grid = np.linspace(least, most, 4001)[1:-1]
-    # The capital falls with the hypothesis (rises, for the other side), so each side has one border.
-    excluded = log_capital(array, grid, least=least, most=most, above=True) >= wanted
-    low = max(low, float(grid[excluded][-1])) if excluded.any() else low
-    excluded = log_capital(array, grid, least=least, most=most, above=False) >= wanted
-    high = min(high, float(grid[excluded][0])) if excluded.any() else high
+    low = max(low, _border(array, least, most, alpha, above=True))
+    high = min(high, _border(array, least, most, alpha, above=False))
     return RunningInterval(len(array), float(array.mean()), low, high)
+
+
+def _border(values: Floats, least: float, most: float, alpha: float, *, above: bool) -> float:
+    """Return the innermost of 3,999 hypotheses that one side excludes, or the end of the range where none is.
+
+    The capital falls as hypotheses come nearer to the values, so every 64th of them shows where to look closely.
+    """
+    grid = np.linspace(least, most, 4001)[1:-1] if above else np.linspace(least, most, 4001)[-2:0:-1]
+    border = least if above else most
+    for step in (64, 1):
+        tried = grid[::step]
+        excluded = int((log_capital(values, tried, least=least, most=most, above=above) >= -np.log(alpha)).sum())
+        if not excluded:
+            return border
+        border = float(tried[excluded - 1])
+        grid = grid[(excluded - 1) * step :][:step]
+    return border
 
 
 @dataclass

@@ -427,9 +427,8 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
     if len(answer.findings) > MOST_FINDINGS:
         rest = len(answer.findings) - MOST_FINDINGS
         lines.append(f"Data: {plural(rest, 'other finding')}; holdfast data PHOTOS lists them all")
-    steps = [*_mask_steps(answer.masks, folder), *step_list([verdict], answer.results.run, counts)]
-    if lost := most_lost(with_display_names(class_accuracy(counts, outcome=outcome))):
-        steps.insert(len(steps) - 1, (lost, ""))
+    lost = most_lost(with_display_names(class_accuracy(counts, outcome=outcome)))
+    steps = [*_mask_steps(answer.masks, folder), *step_list([verdict], answer.results.run, counts, lost)]
     lines += [f"Next: {text} {command}".rstrip() for text, command in steps]
     world = about_world(str(answer.results.run.spec().get("data", "")))
     return [*lines, world] if world else lines

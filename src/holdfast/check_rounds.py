@@ -142,7 +142,9 @@ class EarlyCheck:
         odd = " The rounds contradict each other: photos may be near-copies, or sorted." if last.contradiction else ""
         return (
             f"Asked in rounds that hold every class equally often; {self.reason} after {plural(last.photos, 'photo')}. "
-            f"The verdict's intervals hold whenever one stops (95 % each, betting).{unused}{dropped}{odd}"
+            f"The verdict's intervals hold whenever one stops (95 % each, betting). A photo "
+            "gets its new background from its own round, so that single accuracies differ from those of a full check "
+            f"of the same photos.{unused}{dropped}{odd}"
         )
 
 

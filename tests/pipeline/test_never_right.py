@@ -1,27 +1,34 @@
-"""A model that is right on no original is named: labels or preprocessing are wrong."""
+"""A model that no verdict can rest on is named by ``eval``: labels or preprocessing are wrong."""
 
 import numpy as np
 
 import holdfast
 from holdfast.diorama import CLASSES
-from holdfast.pipeline.evaluate.evaluate import never_right
+from holdfast.pipeline.evaluate.evaluate import evaluate
+from holdfast.pipeline.specs import EvaluateSpec
+from holdfast.stats.effects.verdict_words import not_judged
 
 
-def nothing(images):
-    """Always answer with a class that no photo has."""
-    return np.tile(np.eye(len(CLASSES) + 1)[-1], (len(images), 1))
+def always(name):
+    """Return a model that gives one answer to every picture."""
+    outputs = [*CLASSES, "nothing"]
+
+    def model(images):
+        return np.tile(np.eye(len(outputs))[outputs.index(name)], (len(images), 1))
+
+    model.fingerprint = name
+    return model
 
 
-nothing.fingerprint = "nothing"
-
-
-def test_models_that_are_never_right_are_named(tmp_path):
+def test_models_that_are_never_right_or_always_say_the_same_are_named(tmp_path):
     run = holdfast.evaluate(
-        "diorama:test?n=12", models={"lost": nothing}, class_names=[*CLASSES, "nothing"], scenarios="original,grey",
-        out=tmp_path / "lost",
+        "diorama:test?n=24", models={"lost": always("nothing"), "stuck": always("whale")},
+        class_names=[*CLASSES, "nothing"], scenarios="original", out=tmp_path / "lost",
     )  # fmt: skip
-    assert never_right(run.run) == [("lost", 12)] and never_right(run.run, least=13) == []
-    right = holdfast.evaluate(
-        "diorama:test?n=12", models=["embedded:resnet_rho0"], scenarios="original", out=tmp_path / "right"
-    )
-    assert never_right(right.run) == []
+    reasons = not_judged(run.counts)
+    assert reasons == {
+        "lost": "right on none of 24 unchanged photos", "stuck": "answers whale to 24 of 24 unchanged photos"
+    }  # fmt: skip
+    spec = EvaluateSpec("diorama:test?n=24", models=("embedded:resnet_rho0",), scenarios="original")
+    fine, summary = evaluate(spec, tmp_path / "right")
+    assert not not_judged(holdfast.open_run(fine.path).counts) and not summary.notes

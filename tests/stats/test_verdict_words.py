@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_rows import table
 
+from holdfast.report.static.front import step_list
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.drops import NO_EFFECT, Effect
 from holdfast.stats.effects.verdict import NO_EXCESS, Excess, VerdictEvidence, what_it_holds
@@ -117,7 +118,19 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
         assert re.fullmatch(r"Not judged: right on none of \d\d+ unchanged photos", row["headline"])
         assert "labels or its preprocessing" in row["small_print"] and not row["rests_on"]
         return
-    assert row["headline"] == HEADLINES[row["leans"], row["sees"]]
+    if row["why_leans"] == row["why_sees"] == "constant":
+        shown = re.fullmatch(r"Not judged: answers \w+ to (\d+) of (\d+) unchanged photos", row["headline"])
+        assert shown
+        count, of = shown.groups()
+        assert int(count) >= 0.9 * int(of) >= 0.9 * 12 and not above("original_excess") and not row["rests_on"]
+        return
+    if unclear := re.fullmatch(
+        r"Not judged: (no|not clearly) better than guessing on \d\d+ unchanged.*", row["headline"]
+    ):
+        assert row["original_excess"] <= MARGIN and below("original_excess") == (unclear[1] == "no")
+        assert row["leans"] == row["sees"] == "open"
+    else:
+        assert row["headline"] == HEADLINES[row["leans"], row["sees"]]
     if row["leans"] == "yes":
         assert above("background_effect")
     sees_by = "foreground_evidence" if math.isnan(row["object_effect"]) else "object_effect"
@@ -192,6 +205,25 @@ def test_a_model_that_is_never_right_is_not_judged() -> None:
     assert row["headline"] == "Not judged: right on none of 24 unchanged photos" and row["why_leans"] == "wrong"
     few = what_it_holds(reduce(table(rows[: 3 * 11])), resamples=60).iloc[0]
     assert few["why_leans"] != "wrong", "eleven wrong answers may be chance"
+
+
+def test_a_model_with_one_answer_is_not_told_to_get_more_photos() -> None:
+    """Untrained, or with its outputs in another order: right by chance, the same under every condition."""
+    rows = [
+        {"model": "m", "source_id": f"p{source}", "condition": name, "label": f"c{source % 12}", "prediction": said,
+         "donor_id": f"d{source}" if place else None, "donor_label": f"c{(source + place - 1) % 12}" if place else None,
+         "correct": said == f"c{source % 12}"}
+        for source in range(48)
+        for place, name in enumerate(CONDITIONS[:3])
+        for said in ["c3" if source else "c0"]
+    ]  # fmt: skip
+    row = what_it_holds(reduce(table(rows)), resamples=60).iloc[0].to_dict()
+    assert row["headline"] == "Not judged: answers c3 to 47 of 48 unchanged photos"
+    steps = step_list([row], None, lost="Look at c3")
+    assert len(steps) == 1 and steps[0][0].startswith("Answers c3 to 47 of 48 unchanged photos: check the names of")
+    few = [line | {"label": "c3", "correct": line["prediction"] == "c3"} for line in rows[3:]]
+    mostly = what_it_holds(reduce(table([*rows[:3], *few])), resamples=60).iloc[0]
+    assert mostly["why_leans"] != "constant", "all right, where nearly all photos are of one class"
 
 
 def test_the_good_direction_is_said() -> None:

@@ -231,7 +231,7 @@ def _static_sections(
         return [Section("verdict", "Verdict", parts=[notice])]
     harmed = most_harmed(evidence)
     if evidence.all_early:  # the other sections have intervals that an early stop makes too narrow
-        pictured = [gallery(evidence, rows, harmed, pictures), worst(evidence, rows, harmed)]
+        pictured = [gallery(evidence, rows, harmed, pictures), worst(evidence, rows, harmed, pictures)]
         return [front(evidence, rows, pictures, steps), early_numbers(evidence), *pictured]
     return [
         front(evidence, rows, pictures, steps),
@@ -247,7 +247,7 @@ def _static_sections(
         fit(evidence),
         confidence(evidence),
         gallery(evidence, rows, harmed, pictures),
-        worst(evidence, rows, harmed),
+        worst(evidence, rows, harmed, pictures),
     ]
 
 

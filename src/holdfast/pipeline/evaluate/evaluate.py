@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
@@ -83,9 +82,13 @@ def evaluate(
             _evaluate_classes(spec, collection, conditions, groups, run, summary, executor, progress)
     _check_answered(run, run.spec()["model_names"])
     if not detectors and not labels:
+        from holdfast.stats.core.reduce import reduce
+        from holdfast.stats.effects.verdict_words import not_judged
+
+        unchanged = run.predictions.dataset().filter(pc.field("condition") == ORIGINAL)
         summary.notes += [
-            f"{model} is right on none of {count} unchanged photos: its labels (--labels) or its preprocessing are "
-            "probably wrong; docs/my-model.md says how to state them" for model, count in never_right(run)
+            f"{model}: {reason}; the names of its outputs (--labels) or its preprocessing are probably wrong, and "
+            "docs/my-model.md says how to state them" for model, reason in not_judged(reduce(unchanged)).items()
         ]  # fmt: skip
     return run, summary
 
@@ -275,14 +278,3 @@ def _check_accuracy(run: Run, expected: float, models: Sequence[str]) -> None:
                 f"which sampling does not explain if {percent(expected)} is expected: check its preprocessing "
                 "and --labels"
             )
-
-
-def never_right(run: Run, least: int = 12) -> list[tuple[str, int]]:
-    """Return the classifiers that are right on no original of ``least`` or more, with the number of originals."""
-    asked = (pc.field("condition") == ORIGINAL) & (pc.field("status") == "ok") & pc.is_valid(pc.field("correct"))
-    table = run.predictions.dataset().to_table(["model", "correct"], filter=asked)
-    counts = table.cast(pa.schema([("model", pa.string()), ("correct", pa.int8())])).group_by("model")
-    rows = counts.aggregate([("correct", "sum"), ("correct", "count")]).to_pylist()
-    return [
-        (row["model"], row["correct_count"]) for row in rows if not row["correct_sum"] and row["correct_count"] >= least
-    ]

@@ -28,12 +28,12 @@ from holdfast.report.page.parts import (
     pictures_of,
     tile,
 )
-from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural
-from holdfast.report.static.gallery import model_answer
+from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural, sentence
+from holdfast.report.static.gallery import model_answer, most_harmed, wrong_as_they_are
 from holdfast.stats.core.reduce import Counts, right_column
 from holdfast.stats.effects.sequential import sequential_looks
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
-from holdfast.stats.effects.verdict_words import SIGNS, open_numbers, photo_advice
+from holdfast.stats.effects.verdict_words import NOT_JUDGED, SIGNS, open_numbers, photo_advice
 from holdfast.store import Run
 
 LOOKS = 8  # Rounds that the first chart of an early check shows
@@ -41,6 +41,7 @@ CARDS = 4  # Models that get a card of their own; where there are more, those wi
 
 LARGE_PICTURE = 320
 CHARTED = (ORIGINAL, SAME, RANDOM, ONLY)  # Conditions of the first chart
+FEWEST = 5  # Photos of a class below which its drop is no advice
 FEW = 30  # Photos of a class below which its drop, picked as the largest, may well be chance
 
 
@@ -56,7 +57,9 @@ def front(
         section.parts.append(Text([early_words(evidence)]))
     doubtful = {name for run in rows.runs for name in doubtful_masks(run.spec().get("masks"))}
     flip = pick_flip(evidence, doubtful)
-    if flip is not None:
+    if all(row["headline"].startswith(NOT_JUDGED) for _, row in records):
+        section.parts += wrong_as_they_are(evidence, rows, most_harmed(evidence), pictures, most=3)
+    elif flip is not None:
         section.parts += _three_pictures(evidence, rows, flip, pictures)
     section.parts.append(narrowing_figure(evidence) if evidence.all_early else answer_figure(evidence))
     section.parts.append(Steps("What to do next", [*steps, *next_steps(evidence, rows)]))
@@ -105,7 +108,8 @@ def pick_flip(evidence: Evidence, doubtful: Collection[str] = ()) -> Flip | None
     answer. Where no answer turns, it is any photo that is answered rightly. Photos with a ``doubtful`` mask are taken
     only where there are no others.
     """
-    effects = evidence.holds.set_index("model")["background_effect"].reindex(evidence.models)
+    judged = evidence.holds[~evidence.holds["headline"].str.startswith(NOT_JUDGED)]
+    effects = judged.set_index("model")["background_effect"].reindex(evidence.models)
     model = str(effects.idxmax()) if effects.notna().any() else evidence.models[0]
     cells = with_display_names(evidence.counts.cells)
     cells = cells[cells["model"] == model]
@@ -235,26 +239,28 @@ _ENDS = {"": "estimate", "_low": "low", "_high": "high"}
 
 def next_steps(evidence: Evidence, rows: ReportRows) -> list[tuple[str, str]]:
     """Return what to do next, each with a command or nothing."""
-    records = evidence.holds.to_dict("records")
-    steps = step_list(records, rows.runs[0] if rows.runs else None, evidence.counts, early=evidence.all_early)
-    lost = most_lost(evidence.classes)
-    if lost:
-        steps.insert(len(steps) - 1, (lost, ""))
-    return steps
+    records, run = evidence.holds.to_dict("records"), rows.runs[0] if rows.runs else None
+    return step_list(records, run, evidence.counts, most_lost(evidence.classes), early=evidence.all_early)
 
 
 def step_list(
-    records: Sequence[Mapping[Any, Any]], run: Run | None, counts: Counts | None = None, *, early: bool = False
-) -> list[tuple[str, str]]:
-    """Return the steps that follow from verdicts and from what is missing; ``early``: asked in rounds."""
+    records: Sequence[Mapping[Any, Any]], run: Run | None, counts: Counts | None = None, lost: str = "",
+    *, early: bool = False,
+) -> list[tuple[str, str]]:  # fmt: skip
+    """Return the steps that follow from verdicts and from what is missing.
+
+    ``lost``: a sentence on the class that loses most; ``early``: asked in rounds.
+    """
     steps: list[tuple[str, str]] = []
+    wrong = [row for row in records if row["headline"].startswith(NOT_JUDGED)]
+    for row in wrong[:CARDS]:
+        who = f" ({row['model']})" if len(records) > 1 else ""
+        text = sentence(row["headline"].removeprefix(NOT_JUDGED))
+        steps.append((f"{text}{who}: check the names of its outputs and its preprocessing (docs/my-model.md).", ""))
+    if wrong and len(wrong) == len(records):
+        return steps
+    records = [row for row in records if not row["headline"].startswith(NOT_JUDGED)]
     open_rows = [row for row in records if "open" in (row["leans"], row["sees"])]
-    wrong = [str(row["model"]) for row in open_rows if row["why_leans"] == "wrong"]
-    if wrong:
-        whose = f" of {listing(wrong)}" if len(records) > 1 else ""
-        steps.append((f"Mend labels or preprocessing{whose} before anything else; docs/my-model.md says how.", ""))
-        if len(wrong) == len(records):
-            return steps
     place, data = (shlex.quote(str(text)) for text in ((run.path, run.spec().get("data")) if run else ("RUN", "DATA")))
     missing = [row for row in open_rows if row["why_leans"] == "missing"]
     if missing and counts is not None and (unmasked := without_mask(counts)):
@@ -278,6 +284,7 @@ def step_list(
         steps.append(
             (f"Train {name} on pictures whose backgrounds do not give the class away, of other photos.", _MEND)
         )
+    steps += [(lost, "")] if lost else []
     return [*steps, compare_step(str(run.path) if run else "RUN", [str(row["model"]) for row in records], early)]
 
 
@@ -299,6 +306,8 @@ def most_lost(frame: pd.DataFrame) -> str:
         return ""
     label = str(lost.idxmax())
     n = int(frame[(frame["label"] == label) & (frame["condition"] == RANDOM)]["n"].max())
+    if n < FEWEST:
+        return ""
     return (
         f"Look at {class_words(label)}: accuracy falls by {points(lost.max(), 0)} when only the background changes, "
         f"the most of {len(lost)} classes ({plural(n, 'photo')}{', so it may be chance' if n < FEW else ''})."

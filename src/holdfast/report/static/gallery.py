@@ -9,7 +9,7 @@ from holdfast.core.names import without_object
 from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
-from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, RunPictures, Section, judged, pictures_of, tile
+from holdfast.report.page.parts import TILES, Answer, Gallery, Notice, Photo, RunPictures, Section, judged, pictures_of, tile
 from holdfast.report.page.tables import CLASS, Column, Table
 from holdfast.report.page.words import class_words, condition_label, listing, plural
 from holdfast.stats.core.reduce import right_column
@@ -17,6 +17,7 @@ from holdfast.stats.core.reduce import right_column
 NO_ANSWER = "no answer"
 
 PHOTOS = 4
+LARGE = 3  # Pictures that are shown large beside each other
 WORST = 25
 
 _NO_OBJECT = "No condition of these keeps the object in the picture, so there is nothing to get right."
@@ -132,8 +133,31 @@ def model_answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, con
     return judged(name, f"{'right' if right else 'wrong'}: {prediction}", right)
 
 
-def worst(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame) -> Section:
-    """Return the tables of the worst classes and images."""
+def wrong_as_they_are(
+    evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures: RunPictures | None, *, most: int = TILES
+) -> list[Gallery]:
+    """Return originals that no model answers rightly, of as many classes as can be; nothing without their pictures."""
+    picked = _one_per_class(harmed[harmed["original"] == 0], most)
+    images: dict[tuple[str, str], bytes] = {}
+    for run in rows.runs if pictures is not None and len(picked) else ():
+        images = pictures(run, set(picked["source_id"]), size=240) | images  # type: ignore[misc]
+    said = with_display_names(answers(rows, list(picked["source_id"]), [ORIGINAL])) if images else pd.DataFrame()
+    tiles = []
+    for record in picked.to_dict("records") if images else ():
+        own = said[(said["source_id"] == record["source_id"]) & (said["name"] == ORIGINAL)]
+        by_model = {str(row["model"]): row for row in own.to_dict("records")}
+        given = [model_answer(evidence, name, by_model.get(name), ORIGINAL) for name in evidence.models]
+        jpeg = images.get((str(own["sample_id"].min()), ORIGINAL), b"")
+        count = f"✗ {len(given)} of {len(given)} wrong"
+        tiles.append(tile(class_words(str(record["label"])), jpeg, given, count=count))
+    if not any(shown.picture for shown in tiles):
+        return []
+    text = "Unchanged photos under their labels, with the answers: is the label wrong, or the model?"
+    return [Gallery([Photo("", "", text, tiles)], large=len(tiles) <= LARGE)]
+
+
+def worst(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures: RunPictures | None = None) -> Section:
+    """Return the tables of the worst classes and images, and the photos that are wrong as they are."""
     section = Section("worst", "The worst classes and images")
     if harmed.empty:
         section.parts = [Notice(_NO_OBJECT)]
@@ -152,6 +176,7 @@ def worst(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame) -> Section
     common = _common_mistakes(evidence, answers(rows, list(top["source_id"]), evidence.counts.conditions))
     photos = photos.assign(mistake=photos["source_id"].map(common).astype(object).fillna(""))
     section.parts = [
+        *wrong_as_they_are(evidence, rows, harmed, pictures),
         Table(
             "worst_classes",
             "Classes, the worst first",
@@ -194,8 +219,8 @@ def _worst_classes(evidence: Evidence) -> pd.DataFrame:
     frame = total.assign(
         accuracy=total["right"] / total["n"],
         original=original.reindex(total.index),
-        lowest=lowest["condition"],
-        lowest_accuracy=lowest["rate"],
+        lowest=lowest["condition"].where(lowest["rate"] < 1),  # of a class that is always right there is none
+        lowest_accuracy=lowest["rate"].where(lowest["rate"] < 1),
     )
     frame = frame.reset_index().sort_values(["accuracy", "label"]).reset_index(drop=True)
     return frame[["label", "n", "right", "accuracy", "original", "lowest", "lowest_accuracy"]]

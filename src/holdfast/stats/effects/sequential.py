@@ -33,6 +33,7 @@ from holdfast.stats.effects.verdict import (
     Excess,
     VerdictEvidence,
     all_wrong,
+    constant_answer,
     verdict_row,
 )
 from holdfast.stats.models.gate import COLUMNS, Gate, named_model, paired_conditions
@@ -143,6 +144,7 @@ class SequentialEvidence:
             only_background=NO_EXCESS,
             silhouette=NO_EXCESS,
             wrong=all_wrong(answers),
+            constant=constant_answer(answers),
         )
 
     def _effect(

@@ -21,7 +21,7 @@ from holdfast.stats.core.answers import Answers, from_counts
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, sums
 from holdfast.stats.core.cells import Average, design_effects, wilson
 from holdfast.stats.core.reduce import Counts, Outcome
-from holdfast.stats.effects.drops import Effect, effect_of, pair
+from holdfast.stats.effects.drops import NO_EFFECT, Effect, effect_of, pair
 
 Verdict = Literal["foreground", "background", "both", "undecided"]
 
@@ -33,10 +33,11 @@ MARGIN = 0.05
 
 Step = Literal["yes", "no", "open"]
 Reason = Literal[
-    "", "wrong", "missing", "guessing", "perhaps guessing", "pasting", "perhaps pasting", "interval", "classless",
-    "unpaired",
+    "", "wrong", "constant", "missing", "guessing", "perhaps guessing", "pasting", "perhaps pasting", "interval",
+    "classless", "unpaired",
 ]  # fmt: skip
 LEAST_WRONG = 12  # Originals, none of them answered rightly, from which on labels or preprocessing are suspected
+MOSTLY = 0.9  # Share of the originals that get one answer, from which on it is called constant where it is a guess
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class VerdictEvidence:
     only_background: Excess
     silhouette: Excess
     wrong: int = 0  # how many originals there are, where not one of ``LEAST_WRONG`` or more is answered rightly
+    constant: tuple[str, int, int] | None = None  # the class that is (nearly) every answer, to how many of how many
 
 
 def what_it_holds(
@@ -149,6 +151,8 @@ def decide(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictSteps:
         blind = "wrong"
     elif evidence.missing:
         blind = "missing"
+    elif not evidence.original.low > margin and evidence.constant:
+        blind = "constant"
     elif not evidence.original.low > margin:
         blind = "perhaps guessing" if evidence.original.high > margin else "guessing"
     elif not evidence.pasted.low > margin:
@@ -229,7 +233,27 @@ def evidence_of(
         only_background=excess[ONLY],
         silhouette=excess[SILHOUETTE],
         wrong=all_wrong(answers),
+        constant=constant_answer(answers, place),
     )
+
+
+def original_evidence(answers: Answers) -> VerdictEvidence:
+    """Return the part of the evidence that unchanged photos give."""
+    original = _excesses(answers, 0)[ORIGINAL]
+    excesses = (original, *(NO_EXCESS,) * 4)
+    constant = constant_answer(answers)
+    return VerdictEvidence((), *(NO_EFFECT,) * 4, *excesses, wrong=all_wrong(answers), constant=constant)
+
+
+def constant_answer(answers: Answers, trained: int = 0) -> tuple[str, int, int] | None:
+    """Return the class that ``MOSTLY`` all originals get and not so many are of, with how many of how many, or None."""
+    if ORIGINAL not in answers.conditions or len(answers.labels) < 2:
+        return None
+    given = answers.given[trained][answers.conditions.index(ORIGINAL)]
+    place, count, of = int(given.argmax()), int(given.max()), int(given.sum())
+    own = answers.n[answers.under(ORIGINAL) & (answers.label == place)].sum()
+    constant = of >= LEAST_WRONG and count >= MOSTLY * of > own
+    return (answers.labels[place], count, of) if constant else None
 
 
 def all_wrong(answers: Answers) -> int:

@@ -13,11 +13,24 @@ from typing import Any
 from holdfast.core.names import condition_words
 from holdfast.core.numbers import number, percent, points
 from holdfast.core.numbers import span as interval
+from holdfast.stats.core.answers import from_counts
+from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.drops import Effect
-from holdfast.stats.effects.verdict import MARGIN, Excess, Reason, Step, VerdictEvidence, VerdictSteps, decide
+from holdfast.stats.effects.verdict import (
+    LEAST_WRONG,
+    MARGIN,
+    Excess,
+    Reason,
+    Step,
+    VerdictEvidence,
+    VerdictSteps,
+    decide,
+    original_evidence,
+)  # fmt: skip
 from holdfast.stats.models.power import photo_range
 
 WRONG = "Its labels or its preprocessing are probably wrong; mend them first, whatever the numbers say."
+NOT_JUDGED = "Not judged: "
 SIGNS = {"foreground": "●", "background": "○", "both": "◐", "undecided": "◌"}
 HEADLINES: dict[tuple[Step, Step], str] = {
     ("yes", "yes"): "Leans on the background, and sees the object too",
@@ -62,13 +75,39 @@ def in_words(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictWords:
     """Return a verdict and everything that is said about it."""
     steps = decide(evidence, margin)
     headline = HEADLINES[steps.leans, steps.sees]
-    if steps.why_leans == steps.why_sees == "wrong":
-        headline = f"Not judged: right on none of {evidence.wrong} unchanged photos"
-        return VerdictWords(steps, headline, "", WRONG, [])
+    if steps.why_leans == steps.why_sees and (reason := _not_judged(evidence, steps.why_leans, margin)):
+        headline = f"{NOT_JUDGED}{reason}"
+        if steps.why_leans in ("wrong", "constant"):
+            return VerdictWords(steps, headline, "", WRONG, [])
     return VerdictWords(
         steps, headline, _rests_on(evidence, margin), small_print(evidence, steps, margin),
         _warnings(evidence, steps, margin),
     )  # fmt: skip
+
+
+def not_judged(counts: Counts) -> dict[str, str]:
+    """Return model → what is wrong with its answers to unchanged photos, for models that no verdict can rest on."""
+    reasons = {}
+    for model in counts.models:
+        evidence = original_evidence(from_counts(counts, model))
+        if reason := _not_judged(evidence, decide(evidence).why_leans, MARGIN):
+            reasons[model] = reason
+    return reasons
+
+
+def _not_judged(evidence: VerdictEvidence, why: Reason, margin: float) -> str:
+    """Return what is wrong with answers to unchanged photos, where no verdict can rest on them; '' if nothing is."""
+    excess = evidence.original
+    match why:
+        case "wrong":
+            return f"right on none of {evidence.wrong} unchanged photos"
+        case "constant" if evidence.constant:
+            name, count, of = evidence.constant
+            return f"answers {name.replace('_', ' ')} to {count} of {of} unchanged photos"
+        case "guessing" | "perhaps guessing" if excess.value <= margin and excess.n >= LEAST_WRONG:
+            clearly = "no" if why == "guessing" else "not clearly"
+            return f"{clearly} better than guessing on {excess.n} unchanged photos"
+    return ""
 
 
 def more_photos(row: Mapping[str, Any], *, margin: float = MARGIN) -> tuple[int, int] | None:
@@ -185,6 +224,8 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, mar
     match why:
         case "wrong":
             return "it is right on none of the unchanged photos"
+        case "constant":
+            return "it gives one answer to nearly every unchanged photo"
         case "missing":
             return f"there are no answers under {' and '.join(condition_words(name) for name in evidence.missing)}"
         case "guessing" | "perhaps guessing":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import nearest, scenario_of, speaks_python
+from holdfast.core.names import condition_words, nearest, scenario_of, speaks_python, without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes, read_votes
 from holdfast.pipeline.ask.ask import details as _answers
@@ -417,7 +417,7 @@ def compare(
                 "a run that stopped early is compared with --sequential: other intervals do not hold for it"
             )
         result = gate(first.counts, second.counts, margin=margin, **options)
-        result = replace(result, notes=_pairing(first, second))
+        result = replace(result, notes=(*_pairing(first, second), *_without_object(first, options.get("conditions"))))
         if first.path.resolve() == second.path.resolve() and options.get("old_model") == options.get("new_model"):
             return replace(result, sentence=f"This is one run compared with itself. {result.sentence}")
         return result
@@ -438,6 +438,14 @@ def _pairing(old: Results, new: Results) -> tuple[str, ...]:
     if other := sum(masks[0][name] != masks[1][name] for name in both):
         notes.append(f"The masks of {other:,} photos differ between the runs: part of any change may come from them.")
     return tuple(notes)
+
+
+def _without_object(run: Results, conditions: Sequence[str] | None) -> list[str]:
+    """Return a sentence on the conditions that a comparison leaves out, unless it was asked for some by name."""
+    left = [condition_words(name) for name in run.counts.conditions if without_object(name)]
+    if not left or conditions:
+        return []
+    return [f"Left out: {', '.join(left)}, where the object is not in the picture; --conditions compares them, too."]
 
 
 def _costs(runs: Sequence[Run], speed: str, device: str) -> tuple[dict[str, ModelCost], str]:

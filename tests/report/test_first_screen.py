@@ -142,7 +142,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = make_run(folder / "run", models=["timm:only"], classes=[f"class {n}" for n in range(12)], photos=4)
     picture = cv2.imencode(".jpg", np.full((320, 320, 3), 90, np.uint8))[1].tobytes()
 
-    def pictures(_: Run, source_ids: Collection[str], *, size: int = 160) -> dict[tuple[str, str], bytes]:
+    def pictures(
+        _: Run, source_ids: Collection[str], *, size: int = 160, only: Collection[str] = ()
+    ) -> dict[tuple[str, str], bytes]:
         return {(source, condition): picture for source in source_ids for condition in CONDITIONS}
 
     steps = [("Mend 3 doubtful masks; masks.csv lists the least sure first.", "")]

@@ -113,7 +113,9 @@ def donor_counts(rng: np.random.Generator, donors: int, lost: float):
 
 def test_enough_donors_are_counted_in_words():
     result = gate(*donor_counts(np.random.default_rng(0), 5, 0.0), margin=0.3, conditions=["random_background"])
-    assert result.sentence.endswith("The test counts that photos share 5 donors or more, and errs in at most 5 %.")
+    assert result.sentence.endswith(
+        "Photos that got the same new background count together; the test errs in at most 5 %."
+    )
 
 
 def test_too_few_donors_are_refused_in_words():
@@ -179,6 +181,30 @@ def test_an_undecided_condition_says_why():
     new[:11, 0] = 0
     kept = gate(*answers(old, new)).conditions["sentence"].iloc[0]
     assert "alone it would have failed, but Holm's correction over all conditions asks for more" in kept
+
+
+def test_a_comparison_says_who_is_better_on_what_and_what_to_do():
+    def rows(model, right):
+        return [
+            {"model": model, "condition": name, "source_id": f"p{photo}", "label": "a",
+             "correct": bool(hits[photo])}
+            for name, hits in right.items() for photo in range(60)
+        ]  # fmt: skip
+
+    plain, half, most = np.ones(60), np.arange(60) < 30, np.arange(60) < 50
+    tables = (
+        rows("old", {"original": plain, "grey": half, "red": most}),
+        rows("new", {"original": plain, "grey": most, "red": half}),
+    )
+    result = gate(*(reduce(table(part)) for part in tables))
+    better, following = result.advice()
+    assert better == "new is better under grey, worse under red, otherwise about as good, as far as 60 photos tell."
+    assert result.verdict == "failed" and following.startswith("Next: keep the old model")
+    alike = gate(*(reduce(table(rows(name, {"original": half}))) for name in ("old", "new")), margin=0.01)
+    assert alike.advice()[0] == "new is about as good as old, as far as 60 photos tell."
+    assert alike.verdict == "undecided" and "more photos in both runs" in repr(alike)
+    widths = {len(row) for row in alike.rows()}
+    assert widths == {7 if any(row[-1] for row in alike.conditions[["more_photos"]].notna().to_numpy()) else 6}
 
 
 def test_more_photos_decide_in_eight_of_ten():

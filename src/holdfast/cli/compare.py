@@ -74,7 +74,7 @@ def compare(
     typer.echo(gate.heading)
     titles, *rows = gate.rows()
     print_table(titles, rows)
-    for line in (*gate.footnotes(), gate.sentence, *gate.notes):
+    for line in (*gate.footnotes(), gate.sentence, *gate.notes, *gate.advice()):
         typer.echo(line)
     if gate.conditions["condition"].str.contains("@severity_").any():
         for line in _failure_lines(old, new, old_model, new_model, outcome):

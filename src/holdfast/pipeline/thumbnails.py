@@ -27,8 +27,10 @@ from holdfast.store import Run
 THUMBNAIL = 160  # pixels of the longer side
 
 
-def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -> dict[tuple[str, str], bytes]:
-    """Return JPEGs of what shows these sources, by (sample_id, condition name as in stats.reduce)."""
+def thumbnails(
+    run: Run, source_ids: Container[str], *, size: int = THUMBNAIL, only: Container[str] = ()
+) -> dict[tuple[str, str], bytes]:
+    """Return JPEGs of what shows these sources, by (sample_id, condition name as in stats.reduce); ``only`` of some."""
     # Empty where the data is no longer there; a photo that changed since the run is left out, because its picture would
     # not be what the models saw.
     if "data" not in run.spec():  # a table that was not made by evaluate
@@ -43,6 +45,7 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -
         # An attack's picture differs from model to model, and remaking it would take the models.
         painted = [condition for condition, known in asked if known.paints and not known.attack]
         conditions = [condition for condition, known in asked if not known.paints and not known.attack]
+        conditions = [condition for condition in conditions if condition.name in only] or conditions
     except HoldfastError:
         return {}
     pool = _pool(run, collection, spec)

@@ -6,6 +6,7 @@ Fields have fixed names; names that users give are always data, never part of an
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -151,12 +152,15 @@ def dots(
     frame = frame[[column for column in _DOT_COLUMNS if column in frame]]
     panels = len(models) > SIDE_BY_SIDE
     columns = 3 if width >= WIDE else 1
+    if width < WIDE:  # a long title goes on in further lines
+        title = textwrap.wrap(title, max(20, (width - room(rows, 138, 11)) // 7))  # type: ignore[assignment]
     axis = {"title": title, "domain": False, "ticks": False, "tickCount": 4 if panels or width < WIDE else 8}
     axis |= SIGNED if zero else {"format": ".1~f" if numbers else "%"}
+    axis |= {"values": [0, 0.25, 0.5, 0.75, 1]} if domain == (0, 1) else {}
     scale = {"domain": list(domain), "nice": False, "clamp": True} if domain else {"zero": False, "nice": True}
     x = {"type": "quantitative", "scale": scale, "axis": axis}
     y, label = row_axis(rows, width)
-    y["axis"] = {"ticks": False, "domain": False, "labelPadding": 6, "grid": panels, "minExtent": label}
+    y["axis"]["grid"] = panels
     shared: dict[str, Any] = {"y": y, "color": {"value": COLOURS[0]}}
     shape: dict[str, Any] = {}
     if not panels and len(models) > 1:

@@ -6,7 +6,7 @@ import base64
 import io
 from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from holdfast.core.lazy import pd
 from holdfast.report.page.figures import Figure
@@ -162,17 +162,19 @@ class Section:
 class RunPictures(Protocol):
     """Makes JPEGs of some photos of a run, by (sample_id, condition name)."""
 
-    def __call__(self, run: Run, source_ids: Collection[str], /, *, size: int = ...) -> dict[tuple[str, str], bytes]:
-        """Return the pictures, their longer side ``size`` pixels."""
+    def __call__(
+        self, run: Run, source_ids: Collection[str], /, *, size: int = ..., only: Collection[str] = ...
+    ) -> dict[tuple[str, str], bytes]:
+        """Return the pictures, their longer side ``size`` pixels; ``only`` names the conditions, if not all."""
 
 
 def pictures_of(
-    pictures: RunPictures | None, runs: Sequence[Run], sources: Collection[str], **size: int
+    pictures: RunPictures | None, runs: Sequence[Run], sources: Collection[str], **options: Any
 ) -> dict[tuple[str, str], bytes]:
     """Return the pictures of some photos, each from the first run that can make it; none where nobody makes any."""
     images: dict[tuple[str, str], bytes] = {}
     for run in runs if pictures is not None else ():
-        images = pictures(run, sources, **size) | images
+        images = pictures(run, sources, **options) | images
     return images
 
 

@@ -39,6 +39,7 @@ class Column:
     show: Callable[[Any], str] | None = None  # returns the text of a value, where the value itself is no text to show
     hint: str = ""  # what the column means, for the heading's tooltip
     beside: str = ""  # name of the column with words that stand small in the same cell
+    alone: bool = False  # whether it has one value on the whole page, and is left out
 
     @property
     def unit(self) -> str:
@@ -56,8 +57,8 @@ CLASS = Column("label", "Class", show=class_words)
 
 
 def model_column(short: Mapping[str, str], title: str = "Model") -> Column:
-    """Return the column ``model``, shown by the short names where there are some."""
-    return Column("model", title, show=lambda name: short.get(name, name))
+    """Return the column ``model``, shown by the short names where there are some; not shown where there is one."""
+    return Column("model", title, show=lambda name: short.get(name, name), alone=len(short) == 1)
 
 
 def yes_no(value: Any) -> str:
@@ -91,12 +92,14 @@ class Table:
     shown: int = SHOWN
     folded: bool = False
     crossed: tuple[str, str] | None = None
+    heads: list[Column] = field(init=False)  # the columns that are shown
     rows: list[list[Cell]] = field(init=False)
     kind: ClassVar[str] = "table"
 
     def __post_init__(self) -> None:
-        frame = self.frame.head(self.shown)
-        cells = [[_cell(record, column) for column in self.columns] for record in frame.to_dict("records")]
+        frame, heads = self.frame.head(self.shown), [column for column in self.columns if not column.alone]
+        cells = [[_cell(record, column) for column in heads] for record in frame.to_dict("records")]
+        object.__setattr__(self, "heads", heads)
         object.__setattr__(self, "rows", cells)
 
     @property
@@ -163,8 +166,8 @@ def _csv_value(value: Any) -> Any:
 def as_latex(table: Table) -> str:
     """Return a booktabs table as shown on the page, with more rows."""
     whole = Table(table.name, table.caption, table.frame, table.columns, shown=max(table.shown, LATEX_ROWS))
-    align = "".join("l" if column.kind == "text" else "r" for column in table.columns)
-    heads = [latex(f"{column.title} ({column.unit})" if column.unit else column.title) for column in table.columns]
+    align = "".join("l" if column.kind == "text" else "r" for column in table.heads)
+    heads = [latex(f"{column.title} ({column.unit})" if column.unit else column.title) for column in table.heads]
     rows = [[_latex_cell(cell) for cell in row] for row in whole.rows]
     more = [f"% {whole.left_out} more rows are in {table.name}.csv"] if whole.left_out else []
     return _booktabs(table.caption, align, heads, rows, more)

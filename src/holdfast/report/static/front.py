@@ -138,7 +138,7 @@ def pick_flip(evidence: Evidence, doubtful: Collection[str] = ()) -> Flip | None
 
 
 def _three_pictures(evidence: Evidence, rows: ReportRows, flip: Flip, pictures: RunPictures | None) -> list[Gallery]:
-    images = pictures_of(pictures, rows.runs, {flip.source}, size=LARGE_PICTURE)
+    images = pictures_of(pictures, rows.runs, {flip.source}, size=LARGE_PICTURE, only=flip.conditions)
     said = with_display_names(answers(rows, [flip.source], evidence.counts.conditions))
     said = said[said["model"] == flip.model]
     tiles = []

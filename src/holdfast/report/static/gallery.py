@@ -9,7 +9,18 @@ from holdfast.core.names import without_object
 from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
-from holdfast.report.page.parts import TILES, Answer, Gallery, Notice, Photo, RunPictures, Section, judged, pictures_of, tile
+from holdfast.report.page.parts import (
+    TILES,
+    Answer,
+    Gallery,
+    Notice,
+    Photo,
+    RunPictures,
+    Section,
+    judged,
+    pictures_of,
+    tile,
+)
 from holdfast.report.page.tables import CLASS, Column, Table
 from holdfast.report.page.words import class_words, condition_label, listing, plural
 from holdfast.stats.core.reduce import right_column
@@ -138,9 +149,9 @@ def wrong_as_they_are(
 ) -> list[Gallery]:
     """Return originals that no model answers rightly, of as many classes as can be; nothing without their pictures."""
     picked = _one_per_class(harmed[harmed["original"] == 0], most)
-    images: dict[tuple[str, str], bytes] = {}
-    for run in rows.runs if pictures is not None and len(picked) else ():
-        images = pictures(run, set(picked["source_id"]), size=240) | images  # type: ignore[misc]
+    if picked.empty:
+        return []
+    images = pictures_of(pictures, rows.runs, set(picked["source_id"]), size=240, only=[ORIGINAL])
     said = with_display_names(answers(rows, list(picked["source_id"]), [ORIGINAL])) if images else pd.DataFrame()
     tiles = []
     for record in picked.to_dict("records") if images else ():

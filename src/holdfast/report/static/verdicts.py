@@ -48,9 +48,9 @@ def early_numbers(evidence: Evidence) -> Section:
 
 
 _EFFECTS = {
-    "background_effect": "background changed (0 is best)",
-    "object_effect": "object changed (100 is best)",
-    "paste_effect": "only pasted (0 is best)",
+    "background_effect": "background changed",
+    "object_effect": "object changed",
+    "paste_effect": "only pasted",
 }
 
 
@@ -71,8 +71,8 @@ def effect_parts(evidence: Evidence) -> list[Part]:
         "effects", "What the verdicts rest on: points of accuracy, or of answers, that a change moves",
         "What changing only the background, only the object, and nothing but the pasting does to the answers.",
         pd.concat(frames, ignore_index=True), models=[evidence.short[name] for name in evidence.models],
-        rows=[_EFFECTS[key] for key in measured], axis="points; for the object, answers of 100 that follow it",
-        zero=True,
+        rows=[_EFFECTS[key] for key in measured], axis="points",
+        zero=True, note="Best are 0 for the background and for pasting, and 100 for the object: all answers follow it.",
     )  # fmt: skip
     return [figure]
 

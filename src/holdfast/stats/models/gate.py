@@ -54,7 +54,7 @@ class Gate:
         rows = self.rows()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([self.heading, *lines, *self.footnotes(), self.sentence, *self.notes])
+        return "\n".join([self.heading, *lines, *self.footnotes(), self.sentence, *self.notes, *self.advice()])
 
     @property
     def heading(self) -> str:
@@ -66,7 +66,8 @@ class Gate:
         """Return the table as people read it, its titles first: per cent, and points with one-sided 95 % bounds."""
         table = self.conditions[self.conditions["n"] > 0] if self.conditions["n"].any() else self.conditions
         titles = ("condition", "old", "new", "change (at least, at most)", "photos", "verdict", "more photos to decide")
-        return [titles, *map(self._row, table.to_dict("records"))]
+        rows = [titles, *map(self._row, table.to_dict("records"))]
+        return rows if any(row[-1] for row in rows[1:]) else [row[:-1] for row in rows]
 
     def _row(self, row: Mapping[Any, Any]) -> tuple[str, ...]:
         share = row.get("measure", "recall") == "recall"  # others are numbers per picture
@@ -95,6 +96,25 @@ class Gate:
             f"* By itself it would have failed. {len(rows)} conditions are tested at once, so that one of them looks "
             "this bad by chance more often; Holm's correction for that asks for more photos."
         ]
+
+    def advice(self) -> list[str]:
+        """Return which model is better on what, and what to do next."""
+        table = self.conditions[self.conditions["n"] > 0]
+        if "measure" in table or not len(table) or not all(self.models) or self.models[0] == self.models[1]:
+            return []
+        rest = len(table) - int(((table["low"] > 0) | (table["high"] < 0)).sum())
+        better, worse = (list(table.loc[rows, "condition"]) for rows in (table["low"] > 0, table["high"] < 0))
+        words = [f"{word} under {_few(names)}" for word, names in (("better", better), ("worse", worse)) if names]
+        words += ["otherwise about as good" if words else f"about as good as {self.models[0]}"] if rest else []
+        lines = [f"{self.models[1]} is {', '.join(words)}, as far as {int(table['n'].max())} photos tell."]
+        if self.verdict == "failed":
+            lines.append(
+                "Next: keep the old model, or look at the photos that were lost: holdfast report of both runs."
+            )
+        if self.verdict == "undecided":
+            how = "" if self.more_photos == self.more_photos else ", though these do not tell how many"
+            lines.append(f"Next: more photos in both runs would decide{how}; or state a larger --margin beforehand.")
+        return lines
 
 
 def check_floor(estimate: float, low: float, high: float, floor: float) -> Verdict:
@@ -329,7 +349,8 @@ def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
     more = float(open_ones["more_photos"].max()) if len(open_ones) else float("nan")
     allowed, lent = f"{100 * margin:g} points", table.loc[table["donors"] >= LEAST_DONORS, "donors"]
     errs = f"errs in at most {100 * (1 - level):.2g} %"
-    known = f" The test counts that photos share {lent.min():.0f} donors or more, and {errs}." if len(lent) else ""
+    shared = "Photos that got the same new background count together; the test"
+    known = f" {shared} {errs}." if len(lent) else ""
     if "failed" in verdicts:
         names = _few(list(table.loc[table["verdict"] == "failed", "condition"]))
         silent = table["n"].sum() and (table["unanswered"] == table["n"]).all()

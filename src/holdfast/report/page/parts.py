@@ -173,8 +173,9 @@ def pictures_of(
 ) -> dict[tuple[str, str], bytes]:
     """Return the pictures of some photos, each from the first run that can make it; none where nobody makes any."""
     images: dict[tuple[str, str], bytes] = {}
-    for run in runs if pictures is not None else ():
-        images = pictures(run, sources, **options) | images
+    if pictures is not None:
+        for run in runs:
+            images = pictures(run, sources, **options) | images
     return images
 
 

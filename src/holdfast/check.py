@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast import api
-from holdfast.annotate import load_annotator
 from holdfast.api import live
 from holdfast.check_rounds import EarlyCheck, Look, check_in_rounds, parse_budget
 from holdfast.core.errors import UserError
@@ -28,7 +27,7 @@ from holdfast.data.reading import DOUBTFUL
 from holdfast.models import is_detector
 from holdfast.pipeline.classifiers import SEVERAL_LABELS
 from holdfast.pipeline.jobs.progress import Progress, printed, quietable
-from holdfast.pipeline.mask import KEPT, check_new
+from holdfast.pipeline.mask import MaskCounts, best_annotator, check_new
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import EvaluateSpec, MaskSpec
 from holdfast.report.objects.evidence import DetectorEvidence
@@ -51,24 +50,13 @@ SHOWN = (ORIGINAL, SAME, RANDOM, ONLY)
 
 
 @dataclass(frozen=True)
-class Masks:
-    """How many masks were made, failed and are doubtful; ``sure`` holds the ids of samples with other masks."""
-
-    annotator: str
-    count: int
-    failed: int
-    doubtful: int
-    sure: frozenset[str]
-
-
-@dataclass(frozen=True)
 class Check:
     """The answer of a check."""
 
     results: api.Results  # the run
     page: Path  # path of the report's page
     verdict: dict[str, Any]  # the model's row of ``stats.effects.verdict.what_it_holds``
-    masks: Masks | None  # None if the dataset has all masks itself
+    masks: MaskCounts | None  # None if the dataset has all masks itself
     # the same row from scenes whose masks are all sure; None if no mask is doubtful, or all are
     sure_verdict: dict[str, Any] | None
     # between how many and how many photos more would answer what is open; None where nothing is, or where these
@@ -142,8 +130,11 @@ def check(
         (model,) = live.model_names(model, transform=transform, class_names=class_names)
     if Path(model).is_dir():
         raise UserError(f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS")
+    if stop not in ("never", "when-decided"):
+        raise UserError(f"stop is never or when-decided, not {stop!r}")
+    in_rounds = stop == "when-decided" or bool(budget)
     if is_detector(model):
-        if stop != "never" or budget:
+        if in_rounds:
             raise UserError("a check of a detector asks everything; leave --stop and --budget out")
         chosen = {"boxes": boxes, "images": images, "masks": masks, "labels": labels, "limit": limit, "device": device}
         return _check_detector(model, photos, out, chosen, progress)
@@ -152,28 +143,30 @@ def check(
     collection = read(DataSpec(photos, masks=masks, limit=limit))
     _check_classes(collection, limit)
     folder = _own_folder(out, collection.name, photos)
-    _check_outside(folder, photos)
+    annotator = "grabcut"
     if any(sample.mask is None for sample in collection.samples):
         check_new(collection.samples, folder / "masks")
-    run = folder / _file_name(model)
-    if stop not in ("never", "when-decided"):
-        raise UserError(f"stop is never or when-decided, not {stop!r}")
-    if stop == "when-decided" or budget:
-        allowed = parse_budget(budget)
-        spec = EvaluateSpec(photos, masks=masks, limit=limit, models=(model,), labels=labels, device=device)
-        masking = MaskSpec(photos, masks=masks, limit=limit, annotator=_annotator(), keep=True, workers=workers)
-        early = check_in_rounds(
-            spec, folder / f"{_file_name(model)}-rounds", collection, masks=masking, mask_folder=folder / "masks",
-            outcome=outcome, budget=allowed, on_look=on_look, progress=progress,
-        )  # fmt: skip
-        return _answer_early(early, collection, outcome, masking.annotator, folder / "masks", progress)
-    options: dict[str, Any] = {"models": [model], "labels": labels, "limit": limit, "device": device, "out": run}
+        annotator = best_annotator()
+    spec = EvaluateSpec(photos, masks=masks, limit=limit, models=(model,), labels=labels, device=device)
+    masking = MaskSpec(photos, masks=masks, limit=limit, annotator=annotator, keep=True, workers=workers)
+    if not in_rounds:
+        return _check_all(spec, folder, collection, masking, outcome, progress)
+    early = check_in_rounds(
+        spec, folder / f"{_file_name(model)}-rounds", collection, masks=masking, mask_folder=folder / "masks",
+        outcome=outcome, budget=parse_budget(budget), on_look=on_look, progress=progress,
+    )  # fmt: skip
+    return _answer_early(early, collection, outcome, masking.annotator, folder / "masks", progress)
+
+
+def _check_all(
+    spec: EvaluateSpec, folder: Path, collection: Collection, masking: MaskSpec, outcome: Outcome, progress: Progress
+) -> Check:
+    """Return the answer about a classifier that is asked everything."""
+    run = folder / _file_name(spec.models[0])
     # The originals need no masks, so a wrong model name or class is reported before masks are made.
     is_new = not run.exists()
     try:
-        originals = api.evaluate(
-            photos, masks=masks, scenarios=ORIGINAL, progress=_called(progress, "eval", "originals"), **options
-        )
+        originals = api.evaluate(spec=replace(spec, scenarios=ORIGINAL), out=run, progress=_of_originals(progress))
     except UserError:
         if is_new:  # nothing that looks like a run stays behind
             shutil.rmtree(run, ignore_errors=True)
@@ -183,13 +176,11 @@ def check(
     name = _name_of(originals.run, collection)
     made_masks = None
     if any(sample.mask is None for sample in collection.samples):
-        wanted = {"masks": masks, "limit": limit, "workers": workers, "annotator": _annotator(), "keep": True}
-        rows = api.mask(photos, out=folder / "masks", progress=progress, **wanted)
-        made_masks, masks = _masks(rows, str(wanted["annotator"])), str(folder / "masks")
-    results = api.evaluate(photos, masks=masks, scenarios="all", progress=progress, **options)
+        rows = api.mask(spec=masking, out=folder / "masks", progress=progress)
+        made_masks, spec = MaskCounts.of(rows, masking.annotator), replace(spec, masks=str(folder / "masks"))
+    results = api.evaluate(spec=replace(spec, scenarios="all"), out=run, progress=progress)
     verdict = _verdict(results.counts, name, outcome)
     sure = _sure_verdict(results, made_masks, name, outcome) if made_masks and made_masks.doubtful else None
-    more = more_photos(verdict)
     progress("report", 0, 1)
     about_masks = _about_masks(made_masks, verdict, sure)
     page = results.report(
@@ -199,7 +190,7 @@ def check(
     findings = take_inventory(collection, progress=progress).findings
     if made_masks:
         findings = tuple(finding for finding in findings if finding.kind != "no-mask")
-    answer = Check(results, page, verdict, made_masks, sure, more, [], findings)
+    answer = Check(results, page, verdict, made_masks, sure, more_photos(verdict), [], findings)
     answer.lines.extend(_lines(answer, collection, outcome, about_masks, folder / "masks"))
     return answer
 
@@ -209,7 +200,6 @@ def _check_detector(
 ) -> Check:
     """Return the answer about a detector: whether it finds objects elsewhere, and what it sees where nothing is."""
     folder = _own_folder(out, Path(photos.rstrip("/")).stem or "photos", photos)
-    _check_outside(folder, photos)
     results = api.evaluate(photos, models=[model], out=folder / _file_name(model), progress=progress, **options)
     evidence = DetectorEvidence([results.run], results.boxes)
     verdict = {str(key): value for key, value in evidence.holds.iloc[0].items()}
@@ -225,10 +215,9 @@ def _check_detector(
         "Objects found (recall, 95 % interval) and false alarms per picture:",
     ]
     rows = {row["condition"]: row for row in evidence.table.to_dict("records")}
-    for condition in (condition for condition in SHOWN if condition in rows):
-        row = rows[condition]
+    for row in (rows[condition] for condition in SHOWN if condition in rows):
         recall = estimate(row["recall"], row["recall_low"], row["recall_high"]) if row["objects"] else "no object"
-        lines.append(f"  {condition_words(condition):22} {recall}, {row['false_alarms']:.2f}")
+        lines.append(f"  {condition_words(row['condition']):22} {recall}, {row['false_alarms']:.2f}")
     lines += [f"Note: {warning}" for warning in verdict["warnings"]]
     lines += [f"Next: {text} {command}".rstrip() for text, command in detector_steps(evidence)]
     return Check(results, page, verdict, None, None, None, lines)
@@ -240,14 +229,11 @@ def _answer_early(
     """Return the answer of a check in rounds."""
     results = api.Results(early.run)
     verdict, last = early.looks[-1].row, early.looks[-1]
-    made_masks = _masks(early.mask_rows, annotator) if early.mask_rows else None
+    made_masks = MaskCounts.of(early.mask_rows, annotator) if early.mask_rows else None
     doubtful = f" Masks: {made_masks.doubtful} doubtful, {made_masks.failed} failed." if made_masks else ""
     note = f"{early.note}{doubtful}"
     progress("report", 0, 1)
-    page = results.report(
-        outcome=outcome, resamples=RESAMPLES, steps=_mask_steps(made_masks, folder),
-        note=note,
-    )  # fmt: skip
+    page = results.report(outcome=outcome, resamples=RESAMPLES, steps=_mask_steps(made_masks, folder), note=note)
     progress("report", 1, 1)
     lines = [
         f"{verdict['model']} on {collection.name} ({plural(last.photos, 'photo')} of {len(collection.samples)}, "
@@ -284,21 +270,18 @@ def _check_classes(collection: Collection, limit: int) -> None:
         )
 
 
-def _check_outside(folder: Path, photos: str) -> None:
-    root = Path(photos)
+def _own_folder(out: str | Path | None, name: str, photos: str) -> Path:
+    """Return where a check goes: ``out``, or the first of checks/NAME, checks/NAME-2 … without other photos in it."""
+    root, folder = Path(photos), Path(out or Path("checks") / _file_name(name))
+    if out is None:
+        folder = unmixed(folder, photos, "*/spec.json")
+    elif others := other_data(folder, photos, "*/spec.json"):
+        raise UserError(f"{out} holds a check of other photos ({others[0]}); choose another --out")
     if root.is_dir() and folder.resolve().is_relative_to(root.resolve()):
         raise UserError(
             f"{folder} lies among the photos and would be read as one of their classes; choose another --out"
         )
-
-
-def _own_folder(out: str | Path | None, name: str, photos: str) -> Path:
-    """Return where a check goes: ``out``, or the first of checks/NAME, checks/NAME-2 … without other photos in it."""
-    if out is None:
-        return unmixed(Path("checks") / _file_name(name), photos, "*/spec.json")
-    if others := other_data(Path(out), photos, "*/spec.json"):
-        raise UserError(f"{out} holds a check of other photos ({others[0]}); choose another --out")
-    return Path(out)
+    return folder
 
 
 def _file_name(text: str) -> str:
@@ -312,8 +295,8 @@ def _file_name(text: str) -> str:
     return f"{clean[:60]}-{fingerprint(text)[:8]}"
 
 
-def _called(progress: Progress, step: str, name: str) -> Progress:
-    return lambda current, done, total: progress(name if current == step else current, done, total)
+def _of_originals(progress: Progress) -> Progress:
+    return lambda step, done, total: progress("originals" if step == "eval" else step, done, total)
 
 
 def _name_of(run: Run, collection: Collection) -> str:
@@ -327,22 +310,6 @@ def _name_of(run: Run, collection: Collection) -> str:
     return str(names[0])
 
 
-def _annotator() -> str:
-    """Return the better mask maker of those that are installed."""
-    try:
-        load_annotator("u2netp")
-    except UserError:  # its network is not installed
-        return "grabcut"
-    return "u2netp"
-
-
-def _masks(rows: Sequence[Mapping[str, Any]], annotator: str) -> Masks:
-    new_rows = [row for row in rows if row["annotator"] != KEPT]
-    failed = sum(row["status"] != "ok" for row in rows)
-    sure = frozenset(row["sample_id"] for row in rows if row["status"] == "ok" and row["confidence"] >= DOUBTFUL)
-    return Masks(annotator, len(new_rows), failed, len(rows) - failed - len(sure), sure)
-
-
 def _verdict(counts: Counts, model: str, outcome: Outcome) -> dict[str, Any]:
     frame = what_it_holds(counts, outcome=outcome, resamples=RESAMPLES)
     rows = [] if frame.empty else frame[frame["model"] == model].to_dict("records")
@@ -352,7 +319,7 @@ def _verdict(counts: Counts, model: str, outcome: Outcome) -> dict[str, Any]:
     return {str(key): value for key, value in rows[0].items()}
 
 
-def _sure_verdict(results: api.Results, masks: Masks, model: str, outcome: Outcome) -> dict[str, Any] | None:
+def _sure_verdict(results: api.Results, masks: MaskCounts, model: str, outcome: Outcome) -> dict[str, Any] | None:
     """Return the verdict from rows whose mask is sure, and the mask of the photo that lent the background, too."""
     sure = pa.array(masks.sure, pa.string())
     own, lent = pc.field("sample_id").isin(sure), pc.field("donor_id")
@@ -363,7 +330,7 @@ def _sure_verdict(results: api.Results, masks: Masks, model: str, outcome: Outco
     return _verdict(reduce(rows, order=order), model, outcome)
 
 
-def _about_masks(masks: Masks | None, verdict: Mapping[str, Any], sure: Mapping[str, Any] | None) -> str:
+def _about_masks(masks: MaskCounts | None, verdict: Mapping[str, Any], sure: Mapping[str, Any] | None) -> str:
     """Return sentences about the masks and whether doubtful ones decide the verdict; '' if none was made."""
     if masks is None:
         return ""
@@ -384,7 +351,7 @@ def _about_masks(masks: Masks | None, verdict: Mapping[str, Any], sure: Mapping[
     return f"{text}By themselves {few}, say no more and no less than this: {sure['sentence']}"
 
 
-def _mask_steps(masks: Masks | None, folder: Path) -> list[tuple[str, str]]:
+def _mask_steps(masks: MaskCounts | None, folder: Path) -> list[tuple[str, str]]:
     """Return what to do about doubtful masks."""
     if masks is None or not masks.doubtful:
         return []
@@ -411,11 +378,9 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
         f"Accuracy over {among}, mean over the classes, 95 % interval:",
     ]
     accuracy = {row["condition"]: row for row in answer.results.accuracy(outcome=outcome).to_dict("records")}
-    for condition in SHOWN:
-        if condition in accuracy:
-            row = accuracy[condition]
-            value = estimate(row["accuracy"], row["low"], row["high"])
-            lines.append(f"  {condition_words(condition):22} {value}")
+    for row in (accuracy[condition] for condition in SHOWN if condition in accuracy):
+        value = estimate(row["accuracy"], row["low"], row["high"])
+        lines.append(f"  {condition_words(row['condition']):22} {value}")
     lines += [f"Note: {warning}" for warning in verdict["warnings"]]
     if about_masks:
         lines.append(f"Masks: {about_masks}")

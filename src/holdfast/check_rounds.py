@@ -164,16 +164,7 @@ def check_in_rounds(
 
     A stopped check goes on with the next round; masks are made for photos that have none.
     """
-    rounds = plan_rounds(collection, spec.seed)
-    if not rounds.blocks:
-        raise UserError(
-            f"a round needs {LEAST_PER_CLASS} photos of each class, and {rounds.smallest} has fewer: add some, or "
-            "check without --stop and --budget"
-        )
-    if budget.answers < len(NEEDED) * len(rounds.blocks[0]):
-        raise UserError(
-            f"a round of {collection.name} takes {len(NEEDED) * len(rounds.blocks[0])} answers, more than the budget"
-        )
+    rounds = _rounds_of(collection, spec.seed, budget)
     masked = all(sample.mask is not None for sample in collection.samples)
     if not masked:
         spec = replace(spec, masks=str(mask_folder))  # where a report finds them
@@ -213,14 +204,7 @@ def check_in_rounds(
         early.looks.append(look)
         following = rounds.blocks[len(early.looks) : len(early.looks) + 1]
         on_look(look.line(len(early.looks), last=not following))
-        passed = time.monotonic() - start
-        if look.decided:
-            early.reason = "decided"
-        elif following and (
-            look.answers + len(NEEDED) * len(following[0]) > budget.answers
-            or passed * (1 + 1 / len(early.looks)) > budget.seconds
-        ):
-            early.reason = "the budget allows no further round"
+        early.reason = _why_stop(look, len(early.looks), following, budget, time.monotonic() - start)
         if early.reason:
             break
     else:
@@ -228,3 +212,27 @@ def check_in_rounds(
     if early.mask_rows:  # masks.csv of all rounds, not of the last one
         _, early.mask_rows = make_masks(masks, mask_folder, collection=replace(collection, samples=tuple(asked)))
     return early
+
+
+def _rounds_of(collection: Collection, seed: int, budget: Budget) -> Rounds:
+    """Return the photos in rounds; a UserError where there is none, or none that the budget allows."""
+    rounds = plan_rounds(collection, seed)
+    if not rounds.blocks:
+        raise UserError(
+            f"a round needs {LEAST_PER_CLASS} photos of each class, and {rounds.smallest} has fewer: add some, or "
+            "check without --stop and --budget"
+        )
+    if budget.answers < len(NEEDED) * len(rounds.blocks[0]):
+        raise UserError(
+            f"a round of {collection.name} takes {len(NEEDED) * len(rounds.blocks[0])} answers, more than the budget"
+        )
+    return rounds
+
+
+def _why_stop(look: Look, number: int, following: Sequence[Sequence[Sample]], budget: Budget, seconds: float) -> str:
+    """Return why no further round is asked after this look; '' to go on."""
+    if look.decided:
+        return "decided"
+    dear = following and look.answers + len(NEEDED) * len(following[0]) > budget.answers
+    slow = following and seconds * (1 + 1 / number) > budget.seconds
+    return "the budget allows no further round" if dear or slow else ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Annotator, MaskProposal
 from holdfast.core.schema import plain_schema
 from holdfast.core.types import Collection, Sample
+from holdfast.data.reading import DOUBTFUL
 from holdfast.data.writers import encode_mask, write_atomic
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
@@ -132,3 +134,31 @@ class MaskWorker:
                 continue
             write_atomic(self.out / str(row["path"]), encode_mask(proposal.mask))
             yield row | {"confidence": proposal.confidence, "area": float(proposal.mask.mean())}
+
+
+@dataclass(frozen=True)
+class MaskCounts:
+    """How many masks were made, failed and are doubtful; ``sure`` holds the ids of samples with other masks."""
+
+    annotator: str
+    count: int
+    failed: int
+    doubtful: int
+    sure: frozenset[str]
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], annotator: str) -> MaskCounts:
+        """Return the counts of rows that ``make_masks`` returned."""
+        failed = sum(row["status"] != "ok" for row in rows)
+        sure = frozenset(row["sample_id"] for row in rows if row["status"] == "ok" and row["confidence"] >= DOUBTFUL)
+        count = sum(row["annotator"] != KEPT for row in rows)
+        return cls(annotator, count, failed, len(rows) - failed - len(sure), sure)
+
+
+def best_annotator() -> str:
+    """Return the better mask maker of those that are installed."""
+    try:
+        load_annotator("u2netp")
+    except UserError:  # its network is not installed
+        return "grabcut"
+    return "u2netp"

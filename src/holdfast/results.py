@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import condition_words, nearest, scenario_of, speaks_python, without_object
+from holdfast.core.names import nearest, scenario_of, speaks_python
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes, read_votes
 from holdfast.pipeline.ask.ask import details as _answers
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
     from holdfast.stats.core.cells import Average
     from holdfast.stats.effects.failure_point import FailurePoints
     from holdfast.stats.effects.score_spread import Components
-    from holdfast.stats.models.choice import ModelCost
     from holdfast.stats.models.datasets import DatasetDrops
-    from holdfast.stats.models.gate import Gate
     from holdfast.stats.models.parity import Parity
     from holdfast.stats.objects.answers import DetectorAnswers
     from holdfast.stats.regression.fit import Family, Regression
@@ -364,107 +361,27 @@ def report(
         attributes: a CSV with further attributes, by path or id.
         options: of ``report.build``.
     """
+    from holdfast.pipeline.choosing import recorded_costs
     from holdfast.pipeline.metadata import groups_of
+    from holdfast.pipeline.specs import ChooseSpec
     from holdfast.pipeline.thumbnails import thumbnails
     from holdfast.report import build
     from holdfast.report.between import build_between
-    from holdfast.report.page.evidence import Analysis
+    from holdfast.report.page.evidence import Analysis, join_runs
 
     opened = _opened(runs)
     if between:
         with delivered(out) as folder:
             page = build_between(opened, folder, **options)
         return in_store(out, folder, page)
-    costs, timing = _costs(opened, speed, device)
+    asked = ChooseSpec(speed=speed, device=device)
+    costs, timing = recorded_costs(opened, asked, lambda: reduce(join_runs(opened).dataset))
     groups = groups_of(opened, by, attributes)
     analysis = Analysis(scenario_families, model_groups, references, regression, score, costs, timing, groups)
     options = {"score_conditions": static_conditions, "background_conditions": background_conditions} | options
     with delivered(out) as folder:
         page = build(opened, folder, pictures=thumbnails, analysis=analysis, **options)
     return in_store(out, folder, page)
-
-
-@speaks_python
-def compare(
-    old: Results | str | Path,
-    new: Results | str | Path,
-    *,
-    margin: float = 0.02,
-    sequential: bool = False,
-    **options: Any,
-) -> Gate:
-    """Test whether a new model is no worse than an old one under any condition; options of ``stats.models.gate``.
-
-    Detectors are compared on recall and on false alarms; options of ``stats.objects.gate.object_gate``. ``sequential``:
-    photos may be added and the gate looked at again until it decides (``stats.effects.sequential``).
-    """
-    from holdfast.stats.effects.sequential import sequential_gate
-    from holdfast.stats.models.gate import gate
-    from holdfast.stats.objects.gate import object_gate
-
-    first, second = (run if isinstance(run, Results) else open_run(run) for run in (old, new))
-    if first.is_detection != second.is_detection:
-        raise UserError("one of the two runs is of detectors and the other is not: compare runs of one kind")
-    if first.is_detection:
-        if sequential:
-            raise UserError("the sequential gate is for classifiers; compare detectors without it")
-        result = object_gate(first.boxes, second.boxes, margin=margin, **options)
-        return replace(result, notes=_pairing(first, second))
-    plans = [next(iter(run.rounds.values()), []) for run in (first, second)]
-    if not sequential:
-        if any(plans):
-            raise UserError(
-                "a run that stopped early is compared with --sequential: other intervals do not hold for it"
-            )
-        result = gate(first.counts, second.counts, margin=margin, **options)
-        result = replace(result, notes=(*_pairing(first, second), *_without_object(first, options.get("conditions"))))
-        if first.path.resolve() == second.path.resolve() and options.get("old_model") == options.get("new_model"):
-            return replace(result, sentence=f"This is one run compared with itself. {result.sentence}")
-        return result
-    common = min(map(len, plans))
-    in_rounds = common > 0 and plans[0][:common] == plans[1][:common]
-    return sequential_gate(first.counts, second.counts, margin=margin, in_rounds=in_rounds, **options)
-
-
-def _pairing(old: Results, new: Results) -> tuple[str, ...]:
-    """Return sentences on photos that only one run has, and on masks that differ."""
-    columns = ["source_id", "mask_fingerprint"]
-    masks = [dict(zip(*(run.run.samples()[name].to_pylist() for name in columns), strict=True)) for run in (old, new)]
-    both = masks[0].keys() & masks[1].keys()
-    notes = [
-        f"{len(own) - len(both):,} of {len(own):,} photos of the {which} run have no partner in the other, and do not "
-        "count." for which, own in zip(("old", "new"), masks, strict=True) if len(own) > len(both)
-    ]  # fmt: skip
-    if other := sum(masks[0][name] != masks[1][name] for name in both):
-        notes.append(f"The masks of {other:,} photos differ between the runs: part of any change may come from them.")
-    return tuple(notes)
-
-
-def _without_object(run: Results, conditions: Sequence[str] | None) -> list[str]:
-    """Return a sentence on the conditions that a comparison leaves out, unless it was asked for some by name."""
-    left = [condition_words(name) for name in run.counts.conditions if without_object(name)]
-    if not left or conditions:
-        return []
-    return [f"Left out: {', '.join(left)}, where the object is not in the picture; --conditions compares them, too."]
-
-
-def _costs(runs: Sequence[Run], speed: str, device: str) -> tuple[dict[str, ModelCost], str]:
-    """Return size and speed of the models: parameters as runs recorded them, and times where they are asked for."""
-    from holdfast.stats.models.choice import ModelCost
-
-    recorded = {
-        name: ModelCost(int(count)) for run in runs for name, count in run.spec().get("model_parameters", {}).items()
-    }
-    if speed == "none":
-        return recorded, ""
-    from holdfast.pipeline.choosing import costs_of
-    from holdfast.pipeline.jobs.progress import silent
-    from holdfast.pipeline.specs import ChooseSpec
-    from holdfast.report.page.evidence import join_runs
-
-    counts = reduce(join_runs(runs).dataset)
-    costs, timing = costs_of(counts, runs, ChooseSpec(speed=speed, device=device), silent)
-    return recorded | costs, timing
 
 
 def _opened(runs: Sequence[Results | str | Path]) -> list[Run]:

@@ -16,8 +16,9 @@ import pytest
 import holdfast
 from commands import run
 from holdfast.annotate.u2netp import DISTRIBUTION
-from holdfast.check import DOUBTFUL, Masks, _about_masks, _sure_verdict, check
+from holdfast.check import DOUBTFUL, _about_masks, _sure_verdict, check
 from holdfast.core.errors import UserError
+from holdfast.pipeline.mask import MaskCounts
 from holdfast.stats.effects.verdict_words import more_photos, photo_advice
 
 READERS = """
@@ -146,14 +147,14 @@ def test_the_sure_verdict_leaves_out_doubtful_masks_of_lenders_too(readers: str,
     rows = results.rows().to_pandas()
     ids = sorted(set(rows["sample_id"]))
     sure = frozenset(name for name in ids if not name.endswith(("/0", "/5", "/9")))
-    verdict = _sure_verdict(results, Masks("made", 60, 0, 9, sure), "python:readers:background_reader", "full")
+    verdict = _sure_verdict(results, MaskCounts("made", 60, 0, 9, sure), "python:readers:background_reader", "full")
     assert verdict is not None
     pasted = rows[rows["condition"].isin(["same_class_background", "random_background"])]
     good = pasted[pasted["sample_id"].isin(sure) & pasted["donor_id"].isin(sure)]
     pairs = good.groupby("sample_id")["condition"].nunique()
     assert verdict["n"] == (pairs == 2).sum() and 0 < verdict["n"] < len(sure)
     assert (
-        _sure_verdict(results, Masks("made", 60, 0, 60, frozenset()), "python:readers:background_reader", "full")
+        _sure_verdict(results, MaskCounts("made", 60, 0, 60, frozenset()), "python:readers:background_reader", "full")
         is None
     )
 
@@ -178,10 +179,10 @@ SEES = {"leans": "no", "sees": "yes", "headline": "Sees the object", "sentence":
     ],
 )
 def test_doubtful_masks_are_told(sure: dict[str, object] | None, said: str) -> None:
-    masks = Masks("u2netp", 40, 1, 9, frozenset(map(str, range(30))))
+    masks = MaskCounts("u2netp", 40, 1, 9, frozenset(map(str, range(30))))
     text = _about_masks(masks, SEES, sure)
     assert said in text and "40 masks of 40 made by u2netp, 1 could not be had; 9 doubtful" in text
-    none = Masks("u2netp", 40, 0, 0, frozenset(map(str, range(40))))
+    none = MaskCounts("u2netp", 40, 0, 0, frozenset(map(str, range(40))))
     assert "none is doubtful" in _about_masks(none, SEES, None)
 
 

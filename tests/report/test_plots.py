@@ -12,10 +12,11 @@ import pytest
 from made_runs import make_run
 from PIL import Image
 
+from holdfast.api import compare
 from holdfast.check import Check
 from holdfast.core.errors import UserError
 from holdfast.core.types import Collection, LabelSpace
-from holdfast.results import Results, compare
+from holdfast.results import Results
 
 
 @pytest.fixture(scope="module")

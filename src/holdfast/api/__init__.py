@@ -12,6 +12,7 @@ from __future__ import annotations
 from holdfast.api.runs import (
     ask,
     choose,
+    compare,
     data,
     evaluate,
     explain,
@@ -30,7 +31,7 @@ from holdfast.api.runs import (
 from holdfast.data import load_collection
 from holdfast.models import load_classifier
 from holdfast.models.runtimes.exported import sidecar
-from holdfast.results import Results, compare, open_run, report
+from holdfast.results import Results, open_run, report
 
 __all__ = [
     "Results", "ask", "choose", "compare", "data", "evaluate", "explain", "generate", "load_classifier",

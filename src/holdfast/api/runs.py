@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api import live
 from holdfast.api.verb import verb
 from holdfast.core.errors import UserError
+from holdfast.core.names import condition_words, speaks_python, without_object
 from holdfast.data import load_collection
 from holdfast.data.inventory import Inventory
 from holdfast.engine import Executor
@@ -35,7 +36,7 @@ from holdfast.pipeline.synth.synth import synth as _synth
 from holdfast.pipeline.telltale import telltale as _telltale
 from holdfast.pipeline.train.train import train as _train
 from holdfast.pipeline.walk.perturb import perturb as _perturb
-from holdfast.results import Results
+from holdfast.results import Results, open_run
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.reduce import Outcome, reduce
 from holdfast.stats.hard.failure_modes import Modes, measure
@@ -44,6 +45,7 @@ from holdfast.store import Run, delivered, fetched, in_store, workplace
 if TYPE_CHECKING:
     import pandas as pd
 
+    from holdfast.stats.models.gate import Gate
     from holdfast.stats.models.parity import Parity
 
 
@@ -246,6 +248,70 @@ def remedy(spec: specs.RemedySpec, *, out: str | Path, progress: Progress = prin
         done = _remedy(spec, folder, progress=progress)
         build(done.path, pictures=pictures_of(done.path / "runs" / "pool"))
     return done
+
+
+@speaks_python
+def compare(
+    old: Results | str | Path,
+    new: Results | str | Path,
+    *,
+    margin: float = 0.02,
+    sequential: bool = False,
+    **options: Any,
+) -> Gate:
+    """Test whether a new model is no worse than an old one under any condition; options of ``stats.models.gate``.
+
+    Detectors are compared on recall and on false alarms; options of ``stats.objects.gate.object_gate``. ``sequential``:
+    photos may be added and the gate looked at again until it decides (``stats.effects.sequential``).
+    """
+    from holdfast.stats.effects.sequential import sequential_gate
+    from holdfast.stats.models.gate import gate
+    from holdfast.stats.objects.gate import object_gate
+
+    first, second = (run if isinstance(run, Results) else open_run(run) for run in (old, new))
+    if first.is_detection != second.is_detection:
+        raise UserError("one of the two runs is of detectors and the other is not: compare runs of one kind")
+    if first.is_detection:
+        if sequential:
+            raise UserError("the sequential gate is for classifiers; compare detectors without it")
+        result = object_gate(first.boxes, second.boxes, margin=margin, **options)
+        return replace(result, notes=_pairing(first, second))
+    plans = [next(iter(run.rounds.values()), []) for run in (first, second)]
+    if not sequential:
+        if any(plans):
+            raise UserError(
+                "a run that stopped early is compared with --sequential: other intervals do not hold for it"
+            )
+        result = gate(first.counts, second.counts, margin=margin, **options)
+        result = replace(result, notes=(*_pairing(first, second), *_without_object(first, options.get("conditions"))))
+        if first.path.resolve() == second.path.resolve() and options.get("old_model") == options.get("new_model"):
+            return replace(result, sentence=f"This is one run compared with itself. {result.sentence}")
+        return result
+    common = min(map(len, plans))
+    in_rounds = common > 0 and plans[0][:common] == plans[1][:common]
+    return sequential_gate(first.counts, second.counts, margin=margin, in_rounds=in_rounds, **options)
+
+
+def _pairing(old: Results, new: Results) -> tuple[str, ...]:
+    """Return sentences on photos that only one run has, and on masks that differ."""
+    columns = ["source_id", "mask_fingerprint"]
+    masks = [dict(zip(*(run.run.samples()[name].to_pylist() for name in columns), strict=True)) for run in (old, new)]
+    both = masks[0].keys() & masks[1].keys()
+    notes = [
+        f"{len(own) - len(both):,} of {len(own):,} photos of the {which} run have no partner in the other, and do not "
+        "count." for which, own in zip(("old", "new"), masks, strict=True) if len(own) > len(both)
+    ]  # fmt: skip
+    if other := sum(masks[0][name] != masks[1][name] for name in both):
+        notes.append(f"The masks of {other:,} photos differ between the runs: part of any change may come from them.")
+    return tuple(notes)
+
+
+def _without_object(run: Results, conditions: Sequence[str] | None) -> list[str]:
+    """Return a sentence on the conditions that a comparison leaves out, unless it was asked for some by name."""
+    left = [condition_words(name) for name in run.counts.conditions if without_object(name)]
+    if not left or conditions:
+        return []
+    return [f"Left out: {', '.join(left)}, where the object is not in the picture; --conditions compares them, too."]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import quantiles
@@ -249,6 +249,19 @@ def choose_model(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, *, progr
         "resamples": spec.resamples, "seed": spec.seed, "slice": spec.slice,
     }  # fmt: skip
     return Chosen(choice, recommend(choice), settings)
+
+
+def recorded_costs(
+    runs: Sequence[Run], spec: ChooseSpec, count: Callable[[], Counts]
+) -> tuple[dict[str, ModelCost], str]:
+    """Return size and speed of the models: parameters as runs recorded them, and times where they are asked for."""
+    recorded = {
+        name: ModelCost(int(number)) for run in runs for name, number in run.spec().get("model_parameters", {}).items()
+    }
+    if spec.speed == NONE:
+        return recorded, ""
+    costs, timing = costs_of(count(), runs, spec, silent)
+    return recorded | costs, timing
 
 
 def costs_of(

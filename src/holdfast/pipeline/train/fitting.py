@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,9 @@ class Fit:
             compile=self.spec.compile,
         )
         try:
-            with self._fastest():
+            # A GPU uses its quickest convolutions, whatever their order of summation.
+            quickest = {"enabled": True, "benchmark": True, "deterministic": False, "allow_tf32": True}
+            with torch.backends.cudnn.flags(**quickest) if on_gpu else nullcontext():
                 fitted = fit(
                     module, self.batches, self.loss, optimiser, options, schedule=recipe.schedule,
                     on_epoch=self.on_epoch, stop=self.stop,
@@ -143,12 +145,6 @@ class Fit:
             self.recipe.robust, device=self.device, classes=len(self.classes), start=start, normalise=normalise
         )
 
-    def _fastest(self) -> AbstractContextManager[Any]:
-        """Return a context in which a GPU uses its quickest convolutions, whatever their order of summation."""
-        if not self.device.startswith("cuda"):
-            return nullcontext()
-        return torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=True)
-
     def batches(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield one epoch of prepared batches."""
         for images, labels in self.source.batches(self.orders()):
@@ -189,13 +185,11 @@ class Fit:
 
     def prepared(self, images: torch.Tensor, *, augmented: bool = False) -> torch.Tensor:
         """Return what the network sees, on its device, of uint8 images."""
-        images = self.moved(images)
+        batch = self.moved(images).float()
         if augmented:
-            small = images.float().div_(255)
-            small = augment.move(small, augment.move_grid(small, MOVES)).mul_(255)
-            batch = small.sub_(self.shift).mul_(self.scale)
-        else:
-            batch = images.float().sub_(self.shift).mul_(self.scale)
+            batch = batch.div_(255)
+            batch = augment.move(batch, augment.move_grid(batch, MOVES)).mul_(255)
+        batch = batch.sub_(self.shift).mul_(self.scale)
         return batch.contiguous(memory_format=torch.channels_last) if self.device.startswith("cuda") else batch
 
     def loss(self, module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> Mapping[str, torch.Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from holdfast import api
 from holdfast.api import live
 from holdfast.check_rounds import EarlyCheck, Look, check_in_rounds, parse_budget
 from holdfast.core.errors import UserError
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.files import plain_file_name
 from holdfast.core.names import condition_words
 from holdfast.core.numbers import estimate, percent
 from holdfast.core.types import ORIGINAL, Collection
@@ -128,18 +127,10 @@ def check(
         class_names = class_names or classes or None
     if not live.is_name(model):
         (model,) = live.model_names(model, transform=transform, class_names=class_names)
-    if Path(model).is_dir():
-        raise UserError(f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS")
-    if stop not in ("never", "when-decided"):
-        raise UserError(f"stop is never or when-decided, not {stop!r}")
-    in_rounds = stop == "when-decided" or bool(budget)
+    in_rounds = _asks_in_rounds(model, stop, budget, boxed=bool(boxes or images))
     if is_detector(model):
-        if in_rounds:
-            raise UserError("a check of a detector asks everything; leave --stop and --budget out")
         chosen = {"boxes": boxes, "images": images, "masks": masks, "labels": labels, "limit": limit, "device": device}
         return _check_detector(model, photos, out, chosen, progress)
-    if boxes or images:
-        raise UserError(f"--boxes and --images are for detectors, and {model} names pictures")
     collection = read(DataSpec(photos, masks=masks, limit=limit))
     _check_classes(collection, limit)
     folder = _own_folder(out, collection.name, photos)
@@ -152,17 +143,31 @@ def check(
     if not in_rounds:
         return _check_all(spec, folder, collection, masking, outcome, progress)
     early = check_in_rounds(
-        spec, folder / f"{_file_name(model)}-rounds", collection, masks=masking, mask_folder=folder / "masks",
+        spec, folder / f"{plain_file_name(model)}-rounds", collection, masks=masking, mask_folder=folder / "masks",
         outcome=outcome, budget=parse_budget(budget), on_look=on_look, progress=progress,
     )  # fmt: skip
     return _answer_early(early, collection, outcome, masking.annotator, folder / "masks", progress)
+
+
+def _asks_in_rounds(model: str, stop: str, budget: str, *, boxed: bool) -> bool:
+    """Return whether a check asks in rounds; a UserError where its options do not go together."""
+    in_rounds = stop == "when-decided" or bool(budget)
+    if Path(model).is_dir():
+        raise UserError(f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS")
+    if stop not in ("never", "when-decided"):
+        raise UserError(f"stop is never or when-decided, not {stop!r}")
+    if in_rounds and is_detector(model):
+        raise UserError("a check of a detector asks everything; leave --stop and --budget out")
+    if boxed and not is_detector(model):
+        raise UserError(f"--boxes and --images are for detectors, and {model} names pictures")
+    return in_rounds
 
 
 def _check_all(
     spec: EvaluateSpec, folder: Path, collection: Collection, masking: MaskSpec, outcome: Outcome, progress: Progress
 ) -> Check:
     """Return the answer about a classifier that is asked everything."""
-    run = folder / _file_name(spec.models[0])
+    run = folder / plain_file_name(spec.models[0])
     # The originals need no masks, so a wrong model name or class is reported before masks are made.
     is_new = not run.exists()
     try:
@@ -200,7 +205,7 @@ def _check_detector(
 ) -> Check:
     """Return the answer about a detector: whether it finds objects elsewhere, and what it sees where nothing is."""
     folder = _own_folder(out, Path(photos.rstrip("/")).stem or "photos", photos)
-    results = api.evaluate(photos, models=[model], out=folder / _file_name(model), progress=progress, **options)
+    results = api.evaluate(photos, models=[model], out=folder / plain_file_name(model), progress=progress, **options)
     evidence = DetectorEvidence([results.run], results.boxes)
     verdict = {str(key): value for key, value in evidence.holds.iloc[0].items()}
     progress("report", 0, 1)
@@ -272,7 +277,7 @@ def _check_classes(collection: Collection, limit: int) -> None:
 
 def _own_folder(out: str | Path | None, name: str, photos: str) -> Path:
     """Return where a check goes: ``out``, or the first of checks/NAME, checks/NAME-2 … without other photos in it."""
-    root, folder = Path(photos), Path(out or Path("checks") / _file_name(name))
+    root, folder = Path(photos), Path(out or Path("checks") / plain_file_name(name))
     if out is None:
         folder = unmixed(folder, photos, "*/spec.json")
     elif others := other_data(folder, photos, "*/spec.json"):
@@ -282,17 +287,6 @@ def _own_folder(out: str | Path | None, name: str, photos: str) -> Path:
             f"{folder} lies among the photos and would be read as one of their classes; choose another --out"
         )
     return folder
-
-
-def _file_name(text: str) -> str:
-    """Return the text if it is a file name; else without odd characters, and with a hash."""
-    plain = text.replace(":", "-")
-    if re.fullmatch(r"\w[\w.-]{0,80}", plain):
-        return plain
-    scheme, _, path = plain.partition("?")[0].rpartition("/")[0].partition("-")
-    short = f"{scheme}-{Path(plain.partition('?')[0]).stem}" if path else plain  # of a file its own name is enough
-    clean = re.sub(r"[^\w-]+", "_", short).strip("_")
-    return f"{clean[:60]}-{fingerprint(text)[:8]}"
 
 
 def _of_originals(progress: Progress) -> Progress:

@@ -178,9 +178,7 @@ def review(
 
     options = ServeOptions(state, database, host, port, public_url)
     if export is not None:
-        if pool:
-            raise UserError("--export writes an existing campaign; --campaign names it, no POOL is needed")
-        _export(options, campaign, export)
+        _export(options, campaign, export, pool)
         return
     if not pool:
         raise UserError("name the images to judge: holdfast review POOL --sentinels DATA")
@@ -201,12 +199,14 @@ def review(
     run(server, page=f"/review/{campaign_made.campaign_id}", say=typer.echo)
 
 
-def _export(options: ServeOptions, name: str, out: Path) -> None:
+def _export(options: ServeOptions, name: str, out: Path, pool: str) -> None:
     from holdfast.people.campaigns import list_campaigns
     from holdfast.people.export import export_campaign
     from holdfast.report.people.votes import build
     from holdfast.web.services.server_state import open_server
 
+    if pool:
+        raise UserError("--export writes an existing campaign; --campaign names it, no POOL is needed")
     nothing = f"{options.database or options.state} has no campaign yet; holdfast review POOL opens one"
     if not options.database and not options.state.is_dir():
         raise UserError(nothing)

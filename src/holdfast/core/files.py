@@ -158,6 +158,17 @@ _DEEP_KEY = re.compile(rf"(?:{_KEY_PART}[ \t]*\.[ \t]*){{{_DEEPEST}}}")
 """A key of this many parts: the parser's time and memory grow with the square of their number."""
 
 
+def plain_file_name(text: str) -> str:
+    """Return the text if it is a file name; else without odd characters, and with a hash."""
+    plain = text.replace(":", "-")
+    if re.fullmatch(r"\w[\w.-]{0,80}", plain):
+        return plain
+    scheme, _, path = plain.partition("?")[0].rpartition("/")[0].partition("-")
+    short = f"{scheme}-{Path(plain.partition('?')[0]).stem}" if path else plain  # of a file its own name is enough
+    clean = re.sub(r"[^\w-]+", "_", short).strip("_")
+    return f"{clean[:60]}-{fingerprint(text)[:8]}"
+
+
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     """Return the table of a file; a UserError, which calls it ``what``, if it is missing, too large or no TOML."""
     file = place(path)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.board.entry import PROTOCOLS
 from holdfast.board.numbers import numbers, settings
-from holdfast.board.rerun import RerunOptions
 from holdfast.board.table import by_setting, published, rows_of_protocol
 from holdfast.board.verify import verify as _verify
 from holdfast.check import check as _check
@@ -29,6 +28,7 @@ from holdfast.exchange.tracking import check_tracker, record_run, report_of
 from holdfast.exchange.tracking import track as _track
 from holdfast.forecast import plan as plan
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.specs import RerunOptions
 from holdfast.results import Results, open_run
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.schema import PREDICTIONS
 from holdfast.pipeline.jobs.progress import silent
+from holdfast.pipeline.specs import RerunOptions
 
 DATA, MODEL = "diorama:test?n=36", "embedded:resnet_rho95"
 SCENARIOS = "original,blur_background,random_background,same_class_background,silhouette"
@@ -344,9 +345,7 @@ def test_walks_that_a_stranger_set(told: dict[str, Any], sentence: str, dynamic:
     entry = read_entry(path)
     rows = read_table(path.with_suffix(".parquet"), entry).to_pylist()
     with pytest.raises(UserError, match=sentence):
-        rerun.walked(
-            entry, rows, rerun.RerunOptions("diorama:test?n=6", device="cpu"), set(), tmp_path / "walks", silent
-        )
+        rerun.walked(entry, rows, RerunOptions("diorama:test?n=6", device="cpu"), set(), tmp_path / "walks", silent)
 
 
 @pytest.mark.parametrize("name", ["python:os:system", "clip:hf-hub:somebody/model"])

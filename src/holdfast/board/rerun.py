@@ -33,7 +33,7 @@ from holdfast.pipeline.evaluation_rows import EvaluationIds, EvaluationJob, row_
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.samples import Prepared, applicable, prepare, read, samples_table, stored_conditions
-from holdfast.pipeline.specs import PerturbSpec, WalkOptions, parse_matte
+from holdfast.pipeline.specs import PerturbSpec, RerunOptions, WalkOptions, parse_matte
 from holdfast.pipeline.walk.perturb import perturb
 from holdfast.scenarios import Condition, find_scenario, make_condition
 from holdfast.stats.walks.walk_rows import PERTURBED, RANDOM_WALK
@@ -96,29 +96,6 @@ def _is_here(path: str) -> bool:
 _SHARD = 64
 
 Key = tuple[str, str, str, str]
-
-
-@dataclass(frozen=True)
-class RerunOptions:
-    """What an entry does not say, or is not trusted with: where things are on this machine."""
-
-    data: str  # the dataset
-    masks: str | None = None  # masks, labels, backgrounds, split, limit, max_pixels: as for ``eval``
-    labels: str | None = None
-    backgrounds: str | None = None
-    split: str = ""
-    limit: int = 0
-    max_pixels: int = 100_000_000
-    model: str = ""  # how the entry's model is loaded here; by default by the name that it has in the entry
-    generator: str = ""  # generator, oracle, prompts, sparse: of walks and painted backgrounds, likewise
-    oracle: str = ""
-    prompts: str | None = None
-    sparse: str | None = None
-    boxes: str | None = None  # boxes, images, box_masks: of a detector's data, as for ``eval``
-    images: str | None = None
-    box_masks: str = "grabcut"
-    device: str = "auto"  # device, batch_size: where and how it computes
-    batch_size: int = 32
 
 
 def model_name(entry: Entry, given: RerunOptions) -> str:

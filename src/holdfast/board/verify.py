@@ -27,6 +27,7 @@ from holdfast.core.fingerprint import generator
 from holdfast.core.names import condition_name
 from holdfast.core.numbers import percent
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.specs import RerunOptions
 from holdfast.store.run import guarded
 
 LEVEL = 0.95
@@ -134,7 +135,7 @@ def verify(
         renamed: accept rows whose ids differ here, because of other weights, class names or donors, if their answers
             agree.
         progress: told how far it is.
-        **options: fields of ``rerun.RerunOptions``: masks, labels, device, model, …
+        **options: fields of ``RerunOptions``: masks, labels, device, model, …
     """
     path = Path(entry)
     if path.is_dir():
@@ -154,7 +155,7 @@ def verify(
         raise UserError(f"{path.name} is a printed entry: it has no rows to measure again")
     claimed, table = kept[0]
     seed = secrets.randbits(32) if seed is None else seed
-    given = rerun.RerunOptions(data, **options)
+    given = RerunOptions(data, **options)
     again = _walks if claimed.protocol.name == "dynamic" else _rows
     with tempfile.TemporaryDirectory(prefix="holdfast-verify-") as folder:
         verified = again(claimed, table, given, rows, seed, tolerance, Path(folder), progress)
@@ -162,7 +163,7 @@ def verify(
 
 
 def _rows(
-    claimed: Entry, table: pa.Table, given: rerun.RerunOptions, count: int, seed: int, tolerance: float, folder: Path,
+    claimed: Entry, table: pa.Table, given: RerunOptions, count: int, seed: int, tolerance: float, folder: Path,
     progress: Progress,
 ) -> Verified:  # fmt: skip
     again = rerun.Evaluated.of(claimed, table, given, folder, progress)
@@ -183,7 +184,7 @@ def _rows(
 
 
 def _walks(
-    claimed: Entry, table: pa.Table, given: rerun.RerunOptions, count: int, seed: int, tolerance: float, folder: Path,
+    claimed: Entry, table: pa.Table, given: RerunOptions, count: int, seed: int, tolerance: float, folder: Path,
     progress: Progress,
 ) -> Verified:  # fmt: skip
     records = table.to_pylist()

@@ -10,11 +10,11 @@ import typer
 from typer import Argument, Option
 
 from holdfast.cli.listing import TerminalProgress, echo_lines
-from holdfast.cli.verb import Backgrounds, BatchSize, Device, Labels, Limit, Masks, MaxPixels, Prompts, Quiet, Split
+from holdfast.cli.verb import CommandCall, Device, Quiet, verb
 from holdfast.core.errors import MachineError, UserError
 from holdfast.core.names import split_list
 from holdfast.core.numbers import percent, points
-from holdfast.core.types import DEFAULT_MAX_PIXELS
+from holdfast.pipeline.specs import RerunOptions
 
 if TYPE_CHECKING:
     from holdfast.exchange.tracking import TrackedRecord
@@ -97,13 +97,12 @@ def export(
     echo_lines(notes[1:])
 
 
+@verb(RerunOptions, out="")
 def verify(
+    job: CommandCall[RerunOptions],
     entry: Annotated[
         Path, Argument(metavar="ENTRY.json", help="An entry with its table beside it, their folder, or a dossier's.")
     ],
-    data: Annotated[str, Option(help="The dataset of an entry; its hash has to be the same.", show_default=False)] = "",
-    masks: Masks = None,
-    labels: Labels = None,
     rows: Annotated[int, Option(min=1, help="Number of rows to measure again.")] = 200,
     seed: Annotated[
         int | None, Option(help="Seed of the drawing of rows, to repeat it; by default a random one.")
@@ -113,22 +112,7 @@ def verify(
     renamed: Annotated[
         bool, Option("--renamed", help="Accept rows with other ids here, such as those of other weights.")
     ] = False,
-    model: Annotated[str, Option(help="Name that loads the model here, if not the entry's.", show_default=False)] = "",
-    generator: Annotated[str, Option(help="The same for its generator.", show_default=False)] = "",
-    oracle: Annotated[str, Option(help="The same for its oracle.", show_default=False)] = "",
-    prompts: Prompts = None,
-    sparse: Annotated[Path | None, Option(help="Mask of the latent, for sparse walks.")] = None,
-    backgrounds: Backgrounds = None,
-    boxes: Annotated[str | None, Option(help="Boxes of the images, for a detector, as eval takes them.")] = None,
-    images: Annotated[str | None, Option(help="Folder of the images that a file of boxes names.")] = None,
-    box_masks: Annotated[str, Option(help="Makes masks of boxes that have none, as in eval.")] = "grabcut",
-    split: Split = "",
-    limit: Limit = 0,
     out: Annotated[Path | None, Option(help="CSV to write, with every row compared.")] = None,
-    batch_size: BatchSize = 32,
-    device: Device = "auto",
-    max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
-    quiet: Quiet = False,
 ) -> None:
     """Measure a random part of an entry's rows again: exit code 0 they agree, 1 they do not, 2 they cannot be."""
     from holdfast.board.verify import verify as check_rows
@@ -140,19 +124,13 @@ def verify(
         for fault in faults or ["the document and its bundles belong together, and no file was changed"]:
             typer.echo(fault)
         raise typer.Exit(DISAGREES if faults else AGREES)
-    if not data:
+    if not job.spec.data:
         raise UserError("--data names the dataset of the entry; only a dossier's folder is verified without it")
 
-    def text(path: Path | None) -> str | None:
-        return None if path is None else str(path)
-
-    with TerminalProgress(quiet=quiet) as progress:
+    with TerminalProgress(quiet=job.quiet) as progress:
         verified = check_rows(
-            entry, data, rows=rows, seed=seed, tolerance=tolerance, allow=allow, renamed=renamed, progress=progress,
-            masks=text(masks),
-            labels=text(labels), backgrounds=text(backgrounds), split=split, limit=limit, max_pixels=max_pixels,
-            model=model, generator=generator, oracle=oracle, prompts=text(prompts), sparse=text(sparse), device=device,
-            batch_size=batch_size, boxes=boxes, images=images, box_masks=box_masks,
+            entry, rows=rows, seed=seed, tolerance=tolerance, allow=allow, renamed=renamed, progress=progress,
+            **vars(job.spec),
         )  # fmt: skip
     for sentence in verified.sentences():
         typer.echo(sentence)

@@ -41,6 +41,12 @@ def option(default: Any = MISSING, *, help: str, **details: Any) -> Any:
     return field(default=default, metadata={"option": Option(help, **details)})
 
 
+def as_in(spec: type, name: str) -> Any:
+    """Return a dataclass field with the default and the ``Option`` that another spec declares."""
+    known = options_of(spec)[name]
+    return field(default=known.default, metadata={"option": known.option})
+
+
 def part(spec: type) -> Any:
     """Return a dataclass field that holds another spec; its options stand among the others."""
     return field(default_factory=spec, metadata={"part": spec})

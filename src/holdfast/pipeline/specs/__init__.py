@@ -19,6 +19,7 @@ from holdfast.pipeline.specs.training import (
     MineSpec,
     ModesSpec,
     RemedySpec,
+    RerunOptions,
     SegmentSpec,
     TelltaleSpec,
     TrainSpec,
@@ -26,6 +27,6 @@ from holdfast.pipeline.specs.training import (
 
 __all__ = [
     "AskSpec", "ChooseSpec", "DataSpec", "EvaluateSpec", "ExplainSpec", "GenerateSpec", "InventorySpec", "MaskSpec",
-    "MineSpec", "ModesSpec", "PaintSpec", "PerturbSpec", "RemedySpec", "SegmentSpec", "SynthSpec", "TelltaleSpec",
-    "TrainSpec", "WalkOptions", "parse_matte",
+    "MineSpec", "ModesSpec", "PaintSpec", "PerturbSpec", "RemedySpec", "RerunOptions", "SegmentSpec", "SynthSpec",
+    "TelltaleSpec", "TrainSpec", "WalkOptions", "parse_matte",
 ]  # fmt: skip

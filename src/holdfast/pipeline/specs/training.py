@@ -1,4 +1,4 @@
-"""How networks are trained, as data; specs of the verbs that train (train, segment, telltale) or generate images."""
+"""How networks are trained, as data; specs of verbs that train, generate images or verify."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.core.errors import UserError
-from holdfast.core.options import Spec, option
+from holdfast.core.options import Spec, as_in, option
 from holdfast.pipeline.specs.rows import (
     DataSpec,
     EvaluateSpec,
@@ -369,3 +369,26 @@ class RemedySpec(Spec):
         asked = {"epochs": self.epochs, "rate": self.rate, "batch_size": self.train_batch}
         given = {key: value for key, value in asked.items() if value}
         return replace(REMEDIES[self.recipe], **given)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class RerunOptions(Spec):
+    """What an entry does not say, or is not trusted with: where things are on this machine."""
+
+    data: str = option("", help="The dataset of an entry; its hash has to be the same.")
+    masks: str | None = as_in(EvaluateSpec, "masks")
+    labels: str | None = as_in(EvaluateSpec, "labels")
+    backgrounds: str | None = as_in(EvaluateSpec, "backgrounds")
+    split: str = as_in(EvaluateSpec, "split")
+    limit: int = as_in(EvaluateSpec, "limit")
+    max_pixels: int = as_in(EvaluateSpec, "max_pixels")
+    model: str = option("", help="Name that loads the model here, if not the entry's.")
+    generator: str = option("", help="The same for its generator.")
+    oracle: str = option("", help="The same for its oracle.")
+    prompts: str | None = as_in(EvaluateSpec, "prompts")
+    sparse: str | None = option(None, help="Mask of the latent, for sparse walks.", is_path=True)
+    boxes: str | None = as_in(EvaluateSpec, "boxes")
+    images: str | None = as_in(EvaluateSpec, "images")
+    box_masks: str = as_in(EvaluateSpec, "box_masks")
+    device: str = as_in(EvaluateSpec, "device")
+    batch_size: int = as_in(EvaluateSpec, "batch_size")

@@ -17,9 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from holdfast.core.errors import UserError, missing_extra
 from holdfast.core.fingerprint import bytes_sha256
-from holdfast.core.names import Name
-from holdfast.core.names import nearest as nearest
-from holdfast.core.names import unknown as unknown
+from holdfast.core.names import Name, unknown
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image as PillowImage
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import UNFINISHED, whole_file
+from holdfast.core.files import UNFINISHED, whole_file, write_atomic
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.types import Mask
 from holdfast.data.writers import (
@@ -29,7 +29,6 @@ from holdfast.data.writers import (
     mask_rle,
     shard_key,
     tar_images,
-    write_atomic,
     write_parquet_shard,
     write_tar_shard,
 )

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import Name
+from holdfast.core.names import Name, unknown
 from holdfast.core.protocols import MaskProposal
 from holdfast.core.types import Image, Mask
-from holdfast.registry import unknown
 
 
 def numbers(

@@ -25,11 +25,10 @@ from holdfast.annotate.confidence import Box, Point, checked_guidance, is_flat, 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.lazy import torch
-from holdfast.core.names import Name
+from holdfast.core.names import Name, unknown
 from holdfast.core.networks import check_complete, hub_errors, resolve_device, weights_sha256
 from holdfast.core.protocols import MaskProposal
 from holdfast.core.types import Image
-from holdfast.registry import unknown
 
 # By the model_type of a configuration; the published weights of SAM 2 name the model for videos, which holds this one.
 _CLASSES = {

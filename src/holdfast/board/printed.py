@@ -18,8 +18,8 @@ from holdfast.board.entry import Entry, Score, entry_id, entry_json, parse_entry
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import unknown
 from holdfast.core.numbers import percent
-from holdfast.registry import unknown
 from holdfast.store.foreign import parse_foreign_json
 
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import nearest, unknown
 from holdfast.core.places import place
 from holdfast.core.types import ClassKeys, Collection, LabelSpace
-from holdfast.registry import nearest, unknown
 
 MOST_CLASSES = 50_000  # outputs of a classifier; what has more is something else
 IMAGENET_OUTPUTS = 1000

@@ -12,9 +12,9 @@ from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import read_toml
+from holdfast.core.names import unknown
 from holdfast.core.types import ClassKeys
 from holdfast.data.labels import read_label_file
-from holdfast.registry import unknown
 
 KINDS = ("background", "texture", "material")
 PHOTO_TEMPLATES: Mapping[str, str] = {

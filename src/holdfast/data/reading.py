@@ -13,12 +13,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.names import Name, split_list, visible
+from holdfast.core.names import Name, nearest, split_list, unknown, visible
 from holdfast.core.places import address, folders_and_files, last_name, place, reaching, resolved, walk
 from holdfast.core.types import ClassKeys, Collection, Problem, Sample
 from holdfast.data.images import IMAGE_SUFFIXES
 from holdfast.data.masks import MASK_FORMATS, VOID, FileMask
-from holdfast.registry import nearest, unknown
 
 MASK_PREFERENCE = (".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".pgm", ".pbm", ".ppm", ".jpg", ".jpeg", ".jpe")
 """Order of preference among several masks of one name: lossless ones first."""

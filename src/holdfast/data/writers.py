@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 
 from holdfast.core.errors import SampleError, UserError, raise_machine_trouble
 from holdfast.core.files import safe_part, whole_file
-from holdfast.core.files import write_atomic as write_atomic
 from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
 from holdfast.core.types import Image, Mask, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, open_header

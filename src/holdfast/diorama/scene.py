@@ -11,10 +11,10 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import generator
+from holdfast.core.names import unknown
 from holdfast.diorama import vocabulary
 from holdfast.diorama.shapes import FAMILIES, templates
 from holdfast.diorama.vocabulary import CLASSES, COLOURS, MATERIALS, SPLITS, Split
-from holdfast.registry import unknown
 
 CLUTTER = ("ball", "box", "plant", "sign", "cone", "balloon", "pot", "lamp")
 """Distractors behind the object; none is of the twelve classes."""

@@ -13,14 +13,13 @@ import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint, generator, seed_from
-from holdfast.core.names import Name
+from holdfast.core.names import Name, unknown
 from holdfast.core.protocols import TrueObject
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Mask, Sample
 from holdfast.diorama.render import MAX_SIZE, MIN_SIZE, RENDERER_VERSION, render
 from holdfast.diorama.scene import Contexts, Scene, draw_scene
 from holdfast.diorama.several import MOST_MEMBERS, SceneOfSeveral, draw_several, render_several
 from holdfast.diorama.vocabulary import CLASSES, KEYS, SPLITS, Split
-from holdfast.registry import unknown
 
 LICENCE = "Apache-2.0"
 MAX_SCENES = 1_000_000

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.errors import MachineError, UserError, first_line, missing_extra
 from holdfast.core.fingerprint import fingerprint
-from holdfast.registry import unknown
+from holdfast.core.names import unknown
 from holdfast.results import Results
 
 if TYPE_CHECKING:

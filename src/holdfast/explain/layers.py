@@ -14,8 +14,8 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
+from holdfast.core.names import unknown
 from holdfast.core.protocols import Classifier, DifferentiableClassifier
-from holdfast.registry import unknown
 
 COARSE = 4  # cells a side below which a grid is passed over for an earlier one, where there is any
 MAX_PREFIX = 16  # class and register tokens before those of the picture

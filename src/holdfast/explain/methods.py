@@ -8,9 +8,8 @@ from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
-from holdfast.core.names import parse_name, split_list
+from holdfast.core.names import parse_name, split_list, unknown
 from holdfast.explain.layers import ExplainedNetwork, find_layer, grid_of, watched
-from holdfast.registry import unknown
 
 PARTS = 7  # windows that fit beside each other across a picture, where no size is given
 

@@ -19,10 +19,9 @@ import torch
 from holdfast.core.errors import UserError, first_line, raise_machine_trouble
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import diffusers
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.generate.loading import check_batch, fetch, place, read_tensors, shown, to_unit
-from holdfast.registry import unknown
 
 QUANTISERS = ("straight_through", "none")
 

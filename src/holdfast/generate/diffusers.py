@@ -16,7 +16,7 @@ import torch
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import diffusers
-from holdfast.core.names import Name
+from holdfast.core.names import Name, unknown
 from holdfast.core.networks import hub_errors, quiet, resolve_device, weights_sha256
 from holdfast.core.types import Image, Mask
 from holdfast.generate.loading import (
@@ -29,7 +29,6 @@ from holdfast.generate.loading import (
     place,
     shown,
 )
-from holdfast.registry import unknown
 
 _OPTIONS = {
     "steps": int, "guidance": float, "size": int, "batch": int, "negative": str, "dtype": str, "scheduler": str,

@@ -22,7 +22,7 @@ import torch
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import diffusers
-from holdfast.core.names import Name
+from holdfast.core.names import Name, unknown
 from holdfast.core.networks import quiet, resolve_device, weights_sha256
 from holdfast.core.types import Image, Mask
 from holdfast.generate.autoencoders import Tiny, VqGan
@@ -38,7 +38,6 @@ from holdfast.generate.loading import (
     shown,
     to_images,
 )
-from holdfast.registry import unknown
 
 ASSETS = Path(__file__).parents[1] / "assets"
 SETTINGS = "settings.json"  # beside the UNet: guidance, steps, size of the images and the latents' mean and spread

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import unknown
 from holdfast.core.types import Image
 from holdfast.models.torch_classifier import TorchClassifier
-from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line, raise_machine_trouble
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, timm, torchvision
 from holdfast.models.options import PREPROCESSING, display_name, existing_file, preprocessing_overrides
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
-from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch

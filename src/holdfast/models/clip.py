@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import check_complete, hub_errors, offline, resolve_device
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, LabelSpace
@@ -25,7 +25,6 @@ from holdfast.models import label_spaces
 from holdfast.models.options import display_name
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture
 from holdfast.models.transformers import hub_place, preprocessing, shape_of
-from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch

@@ -17,12 +17,11 @@ from typing import Any
 import PIL.Image
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, timm
 from holdfast.models.python import PythonClassifier, output_count, weights_of
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
-from holdfast.registry import unknown
 
 
 @dataclass(frozen=True)

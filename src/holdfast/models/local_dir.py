@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import bytes_sha256
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces, timm, torchvision
 from holdfast.models.options import display_name, existing_file
 from holdfast.models.torch_classifier import TorchClassifier
-from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch

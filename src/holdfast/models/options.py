@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import Name
-from holdfast.registry import unknown
+from holdfast.core.names import Name, unknown
 
 PREPROCESSING: Mapping[str, type] = {
     "size": str, "mean": str, "std": str, "crop": float, "interpolation": str, "crop_mode": str,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import array_sha256, fingerprint
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import weights_sha256
 from holdfast.core.protocols import as_array
 from holdfast.core.types import Image, LabelSpace
@@ -28,7 +28,7 @@ from holdfast.models import label_spaces, timm
 from holdfast.models.label_spaces import OUTPUTS, probabilities
 from holdfast.models.options import PREPROCESSING, display_name, existing_file, preprocessing_overrides
 from holdfast.models.torch_classifier import TorchClassifier
-from holdfast.registry import find_attribute, unknown
+from holdfast.registry import find_attribute
 
 if TYPE_CHECKING:
     import torch

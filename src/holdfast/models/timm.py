@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import hub_errors
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, display_name, preprocessing_overrides
 from holdfast.models.torch_classifier import Geometry, Preprocessing, TorchClassifier
-from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import offline
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, display_name, preprocessing_overrides
 from holdfast.models.timm import seeded
 from holdfast.models.torch_classifier import Geometry, Preprocessing, TorchClassifier
-from holdfast.registry import unknown
 
 
 def load(name: Name, *, device: str) -> TorchClassifier:

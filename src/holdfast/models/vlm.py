@@ -21,7 +21,7 @@ import torch
 
 from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import check_complete, hub_errors, resolve_device, weights_sha256
 from holdfast.core.protocols import Refusal
 from holdfast.core.remote import (
@@ -37,7 +37,6 @@ from holdfast.core.types import Image
 from holdfast.models.options import display_name
 from holdfast.models.torch_classifier import exact, picture
 from holdfast.models.transformers import hub_place, shape_of
-from holdfast.registry import unknown
 
 MAX_NEW_TOKENS = 32
 """An answer is a class's name; what a model adds to it is cut here."""

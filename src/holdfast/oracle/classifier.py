@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name, write_options
+from holdfast.core.names import Name, unknown, write_options
 from holdfast.core.protocols import Classifier, DifferentiableClassifier, Oracle, TensorOracle, Verdict
 from holdfast.core.types import ClassKeys, Image
 from holdfast.oracle.loading import AcceptanceRule, LabelMapping, Resources, load_member, take_rule
-from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch

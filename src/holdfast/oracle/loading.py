@@ -8,10 +8,9 @@ from typing import Any, Protocol, cast
 
 from holdfast import registry
 from holdfast.core.errors import UserError
-from holdfast.core.names import Name, parse_name
+from holdfast.core.names import Name, parse_name, unknown
 from holdfast.core.protocols import Classifier, Oracle
 from holdfast.core.types import ClassKeys, LabelSpace
-from holdfast.registry import unknown
 
 
 class LabelMapping(Protocol):

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import safe_part as safe_part
+from holdfast.core.files import safe_part
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address, stands_for
 from holdfast.core.schema import plain_schema

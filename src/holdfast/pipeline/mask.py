@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 
 from holdfast.annotate import load_annotator
 from holdfast.core.errors import SampleError, UserError
+from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Annotator, MaskProposal
 from holdfast.core.schema import plain_schema
 from holdfast.core.types import Collection, Sample
 from holdfast.data.reading import DOUBTFUL
-from holdfast.data.writers import encode_mask, write_atomic
+from holdfast.data.writers import encode_mask
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.jobs.execute import execute

@@ -11,11 +11,12 @@ from typing import Any, cast
 import cv2
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import condition_name
 from holdfast.core.schema import DETECT
 from holdfast.core.types import ORIGINAL, Collection, Image, Sample
-from holdfast.data.writers import encode_image, write_atomic
+from holdfast.data.writers import encode_image
 from holdfast.pipeline.donors import AssignedDonors, DonorPool, make_pool
 from holdfast.pipeline.evaluate.matching import as_detectors_see, for_detectors
 from holdfast.pipeline.generate.tools import load_tools

@@ -12,11 +12,11 @@ import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
+from holdfast.core.names import unknown
 from holdfast.core.numbers import estimate, number, percent, points, span
 from holdfast.core.types import Image
 from holdfast.data.nuisances import KINDS
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure
-from holdfast.registry import unknown
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import plural, sentence, short_names
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult

@@ -17,7 +17,7 @@ import pandas as pd
 from holdfast import api, registry
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
-from holdfast.core.names import split_list
+from holdfast.core.names import split_list, unknown
 from holdfast.core.protocols import Oracle
 from holdfast.core.types import Collection
 from holdfast.data.labels import class_keys, map_labels
@@ -26,7 +26,6 @@ from holdfast.models import available, load_classifier
 from holdfast.oracle import load_oracle
 from holdfast.pipeline.jobs.progress import Progress, environment, silent
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.registry import unknown
 from holdfast.report.page.charts import dots
 from holdfast.report.page.figures import Chart
 from holdfast.report.page.tables import Column, Kind

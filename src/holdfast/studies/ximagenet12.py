@@ -12,8 +12,8 @@ from typing import Any
 
 from holdfast import api
 from holdfast.core.errors import UserError
+from holdfast.core.names import unknown
 from holdfast.core.types import ORIGINAL
-from holdfast.registry import unknown
 from holdfast.report.attribution.section import read_looks
 from holdfast.report.page.parts import Section
 from holdfast.report.study import Finding, StudyResult, about_world

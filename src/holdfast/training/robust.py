@@ -14,9 +14,9 @@ from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
+from holdfast.core.names import unknown
 from holdfast.diorama import CLASSES
 from holdfast.generate import load_generator
-from holdfast.registry import unknown
 from holdfast.training import augment
 from holdfast.training.classifiers import cross_entropy, normalised
 from holdfast.training.loop import Loss

@@ -19,13 +19,12 @@ import numpy as np
 from holdfast import registry
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import bytes_sha256
-from holdfast.core.names import Name
+from holdfast.core.names import Name, unknown
 from holdfast.core.types import ORIGINAL, ClassKeys, Collection, Mask, Problem, Sample
 from holdfast.data import reading
 from holdfast.data.images import FileImage, read_file
 from holdfast.data.labels import IMAGENET_OUTPUTS
 from holdfast.data.masks import FileMask
-from holdfast.registry import unknown
 
 TWELVE_CLASSES = {
     "n01689811": ("lizard", 44), "n01693334": ("green lizard", 46), "n01985128": ("crayfish", 124),

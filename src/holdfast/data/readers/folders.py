@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import Name
+from holdfast.core.names import Name, unknown
 from holdfast.core.places import last_name, resolved
 from holdfast.core.types import ClassKeys, Collection, Problem, Sample
 from holdfast.data import reading
 from holdfast.data.images import IMAGE_SUFFIXES, ArrayImage, FileImage
 from holdfast.data.reading import attach_masks, existing, finish, text_options, wordnet_keys
-from holdfast.registry import unknown
 
 _MASK_FOLDER = "masks"
 _SPLITS = frozenset({"train", "val", "valid", "validation", "test"})

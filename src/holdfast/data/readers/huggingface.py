@@ -16,14 +16,13 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from holdfast.core.errors import SampleError, UserError, raise_machine_trouble
-from holdfast.core.names import Name
+from holdfast.core.names import Name, unknown
 from holdfast.core.places import address, place, shown
 from holdfast.core.types import Collection, ImageSource, MaskSource, Problem, Sample
 from holdfast.data import reading
 from holdfast.data.images import EncodedImage, FileImage
 from holdfast.data.masks import EncodedMask
 from holdfast.data.readers.listed import canonical, sample_fields
-from holdfast.registry import unknown
 
 _LABELS = ("label", "labels", "class", "category", "fine_label")
 _SPLIT = re.compile(r"(train|test|val|valid|validation)(?=[-.]|$)")

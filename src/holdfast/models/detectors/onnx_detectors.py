@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import resolve_device
 from holdfast.core.protocols import LEAST_SCORE
 from holdfast.core.types import Image, LabelSpace
@@ -32,7 +32,6 @@ from holdfast.models.detectors.batched import DOUBLE, Answer, BatchedDetector, P
 from holdfast.models.options import display_name, existing_file, preprocessing_overrides
 from holdfast.models.runtimes.exported import file_sha256, layout_of
 from holdfast.models.runtimes.onnx import external_files, open_session, outputs_of
-from holdfast.registry import unknown
 
 STRIDES = (8, 16, 32)
 Outputs = list[NDArray[Any]]

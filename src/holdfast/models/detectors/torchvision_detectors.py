@@ -11,7 +11,7 @@ import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.core.protocols import LEAST_SCORE
 from holdfast.core.types import Image, LabelSpace
@@ -20,7 +20,6 @@ from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedIma
 from holdfast.models.options import display_name, existing_file
 from holdfast.models.torch_classifier import exact
 from holdfast.models.torchvision import pretrained
-from holdfast.registry import unknown
 
 SURE = 0.5
 """Chance from which on a pixel belongs to a mask, as in torchvision's own examples."""

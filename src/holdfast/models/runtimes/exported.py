@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError, first_line, out_of_memory
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name, checked, parse_name
+from holdfast.core.names import Name, checked, parse_name, unknown
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces, load_classifier, timm
 from holdfast.models.label_spaces import OUTPUTS, probabilities
 from holdfast.models.options import PREPROCESSING, display_name, existing_file, preprocessing_overrides
 from holdfast.models.torch_classifier import picture
-from holdfast.registry import unknown
 
 SIDECAR = ".holdfast.toml"
 """Ending of the file beside a model that says how pictures reach it."""

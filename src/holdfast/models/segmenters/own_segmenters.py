@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.options import display_name, existing_file
@@ -20,7 +20,7 @@ from holdfast.models.python import called, own_labels
 from holdfast.models.runtimes.exported import file_sha256, layout_of
 from holdfast.models.runtimes.onnx import external_files, open_session, outputs_of
 from holdfast.models.segmenters.torch_segmenter import OPTIONS, class_map, prepared_as, prepared_image
-from holdfast.registry import find_attribute, unknown
+from holdfast.registry import find_attribute
 
 SIZE = 256
 """Pixels where a file leaves the size open, as published with XIMAGENET-12."""

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces
 from holdfast.models.options import display_name, existing_file
 from holdfast.models.segmenters.torch_segmenter import OPTIONS, TorchSegmenter, prepared_as, read_config
 from holdfast.models.torch_classifier import picked
 from holdfast.models.torchvision import pretrained
-from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import hub_errors
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces
@@ -16,7 +16,6 @@ from holdfast.models.options import display_name
 from holdfast.models.segmenters.torch_segmenter import MAX_CONFIG, OPTIONS, TorchSegmenter, prepared_as
 from holdfast.models.torch_classifier import picked
 from holdfast.models.transformers import fetched, hub_place, refuse_other_weights, shape_of
-from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import json_object, read_toml
 from holdfast.core.fingerprint import fingerprint, generator, seed_from
-from holdfast.core.names import parse_name
+from holdfast.core.names import parse_name, unknown
 from holdfast.core.protocols import Refusal
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.data.labels import LabelMap, normalised
@@ -24,7 +24,6 @@ from holdfast.pipeline.jobs.rows import answer_each
 from holdfast.pipeline.specs import AskSpec as AskSpec
 from holdfast.pipeline.specs.rows import FULL_LIST as FULL_LIST
 from holdfast.pipeline.specs.rows import QUESTIONS, TEMPLATE, TWO_WAY
-from holdfast.registry import unknown
 
 LETTERS = string.ascii_uppercase
 

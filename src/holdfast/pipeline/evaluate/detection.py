@@ -27,9 +27,9 @@ from holdfast.pipeline.evaluate.matching import as_detectors_see, best_threshold
 from holdfast.pipeline.evaluate.worker import RunSetup, recorded_spec
 from holdfast.pipeline.evaluation_rows import Portion, split_portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
-from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.jobs.plan import Plan
 from holdfast.pipeline.jobs.progress import Progress, Summary
+from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.samples import begin_run, prepare
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run

@@ -32,7 +32,7 @@ from holdfast.pipeline.fast import decoding
 from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Facts, Group, Unit, unit_of
 from holdfast.pipeline.fast.device_pass import decoding_processes
 from holdfast.pipeline.generate.backgrounds import Painter
-from holdfast.pipeline.jobs.execute import Row
+from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.samples import Prepared, Rendering
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import at_once, render_batch, supports

@@ -13,11 +13,10 @@ import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name, checked
+from holdfast.core.names import Name, checked, unknown
 from holdfast.core.protocols import Detections, TrueObject
 from holdfast.core.types import Collection, Image, LabelSpace, Mask
 from holdfast.models.options import display_name
-from holdfast.registry import unknown
 
 KINDS = {
     "perfect": "boxes every object whose pixels are there",

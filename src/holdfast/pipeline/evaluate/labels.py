@@ -22,9 +22,9 @@ from holdfast.engine import Executor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, ReadyRendering, RunSetup, WaitingRow, recorded_spec
 from holdfast.pipeline.evaluation_rows import EvaluationJob, Part, Portion, row_key
-from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.jobs.plan import Job
 from holdfast.pipeline.jobs.progress import Progress, Summary
+from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.samples import Prepared, begin_run, prepare
 from holdfast.scenarios import Condition
 from holdfast.store import Run

@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import HoldfastError, UserError, first_line, raise_machine_trouble
+from holdfast.core.files import safe_part, write_atomic
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.protocols import TextToImage
 from holdfast.core.types import Image
-from holdfast.data.writers import encode_image, write_atomic
+from holdfast.data.writers import encode_image
 from holdfast.engine import Executor, LocalExecutor, core_count
 from holdfast.generate import load_image_maker
-from holdfast.pipeline.files import safe_part
 from holdfast.pipeline.generate.plan import (
     POOL_ROWS,
     GeneratedPool,

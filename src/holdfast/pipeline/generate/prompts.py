@@ -13,11 +13,11 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import read_toml, write_atomic
+from holdfast.core.names import unknown
 from holdfast.core.types import ClassKeys, Sample
 from holdfast.data.nuisances import article as article
 from holdfast.data.published.masked_sets import TWELVE_CLASSES
 from holdfast.diorama import vocabulary
-from holdfast.registry import unknown
 
 PACKAGED = Path(__file__).with_suffix(".toml")
 XIMAGENET12 = "ximagenet12"

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.core.errors import HoldfastError, UserError
-from holdfast.core.files import write_atomic
+from holdfast.core.files import safe_part, write_atomic
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import percent
@@ -20,7 +20,7 @@ from holdfast.data.writers import encode_image
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.oracle import card
 from holdfast.oracle.lineage import lineages
-from holdfast.pipeline.files import check_apart, safe_part
+from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.generate.generate import (
     GenerateWorker,
     KnownMaker,

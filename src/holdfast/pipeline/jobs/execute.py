@@ -17,7 +17,7 @@ from holdfast.core.types import Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.jobs.plan import Job, Plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
-from holdfast.pipeline.jobs.rows import Row as Row
+from holdfast.pipeline.jobs.rows import Row
 from holdfast.store import Parts
 
 Made = Any  # what a worker yields: a Row, a pa.Table of many rows, or a Summary with notes for the user

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.files import write_atomic
 from holdfast.core.lazy import torch
-from holdfast.core.names import Name, parse_name
+from holdfast.core.names import Name, parse_name, unknown
 from holdfast.core.networks import offline, weights_sha256
 from holdfast.models import load_segmenter, timm
 from holdfast.models.local_dir import LOADING, read_asset
@@ -20,7 +20,6 @@ from holdfast.models.segmenters import smp, torchvision_segmenters, transformers
 from holdfast.models.segmenters.torch_segmenter import TorchSegmenter, read_config
 from holdfast.models.torch_classifier import picked
 from holdfast.pipeline.train.architectures import Architecture, tried_out
-from holdfast.registry import unknown
 from holdfast.stats.effects.segments import BACKGROUND
 from holdfast.training.checkpoint import write_model
 

@@ -23,9 +23,10 @@ from holdfast.pipeline.classifiers import check_names
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluation_rows import row_key
 from holdfast.pipeline.files import check_apart
-from holdfast.pipeline.jobs.execute import Row, elsewhere, execute, shard_size
+from holdfast.pipeline.jobs.execute import elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
+from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
 from holdfast.pipeline.segment import networks, testing
 from holdfast.pipeline.specs import SegmentSpec as SegmentSpec

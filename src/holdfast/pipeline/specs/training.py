@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.names import unknown
 from holdfast.core.options import Spec, as_in, option
 from holdfast.pipeline.specs.rows import (
     DataSpec,
@@ -24,7 +25,6 @@ from holdfast.pipeline.specs.rows import (
     seed,
     workers,
 )
-from holdfast.registry import unknown
 
 CROP_SHARE = 0.875  # share of the shorter side that a crop keeps: 224 of 256 pixels
 

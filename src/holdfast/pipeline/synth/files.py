@@ -15,10 +15,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from holdfast.core.errors import raise_machine_trouble
-from holdfast.core.files import UNFINISHED, whole_file
+from holdfast.core.files import UNFINISHED, whole_file, write_atomic
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.schema import plain_schema
-from holdfast.data.writers import coco_text, tar_images, write_atomic, write_parquet_shard, write_tar_shard
+from holdfast.data.writers import coco_text, tar_images, write_parquet_shard, write_tar_shard
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.store import Parts
 from holdfast.store.ids import by_file, compare

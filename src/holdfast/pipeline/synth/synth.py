@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import UserError
+from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
 from holdfast.core.types import Image, Sample
 from holdfast.data.native import encode_native
-from holdfast.data.writers import encode_image, encode_mask, mask_rle, write_atomic
+from holdfast.data.writers import encode_image, encode_mask, mask_rle
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.generate.backgrounds import REVIEW, Painter, check_review, load_painter, settle

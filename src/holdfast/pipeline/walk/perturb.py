@@ -21,9 +21,10 @@ from holdfast.core.types import Collection, Sample
 from holdfast.engine import Executor, LocalExecutor, core_count
 from holdfast.oracle import card
 from holdfast.pipeline.classifiers import Tested
-from holdfast.pipeline.jobs.execute import Row, check_same, execute, shard_size
+from holdfast.pipeline.jobs.execute import check_same, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
+from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.samples import Prepared, begin_run, prepare
 from holdfast.pipeline.walk.publish import provenance, write_manifest
 from holdfast.pipeline.walk.resources import (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.lazy import torch
-from holdfast.core.names import parse_name
+from holdfast.core.names import parse_name, unknown
 from holdfast.core.protocols import Classifier, DifferentiableClassifier, LatentGenerator, Oracle
 from holdfast.core.types import ORIGINAL, Collection, Image
 from holdfast.data.labels import LabelMap
@@ -27,7 +27,6 @@ from holdfast.pipeline.specs import PerturbSpec as PerturbSpec
 from holdfast.pipeline.specs import WalkOptions
 from holdfast.pipeline.specs.rows import SPACES
 from holdfast.pipeline.walk.sparse import read_mask
-from holdfast.registry import unknown
 
 _BATCH = 64
 

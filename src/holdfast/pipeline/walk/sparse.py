@@ -15,9 +15,9 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.fingerprint import generator as random_from
+from holdfast.core.names import unknown
 from holdfast.core.protocols import LatentGenerator
 from holdfast.core.schema import LATENTS
-from holdfast.registry import unknown
 from holdfast.store import Parts, Run
 
 LABELS = ("paper", "matched")

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
-from holdfast.core.names import condition_name, parse_name, split_list
+from holdfast.core.names import condition_name, parse_name, split_list, unknown
 from holdfast.scenarios.base.definition import FEATHER, PAPER, Scenario, Value
 
 FAMILIES = ("blur", "colour", "light", "cutout", "background", "generated")
@@ -121,7 +121,7 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
         return [make_condition(scenario, parsed.tag, feather=feather) for scenario in members]
     if parsed.name not in registry.scenarios and group not in registry.scenarios:
         known = [*registry.scenarios, *registry.scenarios.aliases(), *GROUPS]
-        raise registry.unknown(registry.scenarios.kind, parsed.name, known)
+        raise unknown(registry.scenarios.kind, parsed.name, known)
     return [make_condition(find_scenario(parsed.name), parsed.tag, parsed.options, feather=feather)]
 
 

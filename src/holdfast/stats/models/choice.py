@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
+from holdfast.core.names import unknown
 from holdfast.core.types import ORIGINAL
-from holdfast.registry import unknown
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import chosen, judged, own_cells

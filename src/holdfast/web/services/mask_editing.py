@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.annotate import load_guided
 from holdfast.core.errors import SampleError, UserError
+from holdfast.core.files import safe_part
 from holdfast.core.protocols import GuidedAnnotator, MaskProposal
 from holdfast.core.types import Image
 from holdfast.data import load_collection
@@ -20,7 +21,7 @@ from holdfast.people.mask_exchange import list_sets, write_coco
 from holdfast.people.mask_sets import Progress, open_set, reconcile
 from holdfast.people.masks import Drawing
 from holdfast.people.sources import absolute_reference, add_source
-from holdfast.pipeline.files import check_apart, file_name, safe_part
+from holdfast.pipeline.files import check_apart, file_name
 from holdfast.web.services.server_state import ServerState
 
 log = logging.getLogger("holdfast.web")

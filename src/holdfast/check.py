@@ -16,7 +16,8 @@ from holdfast import api
 from holdfast.api import live
 from holdfast.check_rounds import EarlyCheck, Look, check_in_rounds, parse_budget
 from holdfast.core.errors import UserError
-from holdfast.core.files import plain_file_name
+from holdfast.core.files import plain_file_name, write_atomic
+from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.names import condition_words
 from holdfast.core.numbers import estimate, percent
 from holdfast.core.types import ORIGINAL, Collection
@@ -186,12 +187,9 @@ def _check_all(
     results = api.evaluate(spec=replace(spec, scenarios="all"), out=run, progress=progress)
     verdict = _verdict(results.counts, name, outcome)
     sure = _sure_verdict(results, made_masks, name, outcome) if made_masks and made_masks.doubtful else None
-    progress("report", 0, 1)
     about_masks = _about_masks(made_masks, verdict, sure)
-    page = results.report(
-        outcome=outcome, resamples=RESAMPLES, note=about_masks, steps=_mask_steps(made_masks, folder / "masks")
-    )
-    progress("report", 1, 1)
+    steps = _mask_steps(made_masks, folder / "masks")
+    page = _page(results, progress, outcome=outcome, resamples=RESAMPLES, note=about_masks, steps=steps)
     findings = take_inventory(collection, progress=progress).findings
     if made_masks:
         findings = tuple(finding for finding in findings if finding.kind != "no-mask")
@@ -208,9 +206,7 @@ def _check_detector(
     results = api.evaluate(photos, models=[model], out=folder / plain_file_name(model), progress=progress, **options)
     evidence = DetectorEvidence([results.run], results.boxes)
     verdict = {str(key): value for key, value in evidence.holds.iloc[0].items()}
-    progress("report", 0, 1)
-    page = results.report()
-    progress("report", 1, 1)
+    page = _page(results, progress)
     spec, name = results.run.spec(), verdict["model"]
     about = ", ".join(f"{count} {noun}" for count, noun in evidence.facts() if noun.startswith(("photo", "object")))
     lines = [
@@ -237,9 +233,8 @@ def _answer_early(
     made_masks = MaskCounts.of(early.mask_rows, annotator) if early.mask_rows else None
     doubtful = f" Masks: {made_masks.doubtful} doubtful, {made_masks.failed} failed." if made_masks else ""
     note = f"{early.note}{doubtful}"
-    progress("report", 0, 1)
-    page = results.report(outcome=outcome, resamples=RESAMPLES, steps=_mask_steps(made_masks, folder), note=note)
-    progress("report", 1, 1)
+    steps = _mask_steps(made_masks, folder)
+    page = _page(results, progress, outcome=outcome, resamples=RESAMPLES, steps=steps, note=note)
     lines = [
         f"{verdict['model']} on {collection.name} ({plural(last.photos, 'photo')} of {len(collection.samples)}, "
         f"{plural(last.answers, 'answer')}):",
@@ -253,10 +248,29 @@ def _answer_early(
     return Check(results, page, verdict, made_masks, None, None, lines, looks=tuple(early.looks))
 
 
+def _page(results: api.Results, progress: Progress, **options: Any) -> Path:
+    """Return the report's page; one that was made of the same rows and options by the same code is kept."""
+    page, mark = results.path / "report" / "index.html", results.path / "report" / "made-of.txt"
+    parts = [(path.name, path.stat().st_mtime_ns) for path in sorted((results.path / "predictions").iterdir())]
+    code = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*.[pjc][yjs2]*"))  # .py, .j2, .js, .css
+    made_of = fingerprint([parts, code, options])
+    if page.is_file() and mark.is_file() and mark.read_text() == f"{made_of} {bytes_sha256(page.read_bytes())}":
+        return page
+    progress("report", 0, 1)
+    page = results.report(**options)
+    write_atomic(mark, f"{made_of} {bytes_sha256(page.read_bytes())}".encode())
+    progress("report", 1, 1)
+    return page
+
+
 def _check_classes(collection: Collection, limit: int) -> None:
     if collection.separator:
         raise UserError(SEVERAL_LABELS)
     labels = [sample.label for sample in collection.samples if sample.condition == ORIGINAL]
+    if len(set(labels)) in (0, 1, len(labels)):  # too few: perhaps because they cannot be read
+        for finding in take_inventory(collection).findings:
+            if finding.kind == "unreadable":
+                raise UserError(f"{finding.sentence} First: {finding.examples[0]}. {finding.advice}")
     if len(set(labels)) < 2:
         only = f"only {labels[0]!r}" if labels else "no originals"
         raise UserError(

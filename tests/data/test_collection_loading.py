@@ -79,7 +79,7 @@ def test_paths_may_hold_our_punctuation(tmp_path, seen, monkeypatch):
         ("folder:", "names no dataset; write folder:PATH"),
         ("foldr:x", "no data scheme is called 'foldr'; did you mean folder"),
         ("{tmp}/photo", "does not exist; did you mean .*photos"),
-        ("{tmp}/nothing/photos", "does not exist$"),
+        ("{tmp}/nothing/photos", "does not exist; .* has photos$"),
         ("coco:{tmp}/x.json", "the COCO file .* does not exist"),
         ("manifest:{tmp}/x.csv", "the manifest .* does not exist"),
         ("webdataset:{tmp}/x-{{0..3}}.tar", r"the shard .*x-0\.tar' does not exist"),

@@ -245,7 +245,8 @@ def test_several_findings_come_gravest_first(clean: Path) -> None:
 
 
 def test_the_command_prints_the_inventory_and_what_to_do(clean: Path, tmp_path: Path) -> None:
-    assert "nothing found" in run("data", clean).stdout
+    assert "1. The smallest class has 3 photos" in run("data", clean).stdout
+    assert run("data", clean, "--strict", code=1).stdout == run("data", clean).stdout
     _two_classes(clean)
     labels = tmp_path / "labels.csv"
     labels.write_text("class,label\nCat,cat\ndog,dog\n")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def data(
     job: CommandCall[InventorySpec],
     machine: Annotated[bool, Option("--json", help="Print the inventory as JSON, for programs.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Exit with code 1 where something is found, for CI.")] = False,
 ) -> None:
     """List what a dataset holds and what is wrong with it, gravest first; reads every file, writes nothing."""
     import json
@@ -37,16 +38,20 @@ def data(
         held = inventory(job.spec, progress)
     if machine:
         typer.echo(json.dumps(asdict(held), indent=1))
-        return
+        raise typer.Exit(int(strict and bool(held.findings)))
     _echo_inventory(held)
     if not any(held.masked.values()):
         typer.echo("no photo has a mask: holdfast check makes them, and so does holdfast mask")
+    texts = [
+        f"{finding.sentence}\n   {', '.join(finding.examples)}{', …' if finding.count > len(finding.examples) else ''}"
+        f"\n   {finding.advice}" for finding in held.findings
+    ]  # fmt: skip
     if held.classes and 1 < (fewest := min(held.classes.values())) < FEW:
-        typer.echo(f"the smallest class has {fewest} photos: verdicts need some {FEW} of each, or they stay open")
-    typer.echo(f"{plural(len(held.findings), 'finding')}, gravest first:" if held.findings else "nothing found")
-    for number, finding in enumerate(held.findings, start=1):
-        more = ", …" if finding.count > len(finding.examples) else ""
-        typer.echo(f"{number}. {finding.sentence}\n   {', '.join(finding.examples)}{more}\n   {finding.advice}")
+        texts.append(f"The smallest class has {fewest} photos: verdicts need some {FEW} of each, or they stay open.")
+    typer.echo(f"{plural(len(texts), 'finding')}, gravest first:" if texts else "nothing found")
+    for place, text in enumerate(texts, start=1):
+        typer.echo(f"{place}. {text}")
+    raise typer.Exit(int(strict and bool(texts)))
 
 
 def _echo_inventory(held: Inventory) -> None:

@@ -6,6 +6,7 @@ import importlib.metadata
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -253,6 +254,10 @@ def echo_summary(summary: Summary, where: str, what: str = "made") -> None:
 def echo_trouble(summary: Summary) -> None:
     """Print what went wrong, the commonest first, with the first image of each kind."""
     masked = [text for text in summary.trouble if NEEDS_MASK in text]
+    if any("have no mask" in note for note in summary.notes):  # it was said with what to do
+        summary = Summary(trouble=summary.trouble - Counter({name: summary.trouble[name] for name in masked}),
+                          examples=summary.examples)  # fmt: skip
+        masked = []
     if len(masked) > 1:  # the same of every condition
         text = f"skipped: {len(masked)} conditions need a mask and the image has none"
         examples = summary.examples | {text: summary.examples[masked[0]]}

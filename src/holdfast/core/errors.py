@@ -185,8 +185,12 @@ def no_exit() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the beginning of a library's message, short enough for one sentence."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    """Return the beginning of a library's message, short enough for one sentence; cut where a sentence ends."""
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if len(text) <= 200:
+        return text
+    sentences, dot, _ = text[:200].rpartition(". ")
+    return sentences if dot else f"{text[:200].rpartition(' ')[0] or text[:199]} …"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -148,6 +148,11 @@ class _Outputs:
     def shown(self, index: int) -> str:
         return f"{index} ({self.space.names[index]})"
 
+    def nearest(self, name: str) -> list[str]:
+        """Return the outputs whose names are most like this one."""
+        keys = nearest(normalised(name), self.by_name)
+        return list(dict.fromkeys(self.space.names[min(self.by_name[key])] for key in keys))
+
     def hint(self, name: str) -> str:
         """Return what may help where no output is called so."""
         if self.is_unnamed:
@@ -158,9 +163,8 @@ class _Outputs:
                 "MODEL?labels=names.txt (in Python also class_names=[…])"
                 + ("; if it is a detector: MODEL?decode=yolox and --boxes" if len(self.space) > MOST_CLASSES else "")
             )
-        close = [self.space.names[min(self.by_name[key])] for key in nearest(normalised(name), self.by_name)]
-        if close:
-            return f"nearest: {'; '.join(dict.fromkeys(close))}"
+        if close := self.nearest(name):
+            return f"nearest: {'; '.join(close)}"
         several = ", …" if len(self.space) > 3 else ""
         return f"its {len(self.space)} outputs are called {', '.join(self.space.names[:3])}{several}"
 
@@ -259,6 +263,10 @@ def _unmappable(lost: Sequence[str], outputs: _Outputs, classes: int) -> UserErr
     named = ", ".join(map(repr, lost[:5])) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
     what = f"class {named} is" if len(lost) == 1 else f"the classes {named} are"
     hint = outputs.hint(lost[0])
+    if len(lost) > 1 and not outputs.is_unnamed:
+        close = {name: [output.partition(",")[0] for output in outputs.nearest(name)] for name in lost[:5]}
+        texts = [f"for {name!r} {' or '.join(names) or 'none'}" for name, names in close.items()]
+        hint = f"nearest: {', '.join(texts)}" if any(close.values()) else hint
     if len(outputs.space) < classes and not outputs.is_unnamed:
         hint += f"; that is fewer than the {classes} classes of the photos: is the list of its names too short?"
         file = ""

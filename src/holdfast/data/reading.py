@@ -47,13 +47,17 @@ def existing(path: str | Path, what: str) -> Path:
         missing = missing.parent
     try:
         # A script is no dataset: beside folders only files of the same kind, or with the same stem, are meant.
-        close = nearest(missing.name, [
+        beside = [
             entry.name for entry in missing.parent.iterdir()
             if entry.is_dir() or entry.suffix == missing.suffix or entry.stem == missing.name
-        ])[:1]  # fmt: skip
+        ]  # fmt: skip
     except OSError:
-        close = []
-    hint = f"; did you mean {', '.join(str(missing.parent / name) for name in close)}?" if close else ""
+        beside = []
+    names = sorted(name for name in beside if not name.startswith("."))
+    some = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    hint = f"; {missing.parent.resolve()} has {some or 'no folder'}"
+    if close := nearest(missing.name, beside)[:1]:
+        hint = f"; did you mean {missing.parent / close[0]}?"
     raise UserError(f"{what} {str(path)!r} does not exist{hint}")
 
 

@@ -66,7 +66,7 @@ def evaluate(
         collection = read(spec)
         check_applicable(collection.samples or collection.empty, conditions)
         if unmasked := _missing_masks(spec, collection, conditions):
-            LOG.warning("%s", unmasked)  # before the work, and again below its outcome
+            LOG.warning("%s", unmasked.partition(": ")[0])  # before the work; what to do stands below its outcome
             summary.notes.append(unmasked)
         detectors, labels = asks_detectors(spec, collection), bool(collection.separator)
         if detectors and spec.depth == "native":
@@ -138,8 +138,9 @@ def _missing_masks(spec: EvaluateSpec, collection: Collection, conditions: Seque
     count = sum(sample.mask is None and sample.condition == ORIGINAL for sample in collection.samples)
     if not masked or not count:
         return ""
+    are = "is" if masked == 1 else "are"
     return (
-        f"{count} of {len(collection.samples)} photos have no mask, so {masked} of {len(conditions)} conditions are "
+        f"{count} of {len(collection.samples)} photos have no mask, so {masked} of {len(conditions)} conditions {are} "
         f"skipped for them: make masks first (holdfast mask {shlex.quote(spec.data)} --out masks), then give this "
         "command again with --masks masks"
     )

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name
 
 KEY_VARIABLE = "HOLDFAST_API_KEY"
+AGAIN = "run the same command again"
 LONGEST_MESSAGE = 200  # characters of what a server says about an error
 LONGEST_PAUSE = 120.0  # Seconds: the most that a server's wish to be left alone is granted
 UNREACHED = 3  # requests in a row that may be given up for want of any answer before the run is stopped
@@ -50,10 +52,6 @@ class Patience:
     per_minute: float = 0.0  # requests a minute at most, 0 for no limit
     largest: int = 4 << 20  # bytes of a response
 
-    def check(self, scheme: str) -> None:
-        """Raise a UserError for a value that makes no sense."""
-        check_limits(self, scheme, _LIMITS)
-
 
 def check_limits(settings: Any, scheme: str, limits: dict[str, tuple[float, float]]) -> None:
     """Raise a UserError where an attribute lies outside its limits."""
@@ -76,7 +74,7 @@ class RemoteServer:
     # ``url``: of the endpoint. ``key``: sent as a bearer token to this server only; '' for none. ``patience``: timeout,
     # retries and rate. ``hint``: what a user should do once the server runs again.
 
-    def __init__(self, url: str, key: str, patience: Patience, *, hint: str = "run the same command again") -> None:
+    def __init__(self, url: str, key: str, patience: Patience, *, hint: str = AGAIN) -> None:
         self.url, self._key, self._patience, self._hint = url, key, patience, hint
         self._opener: OpenerDirector = build_opener(_NoRedirects())
         self._lock = threading.Lock()
@@ -209,6 +207,64 @@ def server_address(name: Name, *, kind: str, endpoint: str = "") -> tuple[str, s
     path = parts.path.rstrip("/") or "/v1"
     path = path if path.endswith(endpoint) else f"{path}{endpoint}"
     return f"{scheme}://{host}{f':{port}' if port else ''}{path}", model
+
+
+SERVER_OPTIONS: dict[str, type] = {
+    "timeout": float, "retries": int, "backoff": float, "per_minute": float, "key_env": str
+}  # fmt: skip
+"""Options behind the ``?`` of every server's name."""
+
+
+def open_server(
+    name: Name, options: dict[str, Any], *, kind: str, endpoint: str = "", hint: str = AGAIN, **usual: Any
+) -> tuple[RemoteServer, str]:
+    """Take ``SERVER_OPTIONS`` out of the options of a name; return the server and the model's name there.
+
+    ``kind`` and ``endpoint``: of ``server_address``; ``usual``: values of ``Patience`` that nobody asked to change.
+    """
+    key = server_key(options.pop("key_env", KEY_VARIABLE))
+    url, model = server_address(name, kind=kind, endpoint=endpoint)
+    asked = {option: options.pop(option) for option in SERVER_OPTIONS if option in options}
+    patience = Patience(**usual | asked)
+    check_limits(patience, name.scheme, _LIMITS)
+    return RemoteServer(url, key, patience, hint=hint), model
+
+
+class PaidCalls:
+    """Calls that cost money, a line each in a file of a folder, and the budget of all runs that share the folder."""
+
+    file, unit, kept = "calls.jsonl", "calls", "answered"
+
+    def __init__(self, folder: Path, budget: int) -> None:
+        self.folder, self.budget = folder, budget
+        self.lock = threading.Lock()
+
+    def charge(self, line: dict[str, Any]) -> None:
+        """Write a line before the request goes out, so that a lost answer counts; UserError without budget."""
+        with self.lock:
+            if len(self.lines(self.file)) >= self.budget:
+                raise UserError(
+                    f"the budget of {self.budget} {self.unit} is spent ({self.folder / self.file}); what was "
+                    f"{self.kept} is kept. Allow more with ?budget={2 * max(self.budget, 1)}, then run the same "
+                    "command again"
+                )
+            self.write(self.file, line)
+
+    def lines(self, name: str) -> list[str]:
+        """Return the lines of a file of the folder."""
+        file = self.folder / name
+        lines = file.read_text(encoding="utf8").splitlines() if file.is_file() else []
+        return [line for line in lines if line]
+
+    def write(self, name: str, line: dict[str, Any]) -> None:
+        """Add a line to a file of the folder."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (self.folder / name).open("a", encoding="utf8") as stream:
+                # A newline first: a kill may have cut off the line before.
+                stream.write("\n" + json.dumps(line, ensure_ascii=False))
+        except OSError as error:
+            raise UserError(f"{self.folder / name} cannot be written: {error.strerror}") from error
 
 
 def place_of(url: str) -> str:

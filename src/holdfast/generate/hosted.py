@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import threading
 import time
 import uuid
 from collections.abc import Sequence
@@ -23,15 +22,7 @@ from holdfast.core.errors import SampleError, UserError, raise_machine_trouble
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import canonical_json, fingerprint
 from holdfast.core.names import Name
-from holdfast.core.remote import (
-    KEY_VARIABLE,
-    Patience,
-    RemoteServer,
-    TryAgainError,
-    place_of,
-    server_address,
-    server_key,
-)
+from holdfast.core.remote import SERVER_OPTIONS, PaidCalls, RemoteServer, TryAgainError, open_server, place_of
 from holdfast.core.types import Image, Mask
 from holdfast.generate.loading import check_inpainting, check_requests, checked_numbers, keep_foreground
 
@@ -40,10 +31,8 @@ BUDGET = 100
 LARGEST = 64 << 20  # bytes of a response: a picture of 2,048 pixels in base64 is some 16 MB
 
 _OPTIONS = {
-    "size": int, "quality": str, "style": str, "send_seed": int, "budget": int, "cache": str, "key_env": str,
-    "timeout": float, "retries": int, "backoff": float, "per_minute": float,
+    "size": int, "quality": str, "style": str, "send_seed": int, "budget": int, "cache": str, **SERVER_OPTIONS,
 }  # fmt: skip
-_PATIENT = ("timeout", "retries", "backoff", "per_minute")
 
 
 def load(name: Name, *, device: str) -> HostedImageMaker:
@@ -56,21 +45,15 @@ def load(name: Name, *, device: str) -> HostedImageMaker:
     """
     del device  # the server's own business
     options = checked_numbers(name, _OPTIONS, positive=("size",))
-    key = server_key(options.pop("key_env", KEY_VARIABLE))
-    url, model = server_address(name, kind="images")
-    waiting = {option: options.pop(option) for option in _PATIENT if option in options}
-    patience = Patience(**{"timeout": 120.0, **waiting}, largest=LARGEST)
-    patience.check("images+http")
+    server, model = open_server(name, options, kind="images", timeout=120.0, largest=LARGEST)
     ledger = PictureLedger(Path(options.pop("cache", str(CACHE))), options.pop("budget", BUDGET))
-    return HostedImageMaker(model, options, RemoteServer(url, key, patience), ledger)
+    return HostedImageMaker(model, options, server, ledger)
 
 
-class PictureLedger:
+class PictureLedger(PaidCalls):
     """The pictures that were paid for: files in a folder, a line each in ``ledger.jsonl``, and the budget over them."""
 
-    def __init__(self, folder: Path, budget: int) -> None:
-        self.folder, self.budget = folder, budget
-        self._lock = threading.Lock()
+    file, unit, kept = "ledger.jsonl", "pictures", "made"
 
     def find(self, request: str) -> Image | None:
         """Return the picture of a request, None where it was never made."""
@@ -81,24 +64,6 @@ class PictureLedger:
         if picture is None:
             raise UserError(f"{file} is no picture any more; remove it, and it is ordered again")
         return np.ascontiguousarray(picture[..., ::-1])
-
-    def spent(self) -> int:
-        """Return how many pictures were paid for."""
-        file = self.folder / "ledger.jsonl"
-        return len(file.read_text(encoding="utf8").splitlines()) if file.is_file() else 0
-
-    def charge(self, request: str, line: dict[str, Any]) -> None:
-        """Write a line before the request goes out, so that a lost picture counts; UserError without budget."""
-        with self._lock:
-            spent = self.spent()
-            if spent >= self.budget:
-                raise UserError(
-                    f"the budget of {self.budget} pictures is spent ({self.folder / 'ledger.jsonl'}); what was made is "
-                    f"kept. Allow more with ?budget={2 * max(self.budget, 1)}, then run the same command again."
-                )
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with (self.folder / "ledger.jsonl").open("a", encoding="utf8") as stream:
-                stream.write(json.dumps({"request": request, **line}, ensure_ascii=False) + "\n")
 
     def keep(self, request: str, picture: Image, record: dict[str, Any]) -> None:
         """Write the picture, and what was asked and answered beside it."""
@@ -155,7 +120,7 @@ class HostedImageMaker:
             asked = asked | {"seed": seed}
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         place = place_of(self._server.url)
-        self._ledger.charge(request, {"time": started, "server": place, "model": self._model})
+        self._ledger.charge({"request": request, "time": started, "server": place, "model": self._model})
         if files:
             body, kind = _form(asked, files)
             picture, answer = self._server.post(body, _read_picture, content_type=kind, path="/images/edits")

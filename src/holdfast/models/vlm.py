@@ -24,15 +24,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import check_complete, hub_errors, resolve_device, weights_sha256
 from holdfast.core.protocols import Refusal
-from holdfast.core.remote import (
-    KEY_VARIABLE,
-    Patience,
-    RemoteServer,
-    TryAgainError,
-    check_limits,
-    server_address,
-    server_key,
-)
+from holdfast.core.remote import SERVER_OPTIONS, RemoteServer, TryAgainError, check_limits, open_server
 from holdfast.core.types import Image
 from holdfast.models.options import display_name
 from holdfast.models.torch_classifier import exact, picture
@@ -173,9 +165,6 @@ def _processor_settings(processor: Any) -> dict[str, Any]:
     return {"images": images, "template": processor.chat_template, "vocabulary": vocabulary}
 
 
-_PATIENT = ("timeout", "retries", "backoff", "per_minute")
-
-
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """What a server is asked for; only ``model``, ``max_tokens`` and ``image`` can change an answer."""
@@ -223,20 +212,16 @@ def load_http(name: Name, *, device: str) -> HttpVlm:
     the key, which is sent to this server only and never written anywhere).
     """
     del device  # the server's own business
-    kinds = {"max_tokens": int, "image": str, "timeout": float, "retries": int, "backoff": float}
-    options = checked(name, kinds | {"per_minute": float, "concurrency": int, "key_env": str})
-    key = server_key(options.pop("key_env", KEY_VARIABLE))
-    url, model = server_address(name, kind="vlm", endpoint="/chat/completions")
-    waiting = {option: options.pop(option) for option in _PATIENT if option in options}
-    patience, settings = Patience(**waiting), ServerSettings(model, **options)
+    options = checked(name, {"max_tokens": int, "image": str, "concurrency": int, **SERVER_OPTIONS})
+    hint = "run the same command again with --retry-errors"
+    server, model = open_server(name, options, kind="vlm", endpoint="/chat/completions", hint=hint)
+    settings = ServerSettings(model, **options)
     if settings.image not in ("png", "jpeg"):
         raise unknown("image format", settings.image, ("png", "jpeg"))
-    patience.check("vlm+http")
     check_limits(settings, "vlm+http", {"max_tokens": (1, 4096), "concurrency": (1, 256)})
     answering = {option: value for option, value in name.options.items() if option in ("max_tokens", "image")}
     shown = display_name(Name("vlm+http", model, options=answering), model)
-    hint = "run the same command again with --retry-errors"
-    return HttpVlm(shown, settings, RemoteServer(url, key, patience, hint=hint))
+    return HttpVlm(shown, settings, server)
 
 
 def _request(settings: ServerSettings, image: Image, question: str) -> dict[str, Any]:

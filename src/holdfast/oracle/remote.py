@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,15 +21,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, canonical_json, fingerprint
 from holdfast.core.names import Name, checked
 from holdfast.core.protocols import Verdict
-from holdfast.core.remote import (
-    KEY_VARIABLE,
-    Patience,
-    RemoteServer,
-    TryAgainError,
-    place_of,
-    server_address,
-    server_key,
-)
+from holdfast.core.remote import SERVER_OPTIONS, PaidCalls, RemoteServer, TryAgainError, open_server, place_of
 from holdfast.core.types import Image
 from holdfast.oracle.classifier import places_of
 from holdfast.oracle.loading import AcceptanceRule, Resources, take_rule
@@ -38,10 +29,8 @@ from holdfast.oracle.loading import AcceptanceRule, Resources, take_rule
 CACHE, BUDGET, SIDE, PARALLEL = "oracle-answers", 1000, 512, 4
 LARGEST = 1 << 20  # bytes of an answer
 _KINDS: Mapping[str, type] = {
-    "budget": int, "cache": str, "side": int, "parallel": int, "key_env": str, "timeout": float, "retries": int,
-    "backoff": float, "per_minute": float,
+    "budget": int, "cache": str, "side": int, "parallel": int, **SERVER_OPTIONS,
 }  # fmt: skip
-_PATIENT = ("timeout", "retries", "backoff", "per_minute")
 
 
 def load(name: Name, resources: Resources) -> RemoteOracle:
@@ -59,22 +48,18 @@ def load(name: Name, resources: Resources) -> RemoteOracle:
     for option, least in (("budget", 0), ("side", 8), ("parallel", 1)):
         if options.get(option, least) < least:
             raise UserError(f"{name.scheme}: option {option}={options[option]} should be {least} or more")
-    key = server_key(options.pop("key_env", KEY_VARIABLE))
-    url, model = server_address(name, kind="", endpoint="/judge")
-    patience = Patience(**{option: options.pop(option) for option in _PATIENT if option in options}, largest=LARGEST)
-    patience.check(name.scheme)
+    server, model = open_server(name, options, kind="", endpoint="/judge", largest=LARGEST)
     book = AnswerBook(Path(options.pop("cache", CACHE)), options.pop("budget", BUDGET))
-    return RemoteOracle(model, RemoteServer(url, key, patience), book, rule, resources.classes, **options)
+    return RemoteOracle(model, server, book, rule, resources.classes, **options)
 
 
-class AnswerBook:
+class AnswerBook(PaidCalls):
     """Answers that were paid for, a line each in ``answers.jsonl``; ``calls.jsonl`` has a line for every call."""
 
     def __init__(self, folder: Path, budget: int) -> None:
-        self.folder, self.budget = folder, budget
-        self._lock = threading.Lock()
+        super().__init__(folder, budget)
         self._answers: dict[str, dict[str, Any]] = {}
-        for line in self._lines("answers.jsonl"):
+        for line in self.lines("answers.jsonl"):
             try:
                 kept = json.loads(line)
                 self._answers[str(kept["question"])] = dict(kept["answer"])
@@ -85,36 +70,11 @@ class AnswerBook:
         """Return the answer to a question, None where it was never answered."""
         return self._answers.get(question)
 
-    def charge(self, question: str) -> None:
-        """Count a call before it goes out; raise a UserError where the budget is spent."""
-        with self._lock:
-            spent = len(self._lines("calls.jsonl"))
-            if spent >= self.budget:
-                raise UserError(
-                    f"the budget of {self.budget} calls is spent ({self.folder / 'calls.jsonl'}); what was answered is "
-                    f"kept. Allow more with ?budget={2 * max(self.budget, 1)}, then run the same command again"
-                )
-            self._write("calls.jsonl", {"question": question})
-
     def keep(self, question: str, answer: dict[str, Any]) -> None:
         """Store an answer."""
-        with self._lock:
+        with self.lock:
             self._answers[question] = answer
-            self._write("answers.jsonl", {"question": question, "answer": answer})
-
-    def _lines(self, name: str) -> list[str]:
-        file = self.folder / name
-        lines = file.read_text(encoding="utf8").splitlines() if file.is_file() else []
-        return [line for line in lines if line]
-
-    def _write(self, name: str, line: dict[str, Any]) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with (self.folder / name).open("a", encoding="utf8") as stream:
-                # A newline first: a kill may have cut off the line before.
-                stream.write("\n" + json.dumps(line, ensure_ascii=False))
-        except OSError as error:
-            raise UserError(f"{self.folder / name} cannot be written: {error.strerror}") from error
+            self.write("answers.jsonl", {"question": question, "answer": answer})
 
 
 class RemoteOracle:
@@ -160,7 +120,7 @@ class RemoteOracle:
     def _ask(self, question: str, image: Image, label: str) -> None:
         picture = base64.b64encode(_png(image, self._side)).decode()
         body = {"model": self._model, "class": label, "classes": list(self.classes), "image": picture}
-        self._book.charge(question)
+        self._book.charge({"question": question})
         try:
             answer = self._server.post(canonical_json(body).encode(), self._read)
         except SampleError as error:

@@ -18,7 +18,7 @@ from holdfast.report.page.evidence import Evidence, join_runs
 from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
 from holdfast.report.page.parts import Notice, Section
 from holdfast.report.page.provenance import what_was_run
-from holdfast.report.page.tables import CLASS, Column, Table, model_column, plain
+from holdfast.report.page.tables import CLASS, Column, Table, model_column, plain, with_intervals
 from holdfast.report.page.words import listing, page_facts, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.report.questions import read_questions
@@ -135,8 +135,7 @@ def _drop_section(
         model_column(short),
         Column("dataset", "To"),
         *([Column("part", "Part", show=lambda name: name or "whole")] if (by_model["part"] != "").any() else []),
-        Column("reference", lost.reference, "percent", "reference_low", "reference_high"),
-        Column("accuracy", "Accuracy there", "percent", "accuracy_low", "accuracy_high"),
+        *with_intervals("percent", reference=lost.reference, accuracy="Accuracy there"),
         Column("drop", "Lost", "points", "low", "high", hint="with other photos of these classes"),
         Column("drop", "Lost, other classes", "points", "class_low", "class_high", hint="with other classes, too"),
         Column("other", f"Lost ({'restricted' if settings['outcome'] == 'full' else 'full'})", "points"),

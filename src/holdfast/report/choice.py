@@ -17,7 +17,7 @@ from holdfast.core.numbers import number, percent
 from holdfast.report.page import charts
 from holdfast.report.page.figures import COLOURS, INK, MUTED, WIDE, Chart, Figure
 from holdfast.report.page.parts import Notice, Part, Section
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column, yes_no
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, ranged, yes_no
 from holdfast.report.page.words import condition_label, listing, page_facts, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.stats.models.choice import ModelChoice
@@ -119,7 +119,7 @@ def _models(choice: ModelChoice, short: dict[str, str]) -> Table:
         model_column(short),
         Column("accuracy", "Weighted accuracy", "percent", "low", "high"),
         Column("best", "Best", "percent", hint="share of resamples in which it is the best within the limits"),
-        Column("difference", "To the best", "points", "difference_low", "difference_high", hint="simultaneous bounds"),
+        ranged("difference", "To the best", "points", hint="simultaneous bounds"),
         Column("told", "Told apart"),
         Column("milliseconds", "ms per image", "number", "fast", "slow", digits=2, hint="median of repeats, quartiles"),
         Column("millions", "Parameters, millions", "number", digits=2),

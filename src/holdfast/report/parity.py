@@ -10,7 +10,7 @@ from holdfast.core.numbers import percent
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import TILES, Gallery, Notice, Part, Photo, RunPictures, Section, judged, tile
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, ranged
 from holdfast.report.page.words import class_words, condition_label, page_facts, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.stats.models.parity import Parity
@@ -64,7 +64,7 @@ def _table(result: Parity, short: dict[str, str], models: tuple[str, str]) -> Ta
     columns = [
         CONDITION,
         Column("verdict", "Verdict", show=lambda text: text or "not tested", hint="of the two one-sided tests"),
-        Column("flips", "Flips", "percent", "flips_low", "flips_high"),
+        ranged("flips", "Flips"),
         Column("flipped", "Flipped", "integer", hint="pictures with two answers"),
         Column("n", "of", "integer", hint="pictures that both answered"),
         Column("old", short[models[0]], "percent", hint="accuracy"),

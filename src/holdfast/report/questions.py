@@ -19,7 +19,7 @@ from holdfast.report.page import charts
 from holdfast.report.page import parts as page
 from holdfast.report.page.evidence import ReportRows, details, recorded_rounds
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, with_intervals
 from holdfast.report.page.words import listing, page_facts, plural, short_names
 from holdfast.stats.effects.families import UNKNOWN, simultaneous
 from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, question_drops, questions
@@ -230,8 +230,7 @@ def _by_condition(asked: Questions) -> list[page.Part]:
         model_column(asked.short),
         _KIND,
         Column("n", "Answers", "integer"),
-        Column("strict", "Strict", "percent", "strict_low", "strict_high"),
-        Column("lenient", "Lenient", "percent", "lenient_low", "lenient_high"),
+        *with_intervals("percent", strict="Strict", lenient="Lenient"),
     ]
     costs = question_drops(asked.frame[asked.frame["rendered"] | (asked.frame["condition"] == ORIGINAL)])
     if not asked.frame["rendered"].any() or costs.empty:

@@ -8,9 +8,9 @@ from holdfast.core.errors import UserError
 from holdfast.core.networks import resolve_device
 from holdfast.core.numbers import number
 from holdfast.pipeline.evaluate.background_truth import compare_pasted_with_true
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.study import Finding, StudyResult
-from holdfast.studies.study import EMBEDDED, Study, StudyOptions, dots_of, long_form, model_names, ranged, subject
+from holdfast.studies.study import EMBEDDED, Study, StudyOptions, dots_of, long_form, model_names, subject
 
 
 def run(options: StudyOptions) -> StudyResult:
@@ -65,11 +65,8 @@ def _bias(frame: pd.DataFrame) -> Finding:
         )
     columns = [
         Column("model", "Model"),
-        Column("clean", "As drawn", "percent"),
-        Column("pasted", "Pasted", "percent"),
-        Column("true", "Truly drawn", "percent"),
-        Column("pasted_effect", "Pasted effect", "points"),
-        Column("true_effect", "True effect", "points"),
+        *plain("percent", clean="As drawn", pasted="Pasted", true="Truly drawn"),
+        *plain("points", pasted_effect="Pasted effect", true_effect="True effect"),
         ranged("bias", "Pasted less true", "points"),
         Column("corrected_effect", "Corrected effect", "points", hint="same class's background less another class's"),
         ranged("corrected_bias", "Corrected less true", "points"),

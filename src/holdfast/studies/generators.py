@@ -17,7 +17,7 @@ from holdfast.core.numbers import estimate, number, percent, points, span
 from holdfast.core.types import Image
 from holdfast.data.nuisances import KINDS
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain
 from holdfast.report.page.words import plural, sentence, short_names
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
 from holdfast.stats.core.bootstrap import paired_change
@@ -178,10 +178,8 @@ def compared(both: PoolPair, *, seed: int = 0) -> pd.DataFrame:
 def _columns(*first: Column) -> list[Column]:
     return [
         *first,
-        Column("n", "Images", "integer"),
-        Column("prompts", "Prompts", "integer"),
-        Column("before", "First", "percent"),
-        Column("after", "Second", "percent"),
+        *plain("integer", n="Images", prompts="Prompts"),
+        *plain("percent", before="First", after="Second"),
         Column("estimate", "Change", "points", "low", "high"),
     ]
 
@@ -249,10 +247,8 @@ def _stay(both: PoolPair) -> Finding:
             f"prompt and seed; of the others {estimate(second['estimate'], second['low'], second['high'])} are."
         )
     columns = [
-        Column("given", "Images that with the"),
-        Column("was", "are"),
-        Column("n", "Images", "integer"),
-        Column("prompts", "Prompts", "integer"),
+        *plain("text", given="Images that with the", was="are"),
+        *plain("integer", n="Images", prompts="Prompts"),
         Column("other", "and with the"),
         Column("estimate", "are hard", "percent", "low", "high"),
     ]
@@ -286,8 +282,7 @@ def _pictures(both: PoolPair, settings: Mapping[str, Any]) -> Finding:
     if both.lost:
         sentences.append(f"{plural(both.lost, 'image')} that only one of them has count nowhere.")
     columns: Sequence[Column] = [
-        Column("side", "Generator"),
-        Column("generator", "Name"),
+        *plain("text", side="Generator", generator="Name"),
         Column("images", "Images", "integer"),
         Column("seconds", "Seconds an image", "number", digits=2),
     ]

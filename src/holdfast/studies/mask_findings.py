@@ -14,11 +14,11 @@ from holdfast.core.numbers import number, points, span
 from holdfast.core.types import Image
 from holdfast.report.page.charts import chart_of, dot_layer, facet_of, layer, placed, rule_at, tooltip
 from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.page.words import listing, short_names
 from holdfast.report.study import Finding
 from holdfast.studies.mask_measures import SCORES, MaskMeasures
-from holdfast.studies.study import ENDS, dots_of, long_form, panel, ranged
+from holdfast.studies.study import ENDS, dots_of, long_form, panel
 
 UNDECIDED = "undecided"
 
@@ -229,8 +229,7 @@ def _flips(measures: MaskMeasures) -> Finding:
     columns = [
         Column("model", "Model", show=short.__getitem__),
         Column("verdict", "With exact masks"),
-        Column("flips", "Kinds of masks that change it", "integer"),
-        Column("contradicts", "… to another decided one", "integer"),
+        *plain("integer", flips="Kinds of masks that change it", contradicts="… to another decided one"),
         Column("iou", "From IoU", "number", digits=3, hint="the best masks that change it"),
         Column("kind", "With"),
         Column("becomes", "It becomes"),

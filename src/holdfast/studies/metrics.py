@@ -13,7 +13,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.numbers import number, span
 from holdfast.report.page.charts import chart_of, layer, nominal, room, tooltip
 from holdfast.report.page.figures import INK, WIDE, Chart
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.page.words import listing, plural, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import interval
@@ -28,7 +28,7 @@ from holdfast.stats.models.ranks import (
 from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 from holdfast.studies import metric_measures as measures
 from holdfast.studies.metric_measures import Metric
-from holdfast.studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions, ranged, subject
+from holdfast.studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions, subject
 
 QUICK_MODELS = (
     "embedded:resnet_rho0", "embedded:resnet_rho95", "embedded:mobilenet_rho95", "embedded:resnet_rho95_strong",
@@ -158,7 +158,7 @@ def _against_each_other(metrics: Sequence[Metric], values: Mapping[str, MetricVa
         "Metrics against each other",
         _agreement_in_words(frame, mean_correlation(values, seed=seed)),
         frame.sort_values("spearman", ascending=False, ignore_index=True),
-        [Column("first", "Metric"), Column("second", "and"), *_columns(frame)],
+        [*plain("text", first="Metric", second="and"), *_columns(frame)],
         chart=lambda width: correlation_chart(cells, width, rows=titles, columns=titles),
         caption="Rank correlation of every two metrics over models, each turned so that more is better",
     )
@@ -232,7 +232,7 @@ def _against_other_data(
         "Metrics and accuracy on other data",
         _foretold_in_words(frame, list(targets)[-1]),
         frame,
-        [Column("second", "Accuracy on"), Column("first", "Metric"), *_columns(frame), more_column],
+        [*plain("text", second="Accuracy on", first="Metric"), *_columns(frame), more_column],
         chart=lambda width: correlation_chart(cells, width, rows=titles, columns=list(targets)),
         caption="Rank correlation of each metric with accuracy on other data, over models",
     )
@@ -308,8 +308,7 @@ def _what_was_measured(
         )
     sentences += [f"{title} was left out: {why}." for title, why in missing.items()]
     columns = [
-        Column("metric", "Metric"),
-        Column("what", "What it is"),
+        *plain("text", metric="Metric", what="What it is"),
         Column("images", "Images", "integer"),
         Column("sources", "Sources", "integer", hint="scenes, photos or prompts: what is resampled"),
         Column("reliability", "Reliability", "number", digits=2),

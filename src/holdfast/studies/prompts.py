@@ -20,7 +20,7 @@ from holdfast.models import load_classifier
 from holdfast.models.clip import Clip, image_embeddings, load_clip
 from holdfast.pipeline.generate.prompts import ALL, MEANING, ORIGINALS, Prompts, spoken, strategies_of, write_prompts
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.page.words import listing, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.effects.drops import paired_effect
@@ -238,12 +238,10 @@ def _costs(drops: pd.DataFrame, models: Sequence[str]) -> Finding:
         ]
         sentences.append(f"{short[model]}: {costs[0]}, {costs[1]}.")
     columns = [
-        Column("strategy", "Strategy"),
-        Column("model", "Model"),
+        *plain("text", strategy="Strategy", model="Model"),
         Column("scenes", "Scenes", "integer"),
-        Column("before", "Original", "percent"),
-        Column("after", "Painted", "percent"),
-        study.ranged("drop", "Drop", "points"),
+        *plain("percent", before="Original", after="Painted"),
+        ranged("drop", "Drop", "points"),
     ]
     return Finding(
         "What each strategy costs",
@@ -286,10 +284,13 @@ def _words(strategies: Mapping[str, Prompts], painted: Sequence[PaintedPictures]
         for name, prompts in strategies.items()
     ]
     columns = [
-        Column("strategy", "Strategy"),
-        Column("asks_for", "Asks for"),
-        Column("prompt", "Prompt, where a class has none of its own"),
-        Column("examples", "For example"),
+        *plain(
+            "text",
+            strategy="Strategy",
+            asks_for="Asks for",
+            prompt="Prompt, where a class has none of its own",
+            examples="For example",
+        )
     ]
     sentence = "Some scenes as they were, and under each strategy from the first seed."
     pictures = _pictures(first, originals)

@@ -17,7 +17,7 @@ from holdfast.core.numbers import estimate, number, percent, span
 from holdfast.core.types import Image, Sample
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain
 from holdfast.report.page.words import plural
 from holdfast.report.page.writer import about_world
 from holdfast.report.study import Finding, StudyResult
@@ -179,9 +179,7 @@ def _realism(table: pd.DataFrame) -> Finding:
         Column("n", "Number", "integer"),
         Column("fid", "FID", "number", digits=1, hint="less is nearer; too large with few pictures"),
         Column("kid", "KID", "number", digits=3, hint="the same without that bias"),
-        Column("precision", "Precision", "percent"),
-        Column("recall", "Recall", "percent"),
-        Column("coverage", "Coverage", "percent"),
+        *plain("percent", precision="Precision", recall="Recall", coverage="Coverage"),
         Column("diversity", "Diversity within classes", "number", digits=3, hint="mean cosine distance"),
     ]
     return Finding("How real the pictures are", sentences, table, columns, caption="Distances from the reference")
@@ -243,8 +241,7 @@ def _neighbours(pool: Pictures, reference: Pictures) -> Finding:
         for at in order
     }
     columns = [
-        Column("picture", "Picture"),
-        Column("neighbour", "Nearest of the reference"),
+        *plain("text", picture="Picture", neighbour="Nearest of the reference"),
         Column("cosine", "Cosine", "number", digits=3),
     ]
     caption = "The nearest pairs: a picture of the pool, and its neighbour of the reference"
@@ -277,12 +274,9 @@ def _shown(pool: Pictures, reference: Pictures, looks: Mapping[str, list[str]], 
         "first range counts pictures, the second what the model is sure or unsure of; look at some of them."
     )
     columns = [
-        Column("look", "Look"),
-        Column("side", "Pictures"),
-        Column("text", "Text"),
+        *plain("text", look="Look", side="Pictures", text="Text"),
         Column("share", "Share", "percent", "low", "high"),
-        Column("surely", f"Surely (p ≥ {SURE:g})", "percent"),
-        Column("perhaps", f"Perhaps (p ≥ {1 - SURE:g})", "percent"),
+        *plain("percent", surely=f"Surely (p ≥ {SURE:g})", perhaps=f"Perhaps (p ≥ {1 - SURE:g})"),
         Column("n", "Pictures", "integer"),
     ]
     return Finding("What the pictures show unasked", sentences, table, columns, caption="Shares by a zero-shot look")

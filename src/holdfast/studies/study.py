@@ -28,7 +28,6 @@ from holdfast.pipeline.jobs.progress import Progress, environment, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.charts import dots
 from holdfast.report.page.figures import Chart
-from holdfast.report.page.tables import Column, Kind
 from holdfast.report.study import DRAWN_WORLD, StudyResult, write_study
 
 Value = bool | int | float | str | tuple[float, ...] | tuple[str, ...]
@@ -300,11 +299,6 @@ def world_note(options: StudyOptions) -> str:
     if not made_for_drawn:
         return ""
     return f"Made for drawn scenes and used on other images here: {' and '.join(made_for_drawn)}."
-
-
-def ranged(name: str, title: str, kind: Kind = "percent", digits: int = 1, hint: str = "") -> Column:
-    """Return a column whose interval lies in ``name_low`` and ``name_high``."""
-    return Column(name, title, kind, f"{name}_low", f"{name}_high", digits=digits, hint=hint)
 
 
 def long_form(frame: pd.DataFrame, names: Mapping[str, str], *kept: str) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from holdfast.report.page.evidence import Evidence, join_runs
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Part, Section
 from holdfast.report.page.provenance import trouble
-from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.tables import Column, Table, plain, ranged
 from holdfast.report.page.words import condition_label, listing, plural, short_names
 from holdfast.report.static.accuracy import maps
 from holdfast.report.static.comparison import fit
@@ -31,7 +31,6 @@ from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects.score import WHOLE, score_parts
 from holdfast.stats.effects.segments import WITHIN
 from holdfast.store import read_table
-from holdfast.studies.study import ranged
 
 QUESTION = (
     "What do networks lose under the twelve scenarios of XIMAGENET-12 because they were never trained on them (EX1: "
@@ -323,16 +322,13 @@ def cost(runs: Mapping[str, Results]) -> Finding:
         )
     frame = pd.DataFrame(rows)
     columns = [
-        Column("part", "Part"),
-        Column("networks", "Networks"),
-        Column("data", "Scenes"),
+        *plain("text", part="Part", networks="Networks", data="Scenes"),
         Column("folds", "Folds", "integer"),
         Column("done", "Trainings"),
         Column("epochs", "Epochs", "integer"),
         Column("hours", "Hours", "number", digits=2, hint="of all trainings, one after another"),
         Column("twelve", "12 folds", "number", digits=2, hint="hours of all trainings with 12 folds"),
-        Column("device", "on"),
-        Column("libraries", "with"),
+        *plain("text", device="on", libraries="with"),
     ]
     spent, where = number(float(frame["hours"].sum()), 1), listing(list(dict.fromkeys(frame["device"])))
     sentence = (

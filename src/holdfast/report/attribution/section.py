@@ -17,7 +17,7 @@ from holdfast.report.page.charts import SIGNED
 from holdfast.report.page.evidence import with_display_names
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, yes_no
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged, yes_no
 from holdfast.report.page.words import condition_label, listing, page_facts, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.stats.core.bootstrap import RESAMPLES
@@ -203,9 +203,9 @@ def _share_parts(table: pd.DataFrame, short: dict[str, str]) -> list[Part]:
         Column("n", "Maps", "integer"),
         Column("share", "Share", "percent", "low", "high", hint="of the map on the foreground"),
         Column("area", "Area", "percent", hint="of the picture that the foreground covers"),
-        Column("ratio", "Share / area", "number", "ratio_low", "ratio_high", digits=2, hint="1 is no preference"),
-        Column("hits", "Maximum on it", "percent", "hits_low", "hits_high", hint="pointing game"),
-        Column("change", "Change", "points", "change_low", "change_high", hint="of the share against originals"),
+        ranged("ratio", "Share / area", "number", digits=2, hint="1 is no preference"),
+        ranged("hits", "Maximum on it", hint="pointing game"),
+        ranged("change", "Change", "points", hint="of the share against originals"),
         Column("empty", "Empty maps", "integer", hint="zero everywhere: no share"),
     ]
     caption = "Share of attribution on the foreground"

@@ -241,7 +241,7 @@ def _side_by_side(results: Sequence[tuple[Modes, Thumbnails | None]], names: Seq
     shown = frame[frame["model"].isin(shared)]
     for place, model in enumerate(shared[:6]):
         section.parts.append(_compared_figure(shown[shown["model"] == model], model, names, modes_here, place))
-    first = [Column("model", "Model"), Column("dataset", "Dataset")]
+    first = [*plain("text", model="Model", dataset="Dataset")]
     section.parts.append(Table("compared", "Modes by model and dataset", frame, columns(*first), shown=80))
     return section
 

@@ -25,7 +25,7 @@ from holdfast.report.page.charts import (
 )
 from holdfast.report.page.figures import COLOURS, INK, SHAPES, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Thumbnails, Tile, by_turns, grouped, judged, tile
-from holdfast.report.page.tables import Column, Table, plain
+from holdfast.report.page.tables import Column, Table, plain, ranged
 from holdfast.report.page.words import listing, plural, sentence
 
 MOST_NUISANCES = 24  # Rows of the chart; the table has all of them
@@ -68,7 +68,7 @@ def luck(mined: MinedSet) -> Section:
             Column("subset", "Images"),
             *plain("percent", pool="Pool", mined="Hard set"),
             Column("estimate", "Painted anew", "percent", "low", "high"),
-            Column("lasting", "Lasting", "percent", "lasting_low", "lasting_high", hint="1: the prompt's; 0: luck"),
+            ranged("lasting", "Lasting", hint="1: the prompt's; 0: luck"),
             *plain("integer", n="New images", prompts="Prompts"),
         ]
         section.parts = [Table("persistence", "Failures before and after painting anew", frame, columns)]
@@ -97,7 +97,7 @@ def where(mined: MinedSet) -> Section:
             Column("value", title.capitalize()),
             *plain("integer", n="Valid images", prompts="Prompts", hard="Hard"),
             Column("estimate", "Hard rate", "percent", "low", "high"),
-            Column("excess", "Against all others", "points", "excess_low", "excess_high", hint="simultaneous interval"),
+            ranged("excess", "Against all others", "points", hint="simultaneous interval"),
             Column("stands_out", "Stands out"),
         ]
         parts.append(Table(f"rates_{factor}", f"Hard rate by {title}", frame, columns, folded=True))
@@ -236,10 +236,10 @@ def _overlap_columns(short: dict[str, str]) -> list[Column]:
         Column("first", "First", show=lambda value: short[value]),
         Column("second", "Second", show=lambda value: short[value]),
         *plain("integer", both="Both fail", either="Either"),
-        Column("jaccard", "Overlap", "percent", "jaccard_low", "jaccard_high"),
+        ranged("jaccard", "Overlap"),
         *plain("percent", by_chance="By chance", second_given_first="Second, where the first fails"),
         Column("first_given_second", "First, where the second fails", "percent"),
-        Column("kappa", "κ", "number", "kappa_low", "kappa_high", digits=2),
+        ranged("kappa", "κ", "number", digits=2),
     ]
 
 

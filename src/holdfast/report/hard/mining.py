@@ -152,7 +152,7 @@ def _tables(mined: MinedSet) -> list[Any]:
             Column("subset", "Images"),
             Column("estimate", "Accuracy" if key == "set" else "Lost", kind, "low", "high"),  # type: ignore[arg-type]
         ]
-        columns += [Column("n", "n", "integer"), Column("prompts", "Prompts", "integer")] if key == "set" else []
+        columns += [*plain("integer", n="n", prompts="Prompts")] if key == "set" else []
         frame = frame.sort_values(["role", "model", "subset"], ascending=[False, True, True], kind="stable")
         note = "Surrogates are wrong on the hard set because it was chosen so; their rows measure nothing."
         parts.append(Table(name, caption, frame, columns, note, folded=True))
@@ -215,7 +215,7 @@ def _choice_tables(mined: MinedSet) -> list[Any]:
         *plain("percent", estimate="Accuracy of a left-out surrogate", fitted="Fitted"),
         Column("images", "Valid images left, mean", "number"),
     ]
-    counted = [Column("m", "m", "integer"), Column("images", "Images", "integer"), Column("valid", "Valid", "integer")]
+    counted = [*plain("integer", m="m", images="Images", valid="Valid")]
     by_m = mined.tables["by_m"].assign(model=lambda frame: frame["model"].map(mined.short))
     by_target = [Column("m", "m", "integer"), Column("model", "Target"), *_share_columns("", "", "Accuracy")[1:]]
     return [

@@ -26,7 +26,7 @@ from holdfast.report.page.parts import (
     Verdicts,
     pictures_of,
 )
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged
 from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural
 from holdfast.report.page.writer import templates
 from holdfast.stats.effects.verdict import RANDOM, SAME
@@ -168,14 +168,14 @@ def _numbers(evidence: DetectorEvidence) -> Section:
         Table(
             "detector_numbers", "Recall, wrong classes, false alarms and predictions", frame,
             [
-                names, CONDITION, _column("recall", "Recall", "percent"),
-                _column("recall_drop", "Lost recall", "points", "recall on the same objects' originals minus this"),
+                names, CONDITION, ranged("recall", "Recall"),
+                ranged("recall_drop", "Lost recall", "points", hint="recall on the same objects' originals minus this"),
                 Column("lost", "Objects lost", "integer", hint="found in the original, not here"),
                 Column("gained", "gained", "integer"),
-                _column("wrong_class", "Wrong class", "percent", "objects in whose place another class was seen"),
-                _column("false_alarms", "False alarms per picture", "number"),
-                _column("false_alarms_change", "change", "number", "against the same photos' originals"),
-                _column("predictions", "Predictions per picture", "number"),
+                ranged("wrong_class", "Wrong class", hint="objects in whose place another class was seen"),
+                ranged("false_alarms", "False alarms per picture", "number", 2),
+                ranged("false_alarms_change", "change", "number", 2, "against the same photos' originals"),
+                ranged("predictions", "Predictions per picture", "number", 2),
                 Column("predictions_ratio", "of the originals'", "percent", digits=0),
                 Column("objects", "Objects", "integer"),
             ],
@@ -184,9 +184,9 @@ def _numbers(evidence: DetectorEvidence) -> Section:
         Table(
             "average_precision", "Average precision, as pycocotools computes it", frame,
             [
-                names, CONDITION, _column("ap", "AP", "percent"),
+                names, CONDITION, ranged("ap", "AP"),
                 Column("ap_change", "change", "points", "ap_change_low", "ap_change_high", beside="hides"),
-                _column("ap50", "AP50", "percent"), _column("ap75", "AP75", "percent"),
+                ranged("ap50", "AP50"), ranged("ap75", "AP75"),
                 Column("ap_small", "AP small", "percent"), Column("ap_medium", "AP medium", "percent"),
                 Column("ap_large", "AP large", "percent"),
             ],
@@ -195,28 +195,14 @@ def _numbers(evidence: DetectorEvidence) -> Section:
         ),
     ]  # fmt: skip
     if frame["mask_iou"].notna().any():
-        fit = [
-            names,
-            CONDITION,
-            Column("iou", "IoU of boxes", "percent"),
-            Column("mask_iou", "IoU of masks", "percent"),
-        ]
+        fit = [names, CONDITION, *plain("percent", iou="IoU of boxes", mask_iou="IoU of masks")]
         section.parts.append(Table("outlines", "How well found objects are outlined, on average", frame, fit))
     gone = frame[frame["removed"] > 0]
     if len(gone):
-        columns = [
-            names,
-            CONDITION,
-            _column("still_seen", "Still seen", "percent"),
-            Column("removed", "Objects", "integer"),
-        ]
+        columns = [names, CONDITION, ranged("still_seen", "Still seen"), Column("removed", "Objects", "integer")]
         section.parts.append(Table("still_seen", "Objects that were taken out of the picture", gone, columns))
     section.parts += _errors(evidence)
     return section
-
-
-def _column(key: str, title: str, kind: Any, hint: str = "") -> Column:
-    return Column(key, title, kind, f"{key}_low", f"{key}_high", digits=2 if kind == "number" else 1, hint=hint)
 
 
 def _finding(evidence: DetectorEvidence) -> str:
@@ -268,7 +254,7 @@ def _scores(evidence: DetectorEvidence) -> Section:
     curve = pd.concat(curves, ignore_index=True)
     rows = sorted(set(curve["row"]))
     columns = [
-        model_column(evidence.short), CONDITION, _column("ece", "Calibration error", "points"),
+        model_column(evidence.short), CONDITION, ranged("ece", "Calibration error", "points"),
         Column("scored", "Predictions", "integer"),
     ]  # fmt: skip
     section.parts = [

@@ -62,7 +62,7 @@ def trouble(evidence: Evidence, runs: Sequence[Run], *, ended: int = 0) -> Secti
         if row["problem"]
     ]
     if problems:
-        columns = [Column("sample_id", "Image"), Column("problem", "Problem"), Column("run", "Run")]
+        columns = [*plain("text", sample_id="Image", problem="Problem", run="Run")]
         caption = "Images that could not be used"
         section.lead.append(f"{plural(len(problems), 'image')} could not be used when the run was planned.")
         section.parts.append(
@@ -149,7 +149,7 @@ def _facts(run: Run, spec: dict[str, Any], machine: dict[str, Any], name: str) -
         [(key, str(value)) for key, value in rows if value not in (None, "")], columns=["what", "value"]
     )
     caption = f"The run {run.run_id}"
-    return Table(name, caption, frame, [Column("what", "What"), Column("value", "Value")])
+    return Table(name, caption, frame, [*plain("text", what="What", value="Value")])
 
 
 def _shortened(spec: dict[str, Any]) -> dict[str, Any]:

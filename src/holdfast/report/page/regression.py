@@ -256,7 +256,7 @@ def _quality(fitted: Regression, prefix: str) -> Table:
         result = row["reason"] or f"p = {number(row['p'], 4)}, {'passed' if row['passed'] else 'not normal'}"
         rows.append((f"Normality of residuals: {row['test']}", result))
     frame = pd.DataFrame(rows, columns=["measure", "value"])
-    columns = [Column("measure", "Measure"), Column("value", "Value")]
+    columns = [*plain("text", measure="Measure", value="Value")]
     return Table(f"{prefix}regression_quality", "How well the model fits", frame, columns, folded=True)
 
 

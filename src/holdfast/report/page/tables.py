@@ -52,6 +52,16 @@ def plain(kind: Kind, **titles: str) -> list[Column]:
     return [Column(key, title, kind) for key, title in titles.items()]
 
 
+def ranged(key: str, title: str, kind: Kind = "percent", digits: int = 1, hint: str = "") -> Column:
+    """Return a column whose interval lies in ``key_low`` and ``key_high``."""
+    return Column(key, title, kind, f"{key}_low", f"{key}_high", digits=digits, hint=hint)
+
+
+def with_intervals(kind: Kind, **titles: str) -> list[Column]:
+    """Return columns of one kind with intervals, by key and title."""
+    return [ranged(key, title, kind) for key, title in titles.items()]
+
+
 CONDITION = Column("condition", "Condition", show=condition_label)
 CLASS = Column("label", "Class", show=class_words)
 

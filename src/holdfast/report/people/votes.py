@@ -29,7 +29,7 @@ from holdfast.report.page.parts import (
     judged,
     tile,
 )
-from holdfast.report.page.tables import Column, Table, plain
+from holdfast.report.page.tables import Column, Table, plain, ranged
 from holdfast.report.page.words import listing, page_facts, plural
 from holdfast.report.page.writer import write_page
 from holdfast.report.people.charts import MOST_ROWS, crowd_figure, divided_figure, grades
@@ -298,7 +298,7 @@ def _people(campaign: CampaignExport) -> Section:
         Column("sentinel_rate", "Controls passed", "percent", "sentinel_low", "sentinel_high"),
         Column("repeat_rate", "Repeats alike", "percent", "repeat_low", "repeat_high"),
         Column("compared", "Images compared", "integer"),
-        Column("agreement", "Agreement with the others", "percent", "agreement_low", "agreement_high"),
+        ranged("agreement", "Agreement with the others"),
         Column("chance_p", "By chance", "p", hint="how likely unrelated answers would agree as well"),
         Column("seconds", "Seconds an image", "number", digits=1),
         Column("yes", "Says yes", "percent"),

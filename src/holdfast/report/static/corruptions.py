@@ -14,7 +14,7 @@ from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Gallery, Notice, Part, Photo, RunPictures, Section, tile
-from holdfast.report.page.tables import Column, Table, model_column, plain, yes_no
+from holdfast.report.page.tables import Column, Table, model_column, plain, ranged, yes_no
 from holdfast.report.page.words import class_words, listing, plural
 from holdfast.report.static.gallery import model_answer
 from holdfast.stats.core.reduce import Counts
@@ -115,7 +115,7 @@ def _models_table(evidence: Evidence, errors: CorruptionError, reference: str | 
         Column("n", "Photos", "integer"),
     ]
     if reference is not None:
-        columns[2:2] = [Column("mce", "mCE", "percent", "mce_low", "mce_high")]
+        columns[2:2] = [ranged("mce", "mCE")]
     return Table("corruption_error", "Mean corruption error", frame, columns)
 
 
@@ -130,7 +130,7 @@ def _corruptions_table(
         Column("n", "Photos", "integer"),
     ]
     if reference is not None:
-        columns[4:4] = [Column("ratio", "of the reference's", "percent", "ratio_low", "ratio_high")]
+        columns[4:4] = [ranged("ratio", "of the reference's")]
     frame = errors.by_corruption.sort_values(["corruption", "error"], kind="stable")
     return Table("corruption_errors", "Error by corruption and model", frame, columns, folded=True)
 
@@ -169,7 +169,7 @@ def failure_point_section(
             [
                 Column("scenario", "Scenario", show=condition_words),
                 model_column(evidence.short),
-                Column("median", "Median", "integer", "median_low", "median_high"),
+                ranged("median", "Median", "integer"),
                 *plain("integer", back="Right again later", whole="of those asked at all severities"),
                 *plain("integer", never="Never fail", n="Photos"),
             ],

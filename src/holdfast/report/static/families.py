@@ -7,7 +7,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, with_display_names
 from holdfast.report.page.parts import Heading, Notice, Section, Text
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged
 from holdfast.report.page.words import condition_label, listing, plural
 from holdfast.stats.effects.families import (
     EVERY,
@@ -160,7 +160,7 @@ def _attribute_section(evidence: Evidence, name: str, things: str) -> Section:
             [
                 Column("value", name),
                 model_column(evidence.short),
-                Column("error", wrong, "percent", "error_low", "error_high"),
+                ranged("error", wrong),
                 Column("rest", "Others", "percent", hint=f"{things} of the same classes without this value"),
                 Column("gap", "Gap", "points", "low", "high"),
                 *plain("integer", n=things.capitalize(), classes="Classes"),

@@ -18,7 +18,7 @@ from holdfast.report.page.evidence import Evidence, join_runs, with_display_name
 from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
 from holdfast.report.page.provenance import trouble, what_was_run
-from holdfast.report.page.tables import Column, Table, model_column, plain
+from holdfast.report.page.tables import Column, Table, model_column, plain, ranged, with_intervals
 from holdfast.report.page.words import listing, page_facts, short_names
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.report.trained.training import trained, training
@@ -197,7 +197,7 @@ def _confidence_parts(counts: Counts, rows: pa.Table | None, short: dict[str, st
     columns = [
         model_column(short, "Network"),
         *plain("percent", accuracy="Accuracy", confidence="Confidence"),
-        Column("ece", "ECE", "number", "ece_low", "ece_high", digits=3, hint="expected calibration error, 15 bins"),
+        ranged("ece", "ECE", "number", digits=3, hint="expected calibration error, 15 bins"),
         Column("ece_calibrated", "ECE by chance", "number", digits=3, hint="of exactly right confidences"),
         Column("brier", "Brier", "number", digits=3),
         Column("confidence_wrong", "Confidence when wrong", "percent"),
@@ -251,9 +251,9 @@ def _control_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
     if len(pasted):
         columns = [
             model_column(short, "Network"),
-            Column("other", "Background of another class", "percent", "other_low", "other_high"),
-            Column("same", "Background of the same class", "percent", "same_low", "same_high"),
-            Column("none", "Originals", "percent", "none_low", "none_high"),
+            *with_intervals(
+                "percent", other="Background of another class", same="Background of the same class", none="Originals"
+            ),
         ]
         caption = "How often a picture is called one with a random background"
         parts.append(Table("detection_pasting", caption, pasted, columns))

@@ -19,7 +19,7 @@ from holdfast.report.page.evidence import AS_PUBLISHED, Analysis, ReportRows, de
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Gallery, Heading, Notice, Part, Photo, Section, Text, Tile, png_tile
 from holdfast.report.page.regression import fitted_sentence, regression_parts
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged, with_intervals
 from holdfast.report.page.words import condition_label, listing, page_facts, plural, short_names
 from holdfast.report.trained.training import failed_trainings, lines, read_trainings, thinned, trainings_table
 from holdfast.stats.core.bootstrap import RESAMPLES
@@ -224,14 +224,11 @@ def _table(segmented: Segmented) -> Table:
     columns = [
         CONDITION,
         model_column(segmented.short),
-        Column("miou", "Mean IoU", "percent", "miou_low", "miou_high"),
-        Column(
-            "drop", "Lost", "points", "drop_low", "drop_high", hint="mean IoU of the same photos' originals minus this"
-        ),
-        Column("pixel_accuracy", "Pixels right", "percent", "pixel_accuracy_low", "pixel_accuracy_high"),
-        Column("boundary_f", "Boundary F", "percent", "boundary_f_low", "boundary_f_high"),
-        Column("recall", "Objects found", "percent", "recall_low", "recall_high", hint="overlapped by half or more"),
-        Column("recall_drop", "Objects lost", "points", "recall_drop_low", "recall_drop_high"),
+        ranged("miou", "Mean IoU"),
+        ranged("drop", "Lost", "points", hint="mean IoU of the same photos' originals minus this"),
+        *with_intervals("percent", pixel_accuracy="Pixels right", boundary_f="Boundary F"),
+        ranged("recall", "Objects found", hint="overlapped by half or more"),
+        ranged("recall_drop", "Objects lost", "points"),
         Column("n", "Pictures", "integer"),
     ]
     columns = [column for column in columns if column.key in frame]
@@ -263,9 +260,7 @@ def _class_table(segmented: Segmented) -> Table:
         Column("class", "Class"),
         CONDITION,
         model_column(segmented.short),
-        Column("iou", "IoU", "percent", "iou_low", "iou_high"),
-        Column("pixel_accuracy", "Its pixels found", "percent", "pixel_accuracy_low", "pixel_accuracy_high"),
-        Column("boundary_f", "Boundary F", "percent", "boundary_f_low", "boundary_f_high"),
+        *with_intervals("percent", iou="IoU", pixel_accuracy="Its pixels found", boundary_f="Boundary F"),
         *plain("percent", boundary_precision="Boundary precision", boundary_recall="Boundary recall"),
         Column("n", "Pictures", "integer"),
     ]

@@ -16,7 +16,7 @@ from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Listing, Part, Section
-from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column, plain
+from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column, plain, with_intervals
 from holdfast.report.page.words import condition_label, listing, plural, short_names
 from holdfast.stats.core.reduce import Counts
 from holdfast.stats.trained import within
@@ -170,8 +170,7 @@ def _compared(evidence: Evidence, short: dict[str, str], lead: list[str], contra
     columns = [
         CONDITION,
         model_column(short, "Network"),
-        Column("originals", "On originals", "percent", "originals_low", "originals_high"),
-        Column("within", contrast.words.capitalize(), "percent", "within_low", "within_high"),
+        *with_intervals("percent", originals="On originals", within=contrast.words.capitalize()),
         Column("gain", "Gain", "points", "low", "high"),
         Column("n", "Photos", "integer"),
     ]

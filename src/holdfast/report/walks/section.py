@@ -11,7 +11,7 @@ from holdfast.core.numbers import estimate, number, percent
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Heading, Listing, Notice, Part, Section, Text
-from holdfast.report.page.tables import Column, Table, model_column
+from holdfast.report.page.tables import Column, Table, model_column, plain
 from holdfast.report.page.words import listing, plural
 from holdfast.report.walks import charts as walk_charts
 from holdfast.report.walks.evidence import (
@@ -259,7 +259,7 @@ def _settings_compared(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
     options = pd.DataFrame(rows, columns=["generator", "oracle", "other", "walk"])
     table = options.merge(frame, on="walk").sort_values(["generator", "oracle", "walk"], kind="stable")
     table["model"] = table["model"].map(walks.short)
-    columns = [Column("walk", "Walk", "integer"), Column("generator", "Generator"), Column("oracle", "Oracle")]
+    columns = [Column("walk", "Walk", "integer"), *plain("text", generator="Generator", oracle="Oracle")]
     if options["other"].any():
         columns.append(Column("other", "Else"))
     columns += [Column("model", "Model"), Column("n", "Images", "integer"), *FAMILY[1:]]
@@ -363,7 +363,7 @@ def _how(walks: ReportWalks) -> list[Part]:
     for place, card in enumerate(cards, 1):
         frame = pd.DataFrame([(str(row[0]), str(row[1])) for row in card], columns=["what", "value"])
         name = "oracle_card" if len(cards) == 1 else f"oracle_card_{place}"
-        columns = [Column("what", "What"), Column("value", "Value")]
+        columns = [*plain("text", what="What", value="Value")]
         parts.append(Table(name, "The oracle's card", frame, columns))
     if not cards:
         parts.append(Notice("The oracle's card: the run did not record one."))

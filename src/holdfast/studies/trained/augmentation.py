@@ -17,11 +17,11 @@ import torch
 from holdfast import api
 from holdfast.core.networks import resolve_device
 from holdfast.data.images import decode_image, read_file
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, ranged
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.trainings import mean_over_trainings
 from holdfast.store import read_table
-from holdfast.studies.study import Setting, Study, StudyOptions, evaluate, ranged
+from holdfast.studies.study import Setting, Study, StudyOptions, evaluate
 from holdfast.studies.trained import trainings
 from holdfast.studies.walking import walks
 from holdfast.studies.walking.transfer import swapped

@@ -20,12 +20,12 @@ from holdfast.core.numbers import MINUS, p_value, percent
 from holdfast.core.types import ORIGINAL
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.study import Finding, StudyResult
 from holdfast.results import Results
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import mean_over_trainings, trend
-from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, long_form, ranged
+from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, long_form
 from holdfast.studies.trained.dose import doses_of
 from holdfast.training.small_models import facts_of
 
@@ -210,13 +210,10 @@ def _every_model(options: StudyOptions, measured: Measured, home: Results, anywh
     frame = pd.DataFrame(rows)
     columns = [
         Column("model", "Detector"),
-        Column("recall_home", "Recall at home", "percent"),
-        Column("recall_anywhere", "Recall anywhere", "percent"),
+        *plain("percent", recall_home="Recall at home", recall_anywhere="Recall anywhere"),
         Column("alarms_anywhere", "False alarms anywhere", "number", digits=2),
-        Column("background_effect", "Lost, pasted", "points"),
-        Column("true_effect", "Lost, drawn anew", "points"),
-        Column("epochs", "Epochs", "integer"),
-        Column("seconds", "Seconds", "integer"),
+        *plain("points", background_effect="Lost, pasted", true_effect="Lost, drawn anew"),
+        *plain("integer", epochs="Epochs", seconds="Seconds"),
         Column("device", "Trained on"),
     ]
     sentence = f"{len(frame)} detectors; each was trained on {frame['data'][0]} or its like."

@@ -19,11 +19,11 @@ from holdfast.core.numbers import MINUS, p_value, percent, span
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.charts import dot_layer, layer, records, rule_at, tooltip
 from holdfast.report.page.figures import COLOURS, MUTED, WIDE, Chart
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import cross_part_pseudo_values, mean_over_trainings, trend
-from holdfast.studies.study import ENDS, Setting, Study, StudyOptions, long_form, ranged
+from holdfast.studies.study import ENDS, Setting, Study, StudyOptions, long_form
 from holdfast.studies.trained import trainings
 from holdfast.studies.trained.trainings import RightAnswers, right_answers
 from holdfast.training.small_models import DOSE_SEEDS, DOSE_SIZE, DOSES, SmallModel, dose_models, facts_of
@@ -263,8 +263,7 @@ def _every_model(options: StudyOptions, measured: Measured) -> Finding:
     columns = [
         Column("model", "Model"),
         *(_shown(name, with_interval=False) for name in MEASURES),
-        Column("epochs", "Epochs", "integer"),
-        Column("seconds", "Seconds", "integer"),
+        *plain("integer", epochs="Epochs", seconds="Seconds"),
         Column("device", "Trained on"),
         Column("sha256", "Weights", show=lambda text: text[:12]),
     ]

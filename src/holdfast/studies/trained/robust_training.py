@@ -10,7 +10,7 @@ import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import number, span
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, resampled_sums
 from holdfast.stats.models.between import kendall
@@ -136,8 +136,8 @@ def _both(frame: pd.DataFrame, warnings: Sequence[str]) -> Finding:
         Column("training", "Training"),
         Column("what", "What it does"),
         *walks.columns(),
-        study.ranged("static", TITLES["static"]),
-        study.ranged("score", TITLES["score"], "number", 4,
+        ranged("static", TITLES["static"]),
+        ranged("score", TITLES["score"], "number", 4,
                hint="1 less the mean square distance from the original, without its sampling noise"),
         *walks.COUNTS,
     ]  # fmt: skip
@@ -172,8 +172,7 @@ def _orders(
         else f"There is no τ: {top['reason']}"
     )
     columns = [
-        Column("first", "One order"),
-        Column("second", "The other"),
+        *plain("text", first="One order", second="The other"),
         Column("tau", "Kendall's τ", "number", "low", "high", digits=2),
         Column("p", "p", "p"),
         Column("n", "Ways", "integer"),

@@ -21,7 +21,7 @@ from holdfast.data.labels import NINE, asks_for_nine
 from holdfast.data.nine_classes import in_nine_classes
 from holdfast.data.writers import encode_image, encode_mask
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain
 from holdfast.report.study import Finding
 from holdfast.results import Results, static_conditions
 from holdfast.stats.core.bootstrap import Floats
@@ -211,7 +211,7 @@ def model_table(options: StudyOptions, models: Mapping[str, Mapping[str, str]], 
     """Return a finding that lists what the card of each model says, or the names of the user's own."""
     if is_own(options):
         named = [{"model": name, "training": way} for way, group in models.items() for name in group]
-        columns = [Column("model", "Model"), Column("training", "Stands for")]
+        columns = [*plain("text", model="Model", training="Stands for")]
         return Finding("Every model", [f"{len(named)} models, none trained here."], pd.DataFrame(named), columns)
     folder = folder or folder_of(options)
     rows = []
@@ -223,8 +223,7 @@ def model_table(options: StudyOptions, models: Mapping[str, Mapping[str, str]], 
     frame = pd.DataFrame(rows)
     accuracy = next(str(name) for name in frame.columns if str(name).startswith("accuracy"))
     columns = [
-        Column("model", "Model"),
-        Column("method", "Trained"),
+        *plain("text", model="Model", method="Trained"),
         Column(accuracy, "Accuracy on held-out scenes", "percent"),
         Column("seconds", "Seconds", "integer"),
         Column("device", "on"),

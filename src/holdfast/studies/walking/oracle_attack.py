@@ -19,7 +19,7 @@ from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.pipeline.walk.resources import LARGEST_DEFAULT, square
 from holdfast.pipeline.walk.walk import UnderTest
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, ranged
 from holdfast.report.page.words import short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
@@ -184,9 +184,9 @@ def _curves(frame: pd.DataFrame) -> Finding:
     columns = [
         Column("network", "Network"),
         Column("step", "Step", "integer"),
-        study.ranged("target_loss", "Loss towards the target", "number"),
-        study.ranged("true", "p(true class)"),
-        study.ranged("target", "p(target)"),
+        ranged("target_loss", "Loss towards the target", "number"),
+        ranged("true", "p(true class)"),
+        ranged("target", "p(target)"),
     ]
     return Finding(
         "Step by step",

@@ -14,7 +14,7 @@ from holdfast.core.numbers import number, percent
 from holdfast.core.schema import FRAMES
 from holdfast.data.images import decode_image, read_file
 from holdfast.oracle import kinship
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.page.words import listing, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
@@ -86,7 +86,7 @@ def _each_oracle(rows: pd.DataFrame, oracles: list[str]) -> Finding:
         "FMR under each oracle",
         sentences,
         frame,
-        [Column("oracle", "Oracle"), Column("model", "Model"), *walks.columns(), *walks.BOUNDS, *walks.COUNTS],
+        [*plain("text", oracle="Oracle", model="Model"), *walks.columns(), *walks.BOUNDS, *walks.COUNTS],
         chart=study.dots_of(drawn, "fmr", line="name", row="row", title="FMR = PA / SA"),
         caption="FMR of each model by oracle",
     )
@@ -111,7 +111,7 @@ def _moves(rows: pd.DataFrame, oracles: list[str]) -> Finding:
             f"FMR moves farthest for {farthest['model']} under {farthest['oracle']}, by {walks.in_points(moved)}; "
             f"the interval leaves out 0 in {clear} of {len(frame)} cases."
         ]
-    columns = [Column("model", "Model"), Column("oracle", f"Less {oracles[0]}")]
+    columns = [*plain("text", model="Model", oracle=f"Less {oracles[0]}")]
     return Finding("How far FMR moves", sentences, frame, [*columns, *walks.columns(*MOVED, kind="points")])
 
 
@@ -171,12 +171,10 @@ def _agreement(judged: pd.DataFrame, oracles: list[str], seed: int) -> Finding:
         for row in rows
     ]
     columns = [
-        Column("first", "Oracle"),
-        Column("second", "Another"),
+        *plain("text", first="Oracle", second="Another"),
         Column("images", "Images", "integer"),
-        study.ranged("same", "Same verdict"),
-        study.ranged("kappa", "Cohen's κ", "number", 2),
-        Column("only_first", "only the first accepts", "integer"),
-        Column("only_second", "only the other accepts", "integer"),
+        ranged("same", "Same verdict"),
+        ranged("kappa", "Cohen's κ", "number", 2),
+        *plain("integer", only_first="only the first accepts", only_second="only the other accepts"),
     ]
     return Finding("Do they agree on the same images", sentences, pd.DataFrame(rows), columns)

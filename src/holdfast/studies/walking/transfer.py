@@ -15,13 +15,13 @@ from holdfast.core.errors import UserError
 from holdfast.core.numbers import percent
 from holdfast.data.images import decode_image, read_file
 from holdfast.report.page.charts import density
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.page.words import short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import interval
 from holdfast.stats.models.trainings import Estimate
 from holdfast.store import read_table
-from holdfast.studies.study import Setting, Study, StudyOptions, collection_of, model_names, ranged
+from holdfast.studies.study import Setting, Study, StudyOptions, collection_of, model_names
 from holdfast.studies.walking import walks
 
 UNMOVED = "no step taken"
@@ -138,7 +138,7 @@ def swapped(
         "SA is that of the tested models, VR the share of images that the walk left. Intervals are over images, with "
         "the pairs of models of one row together."
     )
-    columns = [Column("made_against", "Made against"), Column("tested_on", "Tested on")]
+    columns = [*plain("text", made_against="Made against", tested_on="Tested on")]
     columns += [*walks.columns(), *walks.COUNTS]
     caption = "Images made against one kind, shown to others"
     return [Finding("Images swapped", sentences, frame, columns, caption=caption)]
@@ -197,7 +197,7 @@ def _matrix(rows: pd.DataFrame, answers: pd.DataFrame, models: list[str]) -> Fin
         "Made against one, shown to all",
         sentences,
         cells,
-        [Column("made_against", "Made against"), Column("tested", "Tested on"), *shown, *walks.COUNTS],
+        [*plain("text", made_against="Made against", tested="Tested on"), *shown, *walks.COUNTS],
         chart=lambda width: density(drawn, width, rows=[*short.values(), UNMOVED], columns=list(short.values())),
         caption="Accuracy of the tested model (columns) on images made against another (rows)",
     )

@@ -10,12 +10,12 @@ import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import number, percent
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.page.words import listing, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.between import kendall
 from holdfast.stats.walks.fmr import fmr_ranking
-from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, model_names, ranged
+from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, model_names
 from holdfast.studies.walking import walks
 
 STARTS = {"clean": "clean image", "fgsm": "FGSM image"}
@@ -63,7 +63,7 @@ def _each_start(rows: pd.DataFrame) -> Finding:
         "Each start by itself",
         [sentence],
         frame,
-        [Column("model", "Model"), Column("way", "Start"), *walks.columns(*walks.MEASURES), *walks.COUNTS],
+        [*plain("text", model="Model", way="Start"), *walks.columns(*walks.MEASURES), *walks.COUNTS],
         chart=dots_of(shown, "fmr", line="way", row="name", title="FMR = PA / SA"),
         caption="FMR by start",
     )
@@ -263,8 +263,7 @@ def _agreement(rows: pd.DataFrame, seed: int) -> Finding:
             f"for {int((ordered['tau_low'] > 0).sum())} of {len(ordered)} pairs the interval lies above 0."
         )
     columns = [
-        Column("first", "Generator"),
-        Column("second", "Another"),
+        *plain("text", first="Generator", second="Another"),
         ranged("tau", "Kendall's τ", "number", 2),
         Column("p", "p", "p"),
         Column("models", "Models", "integer"),

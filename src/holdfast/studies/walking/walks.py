@@ -15,7 +15,7 @@ from holdfast.core.fingerprint import canonical_json
 from holdfast.core.numbers import points, span
 from holdfast.report.page.charts import by_model, dot_layer, layer, records, room, tooltip
 from holdfast.report.page.figures import COLOURS, WIDE, Chart
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.stats.core.bootstrap import Floats, resampled_sums
 from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 from holdfast.stats.walks.fmr import fmr
@@ -33,8 +33,8 @@ MEASURES = {
 """Measures of a group of walks; all are fractions."""
 FAMILY = ("standard_accuracy", "validation_rate", "perturbed_accuracy", "fmr")
 ENDS = {"": "estimate", "_low": "low", "_high": "high"}
-COUNTS = [Column("validated", "Validated", "integer"), Column("survived", "of those right", "integer")]
-BOUNDS = [Column("fmr_least", "FMR, rejected wrong", "percent"), Column("fmr_most", "FMR, rejected right", "percent")]
+COUNTS = [*plain("integer", validated="Validated", survived="of those right")]
+BOUNDS = [*plain("percent", fmr_least="FMR, rejected wrong", fmr_most="FMR, rejected right")]
 
 
 def walk_settings(
@@ -50,7 +50,7 @@ STEP_SIZE = "of a walk, in units of the generator's latent"
 
 def columns(*names: str, kind: Any = "percent") -> list[Column]:
     """Return the columns of some measures with their intervals."""
-    return [study.ranged(name, MEASURES[name], kind) for name in names or FAMILY]
+    return [ranged(name, MEASURES[name], kind) for name in names or FAMILY]
 
 
 def walk(

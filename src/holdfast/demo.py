@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import math
+import os
 import shutil
 import zipfile
 from collections.abc import Callable, Sequence
@@ -21,6 +23,7 @@ from holdfast.data.reading import doubtful_masks
 from holdfast.models import available, label_spaces
 from holdfast.pipeline.evaluate.background_truth import RERENDERED, SCHEME
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.report.page.parts import Section
 from holdfast.report.page.tables import CONDITION, Column, Table, plain
@@ -29,6 +32,7 @@ from holdfast.results import background_conditions
 from holdfast.stats.models.gate import Gate
 
 TRAINED = Path(__file__).parent / "assets" / "trained" / "trained.zip"
+GUIDE = Path(__file__).parents[2] / "docs" / "my-model.md"  # in a clone
 TRAINED_AHEAD = "39 trainings were made ahead on a GPU (recipes/trained.py); one small network is trained here."
 SURROGATES = ("resnet_rho95", "mobilenet_rho95", "densenet_rho95", "resnet_rho95_strong", "resnet_rho80")
 TARGETS = ("vit_rho95", "convnext_rho95")
@@ -42,6 +46,9 @@ PHOTO_CONDITIONS = "static,only_background,mean_background,foreground_on_grey,si
 """No condition with backgrounds of the same class: each photograph is the only one of its class."""
 TINTED = ("grey", "red", "green", "blue", "rainbow")
 STRIP = 4  # pictures that stand side by side
+LARGE = 420  # pixels of the hero's pictures; models see drawn scenes at 64
+CAPTIONS = {RERENDERED: "on another background"}
+STEPS = {"judge": "does it show its class?"}  # what a step does, where its name does not say it
 
 
 def _hundredths(value: float) -> str:
@@ -110,7 +117,8 @@ def demo(out: Path, *, quick: bool = False, progress: Progress = silent) -> Path
     model, hero = _flips(api.open_run(photographs if photographs.is_dir() else out / "scenes"), out)
     text = templates().get_template("front.html.j2").render(
         cards=cards, hero=hero, hero_model=model, drawn=not photographs.is_dir(), left_out=left_out,
-        link=lambda path: path.relative_to(out).as_posix(), drawn_world=DRAWN_WORLD,
+        link=lambda path: path.relative_to(out).as_posix(), drawn_world=DRAWN_WORLD, ticks=_ticks,
+        guide=os.path.relpath(GUIDE, out) if GUIDE.is_file() else "",
     )  # fmt: skip
     index = out / "index.html"
     write_atomic(index, text.encode())
@@ -118,7 +126,7 @@ def demo(out: Path, *, quick: bool = False, progress: Progress = silent) -> Path
 
 
 def _of_part(progress: Progress, part: str) -> Progress:
-    return lambda step, done, total: progress(f"{part}: {step}", done, total)
+    return lambda step, done, total: progress(f"{part}: {STEPS.get(step, step)}", done, total)
 
 
 def _reported(results: api.Results, note: str, progress: Progress) -> Path:
@@ -129,7 +137,10 @@ def _reported(results: api.Results, note: str, progress: Progress) -> Path:
 
 
 def _flips(results: api.Results, out: Path) -> tuple[str, list[Picture]]:
-    """Return the model and the pictures of the photo whose answer changes most when only its background does."""
+    """Return the model and the pictures of the photo whose answer changes most when only its background does.
+
+    Of drawn scenes it takes one with nothing before the object, drawn larger.
+    """
     columns = ["model", "sample_id", "source_id", "condition", "variant", "status", "correct", "prediction", "donor_id"]
     rows = results.rows(columns).to_pandas()
     rows = rows[rows["status"] == "ok"].astype({"model": str, "sample_id": str, "condition": str, "variant": str})
@@ -138,29 +149,38 @@ def _flips(results: api.Results, out: Path) -> tuple[str, list[Picture]]:
     rows["shown"] = [condition_name(*names) for names in zip(rows["condition"], rows["variant"], strict=True)]
     kept = [name for name in background_conditions(results.counts) if name != ORIGINAL]
     right = rows[(rows["shown"] == ORIGINAL) & rows["correct"]]
-    wrong = rows[rows["shown"].isin(kept) & ~rows["correct"].astype(bool)]
-    wrong = wrong.merge(right[["model", "sample_id"]], on=["model", "sample_id"])
+    wrong = rows[rows["shown"].isin([*kept, RERENDERED]) & ~rows["correct"].astype(bool)]
+    wrong = wrong.merge(right[["model", "source_id"]], on=["model", "source_id"])
     if wrong.empty:
         return "", []
-    wrong["lent"] = wrong["condition"] == "random_background"  # a true background says more than a colour
-    ranked = wrong.groupby(["model", "sample_id"]).agg(lent=("lent", "max"), answers=("prediction", "nunique"))
+    data = str(results.run.spec()["data"])
+    drawn = f"{data}&size={LARGE}" if data.startswith("diorama") and "?" in data else ""
+    hidden = [each.source_id for each in read(DataSpec(data)).samples if each.attributes.get("occlusion")]
+    wrong["clear"] = ~wrong["source_id"].isin(hidden)
+    # A true background says more than a colour, and one that was drawn, not pasted, is the cleanest.
+    wrong["lent"] = wrong["condition"].map({"random_background": 1, RERENDERED: 2}).fillna(0)
+    ranked = wrong.groupby(["model", "source_id"], observed=True).agg(
+        clear=("clear", "max"), lent=("lent", "max"), answers=("prediction", "nunique")
+    )
     ranked["answers"] = ranked["answers"].clip(upper=STRIP - 1)
-    model, sample = ranked.sort_values(["answers", "lent"], ascending=False, kind="stable").index[0]
-    own = rows[(rows["model"] == model) & (rows["sample_id"] == sample)].set_index("shown")
-    others = own[own.index.isin(kept) & ~own["correct"].astype(bool)]
-    order = {"random_background": 0} | dict.fromkeys(TINTED, 2)  # other backgrounds before tints of its own
+    model, source = ranked.sort_values(["clear", "answers", "lent"], ascending=False, kind="stable").index[0]
+    own = rows[(rows["model"] == model) & (rows["source_id"] == source)].set_index("shown")
+    others = own[own.index.isin([*kept, RERENDERED]) & ~own["correct"].astype(bool)]
+    order = {RERENDERED: -1, "random_background": 0} | dict.fromkeys(TINTED, 2)  # before tints of its own
     others = others.sort_values("condition", key=lambda names: names.map(order).fillna(1), kind="stable")
     others = others.drop_duplicates("prediction")
     names = [ORIGINAL, *others.index[: STRIP - 1]]
-    small = thumbnails(results.run, {str(own["source_id"].iloc[0])}, size=420)
+    small = {name: jpeg for (_, name), jpeg in
+             thumbnails(results.run, {str(source)}, size=LARGE, only=names, data=drawn).items()}  # fmt: skip
     pictures = []
     for place, name in enumerate(names):
-        if (str(sample), name) in small:
+        if name in small:
             file = f"front/{place}.jpg"
             (out / "front").mkdir(exist_ok=True)
-            write_atomic(out / file, small[str(sample), name])
+            write_atomic(out / file, small[name])
             answer = _short(str(own.loc[name, "prediction"]))
-            pictures.append(Picture(file, f"{condition_words(name)}: “{answer}”", name == ORIGINAL))
+            words = CAPTIONS.get(name, condition_words(name))
+            pictures.append(Picture(file, f"{words}: “{answer}”", name == ORIGINAL))
     return str(model), pictures
 
 
@@ -170,6 +190,15 @@ def _short(name: str) -> str:
 
 def _plain(model: str) -> str:
     return model.partition(":")[2]
+
+
+def _ticks(card: PartCard) -> list[float]:
+    """Return round numbers from below the smallest to above the largest value of a card's chart."""
+    values = [value for bar in card.bars for value in bar[1:] if value is not None] + [card.reference]
+    low, high = min(values), max(values)
+    step = next(step for step in (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0) if (high - low) / step <= 5)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(place * step, 6) for place in range(first, max(last, first + 1) + 1)]
 
 
 def _scenes(out: Path, quick: bool, progress: Progress) -> list[PartCard]:
@@ -186,13 +215,15 @@ def _scenes(out: Path, quick: bool, progress: Progress) -> list[PartCard]:
     ]  # fmt: skip
     inside = sum(bar.low <= (bar.truth or 0) <= bar.high for bar in bars)
     worst, fair = bars[0], next(bar for bar in bars if bar.name.endswith("_rho0"))
+    tied = int(worst.name.partition("rho")[2].partition("_")[0])
     card = PartCard(
         "Does it see the object, or lean on what is around it?", points(worst.value, 0), _between(worst),
-        f"{worst.name} loses this much accuracy when only the background changes. {fair.name}, trained where "
-        f"backgrounds say nothing about the class, loses {points(fair.value, 0)} {_between(fair)}. The dots are the "
-        f"truth, the same scenes drawn anew on the other background: {inside} of {len(bars)} intervals hold it.",
-        "Eight small networks in a drawn world. rho95: in training, 95 of 100 objects stood on the background of their "
-        "class; rho0: any background as often. How much of that a network learns differs between architectures.",
+        f"{worst.name} loses this much accuracy when only the background changes: in its training {tied} of 100 "
+        f"objects stood on the background of their class. {fair.name}, trained with every background as often, loses "
+        f"{points(fair.value, 0)} {_between(fair)}. The dots are the truth, the same scenes drawn anew on the other "
+        f"background: {inside} of {len(bars)} intervals hold it.",
+        "Eight small networks in a drawn world. The number after rho says how many of 100 objects stood on the "
+        "background of their class in training; how much of that a network learns differs between architectures.",
         page, bars, "points of accuracy lost when only the background changes",
     )  # fmt: skip
     return [card, _gate(results, out)]
@@ -230,15 +261,20 @@ def _gate_page(gate: Gate, scenes: api.Results, out: Path) -> Path:
         Column("difference", "Change", "points", "low", "high", hint="one-sided 95 % bounds"),
         *plain("integer", better="Better", worse="Worse", n="Photos"),
     ]  # fmt: skip
-    lead = [gate.heading, gate.sentence, *gate.footnotes(), *gate.notes]
+    lead = [gate.sentence, gate.heading, *gate.advice()[:1], *gate.footnotes(), *gate.notes]
+    same = gate.conditions[(gate.conditions["better"] == 0) & (gate.conditions["worse"] == 0)]
+    if (same["verdict"] == "undecided").any():
+        lead.append("Undecided without any change: so few photos do not exclude a loss that is not tolerated.")
     command = "The same on a command line: holdfast compare OLD_RUN NEW_RUN; its exit code is the answer."
     section = Section(
         "gate", "Release gate", lead=lead, parts=[Table("gate", "Every condition", table, columns, command)]
     )
     facts = [(str(len(table)), "conditions"), (f"{int(table['n'].max()):,}", "photos")]
-    title = "May the new model replace the old one?"
+    old, new = map(_plain, gate.models)
+    may = {"passed": f"{new} may replace {old}", "failed": f"{new} may not replace {old}"}
+    title = f"{gate.verdict.capitalize()}: {may.get(gate.verdict, f'whether {new} may replace {old} is open')}"
     about = about_runs([scenes.run])
-    return write_page([section], out, title=title, facts=facts, limits="Photos are paired.", **about)
+    return write_page([section], out, title=title, facts=facts, limits="Both models answered the same photos.", **about)
 
 
 def _walks(out: Path, quick: bool, progress: Progress) -> list[PartCard]:
@@ -252,11 +288,11 @@ def _walks(out: Path, quick: bool, progress: Progress) -> list[PartCard]:
     shares = table[(table["label"] == "") & (table["measure"] == "fmr")]
     bars = [Bar(_plain(row["model"]), row["estimate"], row["low"], row["high"]) for row in shares.to_dict("records")]
     return [PartCard(
-        "How far can images be pushed against it?", percent(bars[0].value, 0), _between(bars[0]),
-        f"of its accuracy is left to {bars[0].name} on images that were changed against it, counting only those that a "
-        "second, larger model still recognises. (Its name in the paper: foundation model-oriented robustness, FMR.)",
-        "A generator changes each image step by step so that the model errs; a CLIP model (the oracle) says how long "
-        "the image still shows its class.",
+        "How much is left when images are changed against it?", percent(bars[0].value, 0), _between(bars[0]),
+        f"of its accuracy is left to {bars[0].name} on images that a generator changed step by step so that it errs, "
+        "counting only those that a second, larger model still recognises.",
+        "The papers call this share foundation model-oriented robustness, FMR, and the second model (here a CLIP) the "
+        "oracle. An interval reaches above 100 where few images were walked.",
         _reported(results, DRAWN_WORLD, progress), bars, "per cent of the accuracy that is left; 100 is all of it",
         reference=1.0,
     )]  # fmt: skip
@@ -287,7 +323,7 @@ def _hard_set(out: Path, quick: bool, progress: Progress) -> list[PartCard]:
         f"is the accuracy of {_plain(model)} on {mined.images} of {mined.facts['images']} generated images, which "
         f"{mined.facts['choice']['words']} other models fail together; it is {percent(bars[0].value, 0)} on all.",
         "The model took no part in choosing the images. Each was drawn from its prompt, so it truly shows its class; "
-        "an oracle says so, too, as it has to where images come from a generator.",
+        "another model confirms it, as it has to where images come from a generator.",
         mined.path / "mining" / "report" / "index.html", bars, f"per cent right, {_plain(model)}",
         _hard_pictures(mined.path, out),
     )]  # fmt: skip

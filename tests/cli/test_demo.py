@@ -6,6 +6,8 @@ import html
 import re
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 from commands import run
@@ -29,7 +31,7 @@ def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.Monke
     assert "loses this much accuracy when only the background changes" in text
     assert (
         text.count("<article>") == 6
-        and "holdfast check MODEL photos/" in text
+        and "holdfast check packaged:efficientnet_lite0 photos/" in text
         and text.count("<h1>") == 1
         and "<main>" in text
     )
@@ -41,9 +43,10 @@ def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.Monke
     report = tmp_path / "demo" / "scenes" / "report" / "index.html"
     assert "Drawn scenes: the truth is known there, and photos may differ." in report.read_text(encoding="utf8")
     assert "of its accuracy is left to resnet_rho95" in text and "foundation model-oriented robustness, FMR" in text
+    assert demo.GUIDE.is_file() and "Every kind of model" in text
     assert text.count('class="truth"') == 8 and re.search(r"\d of 8 intervals hold it", text)
     gate = (tmp_path / "demo" / "gate" / "index.html").read_text(encoding="utf8")
-    assert "May the new model replace the old one?" in gate and ("Failed" in gate or "Undecided" in gate)
+    assert re.search(r"<h1>(Failed|Undecided): [^<]*vit_rho95 may[^<]* replace resnet_rho0", gate)
     assert "left out; holdfast demo without --quick" in text and "but the photographs" not in text
     walked = Run.open(tmp_path / "demo" / "walks").rows(["condition", "kind"]).to_pandas()
     assert set(walked["kind"]) == {"dynamic"} and (walked["condition"] == "perturbed").sum() == 2 * WALKS
@@ -74,5 +77,19 @@ def test_the_hero_is_a_photo_with_a_sure_mask_on_another_background(
     (tmp_path / "other").mkdir()
     demo._flips(results, tmp_path / "other")
     shown = (tmp_path / "other" / "front" / "0.jpg").read_bytes()
-    source = thumbnails(results.run, {kept["sample_id"]}, size=420)
-    assert shown == source[kept["sample_id"], "original"]
+    data = f"{results.run.spec()['data']}&size=420"
+    source = thumbnails(results.run, {kept["sample_id"]}, size=420, data=data)
+    assert shown == source[kept["sample_id"], "original"]  # drawn larger than the models see it
+    assert cv2.imdecode(np.frombuffer(shown, np.uint8), 1).shape == (420, 420, 3)
+
+
+def test_axes_of_cards_have_round_numbers_around_all_values() -> None:
+    def card(*ends: tuple[float, float, float], reference: float = 0.0) -> demo.PartCard:
+        bars = [demo.Bar("", *values) for values in ends]
+        return demo.PartCard("", "", "", "", "", Path(), bars, "", reference=reference)
+
+    assert demo._ticks(card((0.3, 0.11, 0.58))) == [0, 0.2, 0.4, 0.6]
+    assert demo._ticks(card((0.83, 0.55, 1.13), reference=1.0)) == [0.4, 0.6, 0.8, 1.0, 1.2]
+    assert demo._ticks(card((-0.6, -0.77, -0.43))) == [-0.8, -0.6, -0.4, -0.2, 0]
+    assert demo._ticks(card((0.9, 0.637, 1.0), reference=1.0)) == [0.6, 0.7, 0.8, 0.9, 1.0]
+    assert demo._ticks(card((0.0, 0.0, 0.0))) == [0, 0.01]

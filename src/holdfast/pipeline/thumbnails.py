@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection as Container
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,14 +29,17 @@ THUMBNAIL = 160  # pixels of the longer side
 
 
 def thumbnails(
-    run: Run, source_ids: Container[str], *, size: int = THUMBNAIL, only: Container[str] = ()
+    run: Run, source_ids: Container[str], *, size: int = THUMBNAIL, only: Container[str] = (), data: str = ""
 ) -> dict[tuple[str, str], bytes]:
-    """Return JPEGs of what shows these sources, by (sample_id, condition name as in stats.reduce); ``only`` of some."""
+    """Return JPEGs of what shows these sources, by (sample_id, condition name as in stats.reduce).
+
+    ``only``: the conditions, if not all. ``data``: the same photos from elsewhere, such as scenes drawn larger.
+    """
     # Empty where the data is no longer there; a photo that changed since the run is left out, because its picture would
     # not be what the models saw.
     if "data" not in run.spec():  # a table that was not made by evaluate
         return {}
-    spec = spec_of(run)
+    spec = replace(spec_of(run), data=data) if data else spec_of(run)
     try:
         collection = read(spec)
         conditions = parse_conditions(spec.scenarios, feather=spec.feather)
@@ -54,7 +57,7 @@ def thumbnails(
     stored = stored_conditions(collection.samples)
     files = {}
     for sample in collection.samples:
-        if sample.source_id in source_ids and _unchanged(sample, recorded):
+        if sample.source_id in source_ids and (data or _unchanged(sample, recorded)):
             # Painted again they would take the generator, and another machine paints another last bit.
             for condition in painted:
                 kept = thumbnail_path(run.path, sample.sample_id, condition)

@@ -27,8 +27,10 @@ EXIT = {"equivalent": 0, "different": 1, "undecided": 3}
 
 
 def compare(
-    old: Annotated[Path, Argument(help="The run of the model in use.")],
-    new: Annotated[Path, Argument(help="The run of the model that would replace it; may be the same run.")],
+    old: Annotated[Path, Argument(metavar="OLD", help="The run of the model in use.")],
+    new: Annotated[
+        Path, Argument(metavar="NEW", help="The run of the model that would replace it; may be the same run.")
+    ],
     margin: Annotated[
         float, Option(min=0, max=1, help="Loss of accuracy (detectors: of recall) that is tolerated, 0 to 1.")
     ] = 0.02,

@@ -208,8 +208,8 @@ def _drop_sentence(evidence: Evidence, kept: pd.DataFrame) -> str:
     sure = kept[(kept["p_holm"] < 0.05) & (kept["drop"] > 0)].sort_values("drop", ascending=False)
     if sure.empty:
         return (
-            f"None of {plural(len(kept), 'drop')} stands after Holm's correction: these photos show for no condition "
-            "that it costs accuracy."
+            f"None of {plural(len(kept), 'drop')} stands after Holm's correction: these photos show for no single "
+            "condition that it costs accuracy. Families and the regression pool conditions, and may show more."
         )
     row = sure.iloc[0]
     conditions = list(dict.fromkeys(condition_label(name) for name in sure["condition"]))

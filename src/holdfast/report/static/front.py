@@ -161,6 +161,8 @@ def _flips(evidence: Evidence, flip: Flip, label: str) -> str:
     drops = evidence.drops[(evidence.drops["model"] == flip.model) & (evidence.drops["condition"] == last)]
     where = f"under {condition_label(last)}"
     text = f"The same photo ({label}): " + ("the answer turns" if flip.turned else "the answer stays") + "."
+    if {SAME, RANDOM} & set(flip.conditions):
+        text += " The new background is another photo's; where its object stood, what is around it is mirrored in."
     if drops.empty:
         return text
     row = drops.iloc[0]

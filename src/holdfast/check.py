@@ -26,7 +26,7 @@ from holdfast.data.inventory import take_inventory
 from holdfast.data.reading import DOUBTFUL
 from holdfast.models import is_detector
 from holdfast.pipeline.classifiers import SEVERAL_LABELS
-from holdfast.pipeline.jobs.progress import Progress, printed, quietable
+from holdfast.pipeline.jobs.progress import Progress, noted, printed, quietable
 from holdfast.pipeline.mask import MaskCounts, best_annotator, check_new
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import EvaluateSpec, MaskSpec
@@ -91,7 +91,7 @@ def check(
     images: str | None = None,
     stop: Literal["never", "when-decided"] = "never",
     budget: str = "",
-    on_look: Callable[[str], None] = lambda line: None,
+    on_look: Callable[[str], None] = noted,
     progress: Progress = printed,
 ) -> Check:
     """Test one model on one set of photos under every condition, and judge it.
@@ -115,7 +115,7 @@ def check(
             verdict is sure, by intervals that hold whenever one stops; ``never`` asks everything.
         budget: stop at the latest after this much: 300 (answers), 10min, 90s, or 5@0.002 (money @ price of an answer).
             Asks in rounds, too.
-        on_look: called with a line after each round.
+        on_look: called with a line after each round; by default it is printed.
         progress: called with the name of a step, how much of it is done, and its total; by default printed.
         quiet: print neither progress nor notes.
     """

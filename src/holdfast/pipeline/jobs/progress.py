@@ -97,6 +97,12 @@ def printed(step: str, done: int, total: int) -> None:
     _LINES(step, done, total)
 
 
+def noted(line: str) -> None:
+    """Print a line on stderr, unless the call is to be quiet."""
+    if logging.getLogger("holdfast").isEnabledFor(logging.WARNING):
+        print(line, file=sys.stderr, flush=True)
+
+
 @contextmanager
 def hushed(quiet: bool = True) -> Iterator[None]:
     """Let Holdfast log nothing but errors meanwhile, if ``quiet``."""
@@ -122,7 +128,7 @@ def quietable(function: Callable[..., R]) -> Callable[..., R]:
             return function(*args, **values | ({"progress": silent} if quiet else {}))
 
     signature = inspect.signature(function)
-    parameters = sorted({QUIET.name: QUIET, **signature.parameters}.values(), key=lambda each: each.kind)
+    parameters = sorted({**signature.parameters, QUIET.name: QUIET}.values(), key=lambda each: each.kind)
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return call
 

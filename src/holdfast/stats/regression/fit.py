@@ -357,7 +357,7 @@ def _sentence(term: tuple[str, str], row: Mapping[Any, Any], references: Mapping
     ]
     against = "times the accuracy of" if family == "poisson" else "points against"
     interval = "" if np.isnan(low) else f" ({shown[1]} to {shown[2]})"
-    if set(shown) == {"+0.0"}:
+    if set(shown) <= {"+0.0", "+nan"}:
         return f"{level}: no difference from {references[column]}."
     doubt = ", may be chance" if row["stars"] == "ns" else ""
     return f"{level}: {shown[0]} {against} {references[column]}{interval}{doubt}."

@@ -41,7 +41,7 @@ from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import accuracy as class_accuracy
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME, what_it_holds
-from holdfast.stats.effects.verdict_words import more_photos
+from holdfast.stats.effects.verdict_words import NOT_JUDGED, more_photos
 from holdfast.stats.models.power import donor_advice, donors_of
 from holdfast.store import Run, other_data, unmixed, writing
 
@@ -243,7 +243,9 @@ def _answer_early(
         note,
         *(f"Note: {warning}" for warning in verdict["warnings"] if "was not run" not in warning),
         *_unanswered(results.counts),
-        "Next: every condition and all photos: the same command without --stop and --budget",
+        f"Next: {step_list([verdict], None)[0][0]}"
+        if verdict["headline"].startswith(NOT_JUDGED)
+        else "Next: every condition and all photos: the same command without --stop and --budget",
     ]
     return Check(results, page, verdict, made_masks, None, None, lines, looks=tuple(early.looks))
 
@@ -393,7 +395,8 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
     if about_masks:
         lines.append(f"Masks: {about_masks}")
     lines += _unanswered(counts)
-    if few := donor_advice(int(verdict["n"]), donors_of(counts).get(RANDOM, 0)):
+    few = donor_advice(int(verdict["n"]), donors_of(counts).get(RANDOM, 0))
+    if few and not verdict["headline"].startswith(NOT_JUDGED):
         lines.append(f"Backgrounds: {few}; more photos lend more of them.")
     for finding in answer.findings[:MOST_FINDINGS]:
         lines.append(f"Data: {finding.sentence} First: {finding.examples[0]}. {finding.advice}")

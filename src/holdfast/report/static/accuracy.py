@@ -192,14 +192,14 @@ def _class_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
         CLASS,
         CONDITION,
         model_column(evidence.short),
-        Column("n", "Photos", "integer"),
         Column("accuracy", "Accuracy", "percent", "low", "high"),
+        Column("n", "Photos", "integer"),
     ]
     ordered = frame.assign(_control=frame["condition"].map(without_object)).sort_values(
         ["_control", "accuracy"], kind="stable"
     )
     ordered = ordered.drop(columns="_control")
-    caption = "The lowest cells: accuracy by class, condition and model"
+    caption = "The lowest cells: accuracy by class and condition"
     return Table("accuracy_by_class", caption, ordered, columns, shown=20, folded=True)
 
 

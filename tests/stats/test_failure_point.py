@@ -69,10 +69,11 @@ def test_mean_is_covered() -> None:
     rng = np.random.default_rng(4)
     shares = np.array([0.2, 0.1, 0.2, 0.1, 0.1, 0.3])  # fails at 1 … 5, never
     truth, inside = float(shares @ [0, 1, 2, 3, 4, 5]), 0
-    for seed in range(100):
-        ends = rng.choice(6, 80, p=shares)
-        table = np.c_[np.ones(80, int), np.arange(5) < ends[:, None]]
-        point = failure_points(counts(model=table), resamples=300, seed=seed).points.iloc[0]
+    ends = {f"model {seed}": rng.choice(6, 80, p=shares) for seed in range(100)}
+    every = counts(**{model: np.c_[np.ones(80, int), np.arange(5) < end[:, None]] for model, end in ends.items()})
+    for seed, model in enumerate(ends):
+        own = dataclasses.replace(every, cells=every.cells[every.cells["model"] == model], models=[model])
+        point = failure_points(own, resamples=300, seed=seed).points.iloc[0]
         inside += point["mean_low"] <= truth <= point["mean_high"]
     assert inside >= 86
 

@@ -154,9 +154,11 @@ def accuracies(answers: Answers, *, average: Average = "macro") -> dict[tuple[st
     }
 
 
-def pooled_accuracy(answers: Answers) -> CountedEstimate:
-    """Return the accuracy over all cells, every class alike."""
-    group = _accuracies(answers, np.zeros(len(answers.n), np.intp), [("", "")], "macro")
+def pooled_accuracy(answers: Answers, *, average: Average = "macro", level: float = 0.95) -> CountedEstimate:
+    """Return the accuracy over all cells; NaN where there are none."""
+    if not len(answers.n):
+        return CountedEstimate(float("nan"), float("nan"), float("nan"), 0)
+    group = _accuracies(answers, np.zeros(len(answers.n), np.intp), [("", "")], average, level=level)
     return CountedEstimate(float(group.value[0]), float(group.low[0]), float(group.high[0]), int(group.n.sum()))
 
 

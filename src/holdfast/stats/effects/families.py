@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.answers import from_counts
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, t_quantile
-from holdfast.stats.core.cells import Average, design_effect, newcombe, summary, wilson
+from holdfast.stats.core.cells import Average, design_effect, newcombe, pooled_accuracy, wilson
 from holdfast.stats.core.grid import holm, judged
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.drops import drops
@@ -231,19 +232,31 @@ def attribute_errors(
     cells = counts.cells
     if ORIGINAL in counts.conditions:
         cells = cells[cells["condition"] == ORIGINAL]
-    value = cells["source_id"].astype(str).map(values).fillna(UNKNOWN)
-    cells = cells.assign(condition=ORIGINAL, label=cells["label"].astype(str), value=value)
+    source = cells["source_id"].astype(str)
+    group_of = pd.Series(source.unique(), source.unique()).map(values).fillna(UNKNOWN)
+    classes = cells["label"].astype(str).groupby(source.map(group_of)).agg(set)
+    place = {name: number for number, name in enumerate(classes.index)}
+    models = []
+    for model in counts.models:
+        answers = from_counts(replace(counts, cells=cells, confusion=counts.confusion[:0]), model, outcome=outcome)
+        answers = answers.part(answers.on(answers.base()))
+        number = np.array([place[group_of[name]] for name in answers.sources], np.intp)[answers.source]
+        models.append((model, answers, number))
     rows = []
-    names = sorted(cells["value"].unique())
-    for name in names:
-        own = cells[cells["value"] == name]
-        others = cells[(cells["value"] != name) & cells["label"].isin(own["label"].unique())]
-        sides = [_accuracies(counts, side, outcome, average, simultaneous(len(names))) for side in (own, others)]
-        for model, (accuracy, low, high, n) in sides[0].items():
-            rest = sides[1].get(model, (float("nan"),) * 4)
-            gap, gap_low, gap_high = newcombe(rest[:3], (accuracy, low, high))
-            ends = (1 - accuracy, 1 - high, 1 - low, 1 - rest[0], float(gap), float(gap_low), float(gap_high))
-            rows.append((model, name, int(n), *ends, own["label"].nunique()))
+    level = simultaneous(len(classes))
+    for name, labels in classes.items():
+        for model, answers, number in models:
+            own = number == place[name]
+            if own.any():
+                others = ~own & np.array([label in labels for label in answers.labels])[answers.label]
+                error, rest = (
+                    pooled_accuracy(answers.part(side), average=average, level=level) for side in (own, others)
+                )
+                gap, gap_low, gap_high = newcombe(
+                    (rest.value, rest.low, rest.high), (error.value, error.low, error.high)
+                )
+                ends = (1 - error.value, 1 - error.high, 1 - error.low, 1 - rest.value, gap, gap_low, gap_high)
+                rows.append((model, name, error.n, *map(float, ends), len(labels)))
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.sort_values("error", ascending=False, kind="stable", ignore_index=True)
 
@@ -289,22 +302,6 @@ def in_group(counts: Counts, chosen: NDArray[np.bool_]) -> Counts:
     cells = counts.cells[chosen]
     present = set(cells["label"].astype(str))
     return replace(counts, cells=cells, classes=[label for label in counts.classes if label in present])
-
-
-def _accuracies(
-    counts: Counts, cells: pd.DataFrame, outcome: Outcome, average: Average, level: float
-) -> dict[str, tuple[float, float, float, float]]:
-    """Return model → accuracy, both ends of its interval, and photos."""
-    if cells.empty:
-        return {}
-    labels = sorted(cells["label"].unique())
-    part = replace(counts, cells=cells, conditions=[ORIGINAL], classes=labels, same_images={}, attacks=())
-    table = summary(part, outcome=outcome, average=average, level=level)
-    return {
-        row["model"]: (row["accuracy"], row["low"], row["high"], row["n"])
-        for row in table.to_dict("records")
-        if row["trained_on"] in ("", ORIGINAL)
-    }
 
 
 CONFLICTS = ("stylised", "stylised_object")

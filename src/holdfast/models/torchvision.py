@@ -45,14 +45,20 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     )
 
 
-def find_weights(architecture: str, tag: str = "") -> Any:
-    """Return the weights of a tag, or the default ones; for unknown names the error offers the nearest."""
+def weight_choices(architecture: str, task: str = "") -> Any:
+    """Return the sets of weights of an architecture for a ``task`` (detection, segmentation; '' for classes)."""
     import torchvision.models
 
-    known = torchvision.models.list_models(module=torchvision.models)
+    kinds = {"": "torchvision architecture", "detection": "detector of torchvision"}
+    known = torchvision.models.list_models(module=getattr(torchvision.models, task) if task else torchvision.models)
     if architecture not in known:
-        raise unknown("torchvision architecture", architecture, known)
-    choices = torchvision.models.get_model_weights(architecture)
+        raise unknown(kinds.get(task, "segmenter of torchvision"), architecture, known)
+    return torchvision.models.get_model_weights(architecture)
+
+
+def find_weights(architecture: str, tag: str = "") -> Any:
+    """Return the weights of a tag, or the default ones; for unknown names the error offers the nearest."""
+    choices = weight_choices(architecture)
     if tag and tag not in choices.__members__:
         raise unknown(f"set of weights for {architecture}", tag, choices.__members__)
     return choices[tag] if tag else choices.DEFAULT

@@ -11,7 +11,7 @@ import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name, checked, unknown
+from holdfast.core.names import Name, checked
 from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.core.protocols import LEAST_SCORE
 from holdfast.core.types import Image, LabelSpace
@@ -19,7 +19,7 @@ from holdfast.models import checkpoint, label_spaces
 from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedImage
 from holdfast.models.options import display_name, existing_file
 from holdfast.models.torch_classifier import exact
-from holdfast.models.torchvision import pretrained
+from holdfast.models.torchvision import pretrained, weight_choices
 
 SURE = 0.5
 """Chance from which on a pixel belongs to a mask, as in torchvision's own examples."""
@@ -75,14 +75,9 @@ def load(name: Name, *, device: str) -> TorchvisionDetector:
     A file (safetensors or a state dict) needs ``labels=FILE``: the classes in order, without the background, which is
     output 0. Option: ``labels``.
     """
-    import torchvision.models
-
     options = checked(name, {"labels": str, "task": str})
     architecture, _, tag = name.whole.partition("@")
-    known = torchvision.models.list_models(module=torchvision.models.detection)
-    if architecture not in known:
-        raise unknown("detector of torchvision", architecture, known)
-    choices = torchvision.models.get_model_weights(architecture)
+    choices = weight_choices(architecture, "detection")
     if tag in ("", *choices.__members__):
         weights = choices[tag] if tag else choices.DEFAULT
         labels = LabelSpace(tuple(weights.meta["categories"]))

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name, checked, unknown
-from holdfast.core.types import LabelSpace
-from holdfast.models import checkpoint, label_spaces, local_dir
+from holdfast.models import checkpoint, local_dir
 from holdfast.models.options import display_name, existing_file
-from holdfast.models.segmenters.torch_segmenter import OPTIONS, TorchSegmenter, prepared_as, read_config
+from holdfast.models.segmenters.torch_segmenter import OPTIONS, TorchSegmenter, assembled, read_config
 
 if TYPE_CHECKING:
     import torch
@@ -65,15 +64,8 @@ def _segmenter(
 ) -> TorchSegmenter:
     module = build(config)
     checkpoint.fill(module, state, f"smp/{config['_model_class']}", shown)
-    own = LabelSpace(tuple(facts["label_names"])) if "label_names" in facts else None
-    return TorchSegmenter(
-        shown,
-        module,
-        label_spaces.from_option(options.get("labels"), int(config["classes"]), own),
-        prepared_as(shown, facts, options),
-        architecture=f"smp/{json.dumps(config, sort_keys=True)}",
-        device=device,
-    )
+    architecture = f"smp/{json.dumps(config, sort_keys=True)}"
+    return assembled(shown, module, int(config["classes"]), facts, options, architecture=architecture, device=device)
 
 
 def build(config: Mapping[str, Any]) -> Any:

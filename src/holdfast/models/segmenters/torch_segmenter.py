@@ -16,6 +16,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.core.types import Image, LabelSpace
+from holdfast.models import label_spaces
 from holdfast.models.local_dir import LOADING, MAX_SIDE
 from holdfast.models.options import PREPROCESSING, preprocessing_overrides
 from holdfast.models.torch_classifier import exact
@@ -148,6 +149,26 @@ def prepared_as(shown: str, facts: Mapping[str, Any], options: Mapping[str, Any]
     if "input_size" in changes:
         changes["input_size"] = changes["input_size"][1:]
     return Preparation(**{**known, **changes})
+
+
+def assembled(
+    shown: str,
+    module: torch.nn.Module,
+    classes: Sequence[str] | int,  # their names, or how many there are
+    facts: Mapping[str, Any],  # what ``holdfast segment`` or a library says of the network
+    options: Mapping[str, Any],
+    *,
+    architecture: str,
+    device: str,
+) -> TorchSegmenter:
+    """Return the segmenter of a network with weights; names of classes are those of ``?labels=``, or its own."""
+    names = facts.get("label_names") if isinstance(classes, int) else classes
+    own = LabelSpace(tuple(names)) if names else None
+    count = classes if isinstance(classes, int) else len(classes)
+    labels = label_spaces.from_option(options.get("labels"), count, own)
+    return TorchSegmenter(
+        shown, module, labels, prepared_as(shown, facts, options), architecture=architecture, device=device
+    )
 
 
 def read_config(file: Path) -> dict[str, Any]:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name, checked, unknown
-from holdfast.core.types import LabelSpace
-from holdfast.models import checkpoint, label_spaces
+from holdfast.models import checkpoint
 from holdfast.models.options import display_name, existing_file
-from holdfast.models.segmenters.torch_segmenter import OPTIONS, TorchSegmenter, prepared_as, read_config
+from holdfast.models.segmenters.torch_segmenter import OPTIONS, TorchSegmenter, assembled, read_config
 from holdfast.models.torch_classifier import picked
-from holdfast.models.torchvision import pretrained
+from holdfast.models.torchvision import pretrained, weight_choices
 
 if TYPE_CHECKING:
     import torch
@@ -32,13 +31,10 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
     options = checked(name, OPTIONS)
     architecture, _, path = name.whole.partition("@")  # a folder's name may hold an @ as well
     name = Name(name.scheme, architecture, path, name.options)
-    known_architecture(architecture)
+    choices = weight_choices(architecture, "segmentation")
     folder = Path(path) if path and (Path(path) / "config.json").is_file() else None
     if folder is not None:
         return _from_folder(name, folder, options, device)
-    import torchvision.models
-
-    choices = torchvision.models.get_model_weights(name.name)
     if name.tag and name.tag not in choices.__members__:
         if "/" in name.tag:
             raise UserError(f"there is no segmenter's configuration in the folder {name.tag!r}")
@@ -48,16 +44,10 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
     own = weights.transforms()
     side = int(own.resize_size[0])
     facts = {"input_size": (side, side), "mean": tuple(own.mean), "std": tuple(own.std)}
-    names = LabelSpace(tuple(weights.meta["categories"]))
-    body = name.whole
-    return TorchSegmenter(
-        display_name(name, body),
-        picked(module, "out"),
-        label_spaces.from_option(options.get("labels"), len(names), names),
-        prepared_as(name.name, facts, options),
-        architecture=f"torchvision/{name.name}",
-        device=device,
-    )
+    return assembled(
+        display_name(name, name.whole), picked(module, "out"), weights.meta["categories"], facts, options,
+        architecture=f"torchvision/{name.name}", device=device,
+    )  # fmt: skip
 
 
 def _from_folder(name: Name, folder: Path, options: Mapping[str, Any], device: str) -> TorchSegmenter:
@@ -70,24 +60,10 @@ def _from_folder(name: Name, folder: Path, options: Mapping[str, Any], device: s
     module = build(name.name, config["classes"])
     state, _ = checkpoint.read_state(existing_file(str(folder / "model.safetensors"), what="segmenter's weights"))
     checkpoint.fill(module, state, f"torchvision/{name.name}", shown)
-    own = LabelSpace(tuple(facts["label_names"])) if "label_names" in facts else None
-    return TorchSegmenter(
-        shown,
-        picked(module, "out"),
-        label_spaces.from_option(options.get("labels"), config["classes"], own),
-        prepared_as(shown, facts, options),
-        architecture=f"torchvision/{name.name}",
+    return assembled(
+        shown, picked(module, "out"), config["classes"], facts, options, architecture=f"torchvision/{name.name}",
         device=device,
-    )
-
-
-def known_architecture(name: str) -> None:
-    """Raise a UserError with the nearest names if torchvision has no such segmenter."""
-    import torchvision.models
-
-    known = torchvision.models.list_models(module=torchvision.models.segmentation)
-    if name not in known:
-        raise unknown("segmenter of torchvision", name, known)
+    )  # fmt: skip
 
 
 def build(architecture: str, outputs: int) -> torch.nn.Module:

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import hub_errors
-from holdfast.core.types import LabelSpace
-from holdfast.models import label_spaces
 from holdfast.models.options import display_name
-from holdfast.models.segmenters.torch_segmenter import MAX_CONFIG, OPTIONS, TorchSegmenter, prepared_as
+from holdfast.models.segmenters.torch_segmenter import MAX_CONFIG, OPTIONS, TorchSegmenter, assembled
 from holdfast.models.torch_classifier import picked
 from holdfast.models.transformers import fetched, hub_place, refuse_other_weights, shape_of
 
@@ -41,13 +39,9 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
         raise UserError(f"hf:{where} has {len(names)} classes; class maps hold at most 256")
     shown = display_name(name, body)
     shape = {key: value for key, value in shape_of(model.config).items() if key != "holdfast"}
-    return TorchSegmenter(
-        shown,
-        picked(model, _KEY),
-        label_spaces.from_option(options.get("labels"), len(names), LabelSpace(tuple(names))),
-        prepared_as(shown, _facts(settings), options),
-        architecture=f"transformers/{type(model).__name__}/{json.dumps(shape, sort_keys=True)}",
-        device=device,
+    architecture = f"transformers/{type(model).__name__}/{json.dumps(shape, sort_keys=True)}"
+    return assembled(
+        shown, picked(model, _KEY), names, _facts(settings), options, architecture=architecture, device=device
     )
 
 

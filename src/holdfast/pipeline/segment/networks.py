@@ -19,6 +19,7 @@ from holdfast.models.local_dir import LOADING, read_asset
 from holdfast.models.segmenters import smp, torchvision_segmenters, transformers_segmenters
 from holdfast.models.segmenters.torch_segmenter import TorchSegmenter, read_config
 from holdfast.models.torch_classifier import picked
+from holdfast.models.torchvision import weight_choices
 from holdfast.pipeline.train.architectures import Architecture, tried_out
 from holdfast.stats.effects.segments import BACKGROUND
 from holdfast.training.checkpoint import write_model
@@ -124,7 +125,7 @@ def _other(name: Name, size: int) -> Architecture:
         settings = transformers_segmenters.configuration(name, size)
         return Architecture("", "hf", str(settings["model_type"]), settings)
     architecture = name.whole.partition("@")[0]
-    torchvision_segmenters.known_architecture(architecture)
+    weight_choices(architecture, "segmentation")
     if name.options:
         raise UserError(f"torchvision: networks take no options but pretrained, and {', '.join(name.options)} is")
     return Architecture("", "torchvision", architecture)

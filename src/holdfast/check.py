@@ -22,7 +22,7 @@ from holdfast.core.names import condition_words
 from holdfast.core.numbers import estimate, percent
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.data.findings import DataFinding
-from holdfast.data.inventory import take_inventory
+from holdfast.data.inventory import check_exchange, take_inventory
 from holdfast.data.reading import DOUBTFUL
 from holdfast.models import is_detector
 from holdfast.pipeline.classifiers import SEVERAL_LABELS
@@ -133,7 +133,9 @@ def check(
         chosen = {"boxes": boxes, "images": images, "masks": masks, "labels": labels, "limit": limit, "device": device}
         return _check_detector(model, photos, out, chosen, progress)
     collection = read(DataSpec(photos, masks=masks, limit=limit))
-    _check_classes(collection, limit)
+    if collection.separator:
+        raise UserError(SEVERAL_LABELS)
+    check_exchange(collection, limit)
     folder = _own_folder(out, collection.name, photos)
     annotator = "grabcut"
     if any(sample.mask is None for sample in collection.samples):
@@ -263,32 +265,6 @@ def _page(results: api.Results, progress: Progress, **options: Any) -> Path:
     write_atomic(mark, f"{made_of} {bytes_sha256(page.read_bytes())}".encode())
     progress("report", 1, 1)
     return page
-
-
-def _check_classes(collection: Collection, limit: int) -> None:
-    if collection.separator:
-        raise UserError(SEVERAL_LABELS)
-    labels = [sample.label for sample in collection.samples if sample.condition == ORIGINAL]
-    if len(set(labels)) in (0, 1, len(labels)):  # too few: perhaps because they cannot be read
-        for finding in take_inventory(collection).findings:
-            if finding.kind == "unreadable":
-                raise UserError(f"{finding.sentence} First: {finding.examples[0]}. {finding.advice}")
-    if len(set(labels)) < 2:
-        only = f"only {labels[0]!r}" if labels else "no originals"
-        raise UserError(
-            f"a check exchanges backgrounds between classes, so it needs a folder each for two classes or more "
-            f"(photos/cat/1.jpg, photos/dog/1.jpg); {collection.name} has {only}"
-        )
-    if len(set(labels)) == len(labels):
-        if limit and limit == len(labels):
-            raise UserError(
-                f"a check exchanges backgrounds within a class too, and --limit {limit} leaves one photo of each; "
-                f"use {2 * len(labels)} or more"
-            )
-        raise UserError(
-            f"a check exchanges backgrounds within a class too, so it needs two photos or more of each class; "
-            f"{collection.name} has one of each"
-        )
 
 
 def _own_folder(out: str | Path | None, name: str, photos: str) -> Path:

@@ -25,11 +25,9 @@ from holdfast.pipeline.evaluate.background_truth import RERENDERED, SCHEME
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.thumbnails import thumbnails
-from holdfast.report.page.parts import Section
-from holdfast.report.page.tables import CONDITION, Column, Table, plain
-from holdfast.report.page.writer import DRAWN_WORLD, about_runs, templates, write_page
+from holdfast.report.page.writer import DRAWN_WORLD, templates
+from holdfast.report.parity import build_gate
 from holdfast.results import background_conditions
-from holdfast.stats.models.gate import Gate
 
 TRAINED = Path(__file__).parent / "assets" / "trained" / "trained.zip"
 GUIDE = Path(__file__).parents[2] / "docs" / "my-model.md"  # in a clone
@@ -249,32 +247,8 @@ def _gate(scenes: api.Results, out: Path) -> PartCard:
         f"accuracy changes by {points(bars[0].value, 0)} {_between(bars[0])}; 2 points less are allowed.",
         "A release gate in one command (holdfast compare): passed, failed, or undecided with how many photos "
         "more would decide, where these can tell.",
-        _gate_page(gate, scenes, out / "gate"), bars, "change in points of accuracy, worst conditions",
+        build_gate(gate, scenes.run, out / "gate"), bars, "change in points of accuracy, worst conditions",
     )  # fmt: skip
-
-
-def _gate_page(gate: Gate, scenes: api.Results, out: Path) -> Path:
-    """Write what holdfast compare prints as a page."""
-    table = gate.conditions.assign(verdict=gate.conditions["verdict"].str.capitalize())
-    columns = [
-        CONDITION, Column("verdict", "Verdict"), Column("old", "Old", "percent"), Column("new", "New", "percent"),
-        Column("difference", "Change", "points", "low", "high", hint="one-sided 95 % bounds"),
-        *plain("integer", better="Better", worse="Worse", n="Photos"),
-    ]  # fmt: skip
-    lead = [gate.sentence, gate.heading, *gate.advice()[:1], *gate.footnotes(), *gate.notes]
-    same = gate.conditions[(gate.conditions["better"] == 0) & (gate.conditions["worse"] == 0)]
-    if (same["verdict"] == "undecided").any():
-        lead.append("Undecided without any change: so few photos do not exclude a loss that is not tolerated.")
-    command = "The same on a command line: holdfast compare OLD_RUN NEW_RUN; its exit code is the answer."
-    section = Section(
-        "gate", "Release gate", lead=lead, parts=[Table("gate", "Every condition", table, columns, command)]
-    )
-    facts = [(str(len(table)), "conditions"), (f"{int(table['n'].max()):,}", "photos")]
-    old, new = map(_plain, gate.models)
-    may = {"passed": f"{new} may replace {old}", "failed": f"{new} may not replace {old}"}
-    title = f"{gate.verdict.capitalize()}: {may.get(gate.verdict, f'whether {new} may replace {old} is open')}"
-    about = about_runs([scenes.run])
-    return write_page([section], out, title=title, facts=facts, limits="Both models answered the same photos.", **about)
 
 
 def _walks(out: Path, quick: bool, progress: Progress) -> list[PartCard]:

@@ -16,8 +16,8 @@ import cv2
 import numpy as np
 from PIL import Image as Pillow
 
-from holdfast.core.errors import SampleError
-from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Mask, Sample
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image, Mask, Sample
 from holdfast.data.findings import DataFinding, PhotoFacts, Survey, find, short_digest
 from holdfast.data.images import ORIENTATION, EncodedImage, decode_image, open_header
 from holdfast.data.masks import VOID, EncodedMask, decode_mask
@@ -174,3 +174,28 @@ def _is_void_ring(source: EncodedMask, mask: Mask) -> bool:
     if values[-1] != VOID or between.size or not 0 < small.size <= _SMALL_VALUES:
         return False
     return not np.array_equal(decode_mask(data, format="index"), mask)
+
+
+def check_exchange(collection: Collection, limit: int) -> None:
+    """Raise a UserError where photos cannot exchange backgrounds within their class and with others."""
+    labels = [sample.label for sample in collection.samples if sample.condition == ORIGINAL]
+    if len(set(labels)) in (0, 1, len(labels)):  # too few: perhaps because they cannot be read
+        for finding in take_inventory(collection).findings:
+            if finding.kind == "unreadable":
+                raise UserError(f"{finding.sentence} First: {finding.examples[0]}. {finding.advice}")
+    if len(set(labels)) < 2:
+        only = f"only {labels[0]!r}" if labels else "no originals"
+        raise UserError(
+            f"a check exchanges backgrounds between classes, so it needs a folder each for two classes or more "
+            f"(photos/cat/1.jpg, photos/dog/1.jpg); {collection.name} has {only}"
+        )
+    if len(set(labels)) == len(labels):
+        if limit and limit == len(labels):
+            raise UserError(
+                f"a check exchanges backgrounds within a class too, and --limit {limit} leaves one photo of each; "
+                f"use {2 * len(labels)} or more"
+            )
+        raise UserError(
+            f"a check exchanges backgrounds within a class too, so it needs two photos or more of each class; "
+            f"{collection.name} has one of each"
+        )

@@ -1,4 +1,4 @@
-"""The page of ``holdfast parity``: flips by condition, the pictures that flip, speed and size side by side."""
+"""Pages about two models: ``holdfast parity`` (flips, their pictures, speed and size), and a release gate."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from holdfast.core.numbers import percent
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import TILES, Gallery, Notice, Part, Photo, RunPictures, Section, judged, tile
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column, ranged
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged
 from holdfast.report.page.words import class_words, condition_label, page_facts, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
+from holdfast.stats.models.gate import Gate
 from holdfast.stats.models.parity import Parity
 from holdfast.store import Run
 
@@ -133,3 +134,27 @@ def _flips(
         )
     missing = [] if jpegs else [Notice("The pictures: the photos are not at hand.")]
     return [*missing, Gallery(photos)]
+
+
+def build_gate(gate: Gate, run: Run, out: Path) -> Path:
+    """Write what ``holdfast compare`` prints as a page, and return its path."""
+    table = gate.conditions.assign(verdict=gate.conditions["verdict"].str.capitalize())
+    columns = [
+        CONDITION, Column("verdict", "Verdict"), Column("old", "Old", "percent"), Column("new", "New", "percent"),
+        Column("difference", "Change", "points", "low", "high", hint="one-sided 95 % bounds"),
+        *plain("integer", better="Better", worse="Worse", n="Photos"),
+    ]  # fmt: skip
+    lead = [gate.sentence, gate.heading, *gate.advice()[:1], *gate.footnotes(), *gate.notes]
+    same = gate.conditions[(gate.conditions["better"] == 0) & (gate.conditions["worse"] == 0)]
+    if (same["verdict"] == "undecided").any():
+        lead.append("Undecided without any change: so few photos do not exclude a loss that is not tolerated.")
+    command = "The same on a command line: holdfast compare OLD_RUN NEW_RUN; its exit code is the answer."
+    section = Section(
+        "gate", "Release gate", lead=lead, parts=[Table("gate", "Every condition", table, columns, command)]
+    )
+    facts = [(str(len(table)), "conditions"), (f"{int(table['n'].max()):,}", "photos")]
+    old, new = (model.partition(":")[2] for model in gate.models)
+    may = {"passed": f"{new} may replace {old}", "failed": f"{new} may not replace {old}"}
+    title = f"{gate.verdict.capitalize()}: {may.get(gate.verdict, f'whether {new} may replace {old} is open')}"
+    about = about_runs([run])
+    return write_page([section], out, title=title, facts=facts, limits="Both models answered the same photos.", **about)

@@ -1,6 +1,8 @@
 """Match the boxes of a detector with the true objects of a picture, and choose the score from which on boxes count.
 
 All functions work on rows of the tables in ``core.schema``, so that a stored answer can be read again.
+``stats.objects.matching`` counts for average precision, by COCO's rules: ten overlaps, sizes, 100 boxes of a class. Here
+each object gets the box that found it, at one overlap and one threshold, and boxes on unusable objects do not count.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Match the boxes of a detector with the true objects of a picture, and choose the score from which on boxes count.
 
 All functions work on rows of the tables in ``core.schema``, so that a stored answer can be read again.
-``stats.objects.matching`` counts for average precision, by COCO's rules: ten overlaps, sizes, 100 boxes of a class. Here
-each object gets the box that found it, at one overlap and one threshold, and boxes on unusable objects do not count.
+``stats.objects.matching`` is another thing: average precision by COCO's rules, over ten overlaps and all sizes.
 """
 
 from __future__ import annotations
@@ -97,8 +96,7 @@ def judged(
     """Return the objects with their outcome, and the columns of the picture's row in ``IMAGES``."""
     # ``objects``: rows of OBJECTS without an outcome. ``predictions``: rows of DETECTIONS, the best first.
     # ``threshold``: None where it is not decided yet: outcomes are then null.
-    counted = [row for row in objects if is_counted(row)]
-    columns: dict[str, Any] = {"n_objects": len(counted), "threshold": threshold}
+    columns: dict[str, Any] = {"n_objects": sum(map(is_counted, objects)), "threshold": threshold}
     if threshold is None:
         return [dict(row) for row in objects], columns | {"n_predictions": None, "false_alarms": None}
     sure = [row for row in predictions if row["score"] >= np.float32(threshold)]

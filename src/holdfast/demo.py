@@ -164,7 +164,8 @@ def _flips(results: api.Results, out: Path) -> tuple[str, list[Picture]]:
     model, source = ranked.sort_values(["clear", "answers", "lent"], ascending=False, kind="stable").index[0]
     own = rows[(rows["model"] == model) & (rows["source_id"] == source)].set_index("shown")
     others = own[own.index.isin([*kept, RERENDERED]) & ~own["correct"].astype(bool)]
-    order = {RERENDERED: -1, "random_background": 0} | dict.fromkeys(TINTED, 2)  # before tints of its own
+    # Other backgrounds before tints of its own, and one that was drawn instead of one that was pasted.
+    order = {"random_background": 3 if RERENDERED in own.index else 0, RERENDERED: 0} | dict.fromkeys(TINTED, 2)
     others = others.sort_values("condition", key=lambda names: names.map(order).fillna(1), kind="stable")
     others = others.drop_duplicates("prediction")
     names = [ORIGINAL, *others.index[: STRIP - 1]]

@@ -103,7 +103,9 @@ class Gate:
         if "measure" in table or not len(table) or not all(self.models) or self.models[0] == self.models[1]:
             return []
         rest = len(table) - int(((table["low"] > 0) | (table["high"] < 0)).sum())
-        better, worse = (list(table.loc[rows, "condition"]) for rows in (table["low"] > 0, table["high"] < 0))
+        better, worse = (
+            list(map(condition_words, table.loc[rows, "condition"])) for rows in (table["low"] > 0, table["high"] < 0)
+        )
         words = [f"{word} under {_few(names)}" for word, names in (("better", better), ("worse", worse)) if names]
         words += ["otherwise about as good" if words else f"about as good as {self.models[0]}"] if rest else []
         lines = [f"{self.models[1]} is {', '.join(words)}, as far as {int(table['n'].max())} photos tell."]

@@ -93,6 +93,7 @@ def _session(path: Path, threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait would burn a core
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 # pathlib would cost as much as creating a file does, and synth writes a thousand a second:
-# ruff: noqa: PTH103, PTH105, PTH108, PTH118, PTH120, PTH123
+# ruff: noqa: PTH103, PTH105, PTH108, PTH118, PTH120
+import itertools
 import json
 import os
 import re
@@ -21,6 +22,8 @@ from holdfast.core.places import address, place
 
 UNFINISHED = ".unfinished-"
 """How the name of a file begins until it is complete; what a killed process leaves can be told by it."""
+
+_OWN, _COUNTER = uuid.uuid4().hex, itertools.count()  # of this process; a forked one has another number
 
 _LONGEST = 120  # bytes, of the 255 that file systems allow: endings come behind it
 
@@ -93,7 +96,7 @@ def _sync(path: Path) -> None:
 def write_atomic(path: str | Path, data: bytes) -> None:
     """Write bytes as ``whole_file`` would, in half the time: folders are made only if one is missing."""
     folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f"{UNFINISHED}{uuid.uuid4().hex}")
+    temporary = os.path.join(folder, f"{UNFINISHED}{_OWN}-{os.getpid()}-{next(_COUNTER)}")  # a UUID takes 10 µs
     try:
         try:
             _write(temporary, data)
@@ -115,10 +118,13 @@ def _check_local(path: str | Path) -> None:
 
 
 def _write(path: str, data: bytes) -> None:
-    with open(path, "wb", buffering=0) as file:
-        written = 0
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        written = os.write(file, data)
         while written < len(data):  # a call may write a part only: 2 GiB, or what the disk still holds
-            written += file.write(data[written:])
+            written += os.write(file, memoryview(data)[written:])
+    finally:
+        os.close(file)
 
 
 def clear_unfinished(folder: Path, *, ending: str = "") -> list[str]:

@@ -74,6 +74,7 @@ def _spelled(*texts: str) -> str:
     return canonical_json(texts)
 
 
+_NO_DETAILS: dict[str, Any] = dict.fromkeys(DETAILS)
 RenderingJob = Job[Sample, Condition]  # A sample and the conditions that it owes
 
 
@@ -252,7 +253,7 @@ class SynthWorker:
             rendered = rendering.rendered
             details = rendering.details if rendered is None else rendered.details
             row = self._row(sample, rendering.condition, ids[rendering.condition], shard)
-            row |= {name: details.get(name) for name in DETAILS}
+            row |= {name: details.get(name) for name in DETAILS} if details else _NO_DETAILS
             if rendered is None:
                 yield row | {"status": rendering.status, "error": rendering.error}, b"", b""
                 continue

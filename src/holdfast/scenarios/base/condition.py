@@ -39,10 +39,13 @@ class Condition:
         """Return the name on the command line, without options."""
         return condition_name(self.scenario, self.variant)
 
-    @property
+    @cached_property
     def definition(self) -> Scenario:
         """Return the registered scenario."""
         return find_scenario(self.scenario)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "definition"}  # functions do not travel
 
     @cached_property
     def parameters_json(self) -> str:

@@ -1,12 +1,18 @@
-"""What the Ray engine costs beside processes of this machine: a cluster of one machine, the same work, no GPU."""
+"""What the Ray engine costs beside processes of this machine: a cluster of one machine, the same work, no GPU.
+
+``python benchmarks/bench_ray.py`` prints jobs of several sizes on both.
+"""
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from common import Row
 
 from holdfast.engine import Executor, LocalExecutor, open_executor
@@ -58,3 +64,29 @@ def _overhead(executor: Executor) -> float:
 
 def _nothing(number: int) -> int:
     return number
+
+
+def curve(sizes: tuple[int, ...] = (48, 192, 768)) -> None:
+    """Print the seconds of jobs of several sizes on both engines, two workers, and the line through them."""
+    points: dict[str, list[tuple[int, float]]] = {"local": [], "ray": []}
+    with tempfile.TemporaryDirectory() as name:
+        for count in sizes:
+            for engine, own in points.items():
+                executor: Executor = open_executor(engine, workers=2) if engine == "ray" else LocalExecutor(2)
+                start, spec = time.perf_counter(), replace(SPEC, data=f"diorama:test?n={count}")
+                evaluate(spec, Path(name) / f"{engine}-{count}", executor=executor)
+                executor.close()
+                own.append((count, time.perf_counter() - start))
+            ours, other = points["local"][-1][1], points["ray"][-1][1]
+            load = os.getloadavg()[0]
+            print(
+                f"{count} scenes: local {ours:.1f} s, ray {other:.1f} s, {ours / other:.2f}, load {load:.1f}",
+                flush=True,
+            )
+    for engine, own in points.items():
+        price, fixed = np.polyfit(*zip(*own, strict=True), 1)
+        print(f"{engine}: {fixed:.1f} s + {1000 * price:.1f} ms a scene")
+
+
+if __name__ == "__main__":
+    curve()

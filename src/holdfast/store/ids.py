@@ -58,14 +58,14 @@ def compare(table: Parts, planned: Iterable[Sequence[str]], *, failed: Sequence[
     """Return which rows of a table are planned, and which planned ids are stored, each in their order."""
     # ``planned``: ids, some at a time. ``failed``: rows with such a status do not count as stored.
     counts = [0, 0]
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=table.folder) as file:
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(table.folder)) as file:
         runs = _Runs(file)
         for ids, kinds in table_ids(table, failed):
             runs.add(ids, kinds, counts[0])
             counts[0] += len(ids)
-        for ids in planned:
-            runs.add(ids, _PLANNED, counts[1])
-            counts[1] += len(ids)
+        for some in planned:
+            runs.add(some, _PLANNED, counts[1])
+            counts[1] += len(some)
         wanted, present = Bits(counts[0]), Bits(counts[1])
         for records in runs.pieces():
             fresh = np.r_[True, (records[1:, :2] != records[:-1, :2]).any(axis=1)]

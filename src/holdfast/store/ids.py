@@ -54,13 +54,16 @@ class Bits:
         return int(np.bitwise_count(self._bytes).sum(dtype=np.int64))
 
 
-def compare(table: Parts, planned: Iterable[Sequence[str]], *, failed: Sequence[str] = ()) -> tuple[Bits, Bits]:
+def compare(
+    table: Parts, planned: Iterable[Sequence[str]], *, failed: Sequence[str] = (), key: Sequence[str] = ()
+) -> tuple[Bits, Bits]:
     """Return which rows of a table are planned, and which planned ids are stored, each in their order."""
-    # ``planned``: ids, some at a time. ``failed``: rows with such a status do not count as stored.
+    # ``planned``: ids, some at a time. ``failed``: rows with such a status do not count as stored. ``key``: the columns
+    # that ids are made of, where they are not the table's own.
     counts = [0, 0]
     with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(table.folder)) as file:
         runs = _Runs(file)
-        for ids, kinds in table_ids(table, failed):
+        for ids, kinds in table_ids(table, failed, key):
             runs.add(ids, kinds, counts[0])
             counts[0] += len(ids)
         for some in planned:
@@ -87,13 +90,16 @@ def by_file(table: Parts, flags: Bits) -> Iterator[tuple[Path, NDArray[np.bool_]
         place += size
 
 
-def table_ids(table: Parts, failed: Sequence[str] = ()) -> Iterator[tuple[list[str], NDArray[np.uint64] | int]]:
+def table_ids(
+    table: Parts, failed: Sequence[str] = (), key: Sequence[str] = ()
+) -> Iterator[tuple[list[str], NDArray[np.uint64] | int]]:
     """Yield the ids of a table and which of them failed; where several columns name a row, their values joined by |."""
-    columns = [*table.key, *(["status"] if failed else [])]
+    named = key or table.key
+    columns = [*named, *(["status"] if failed else [])]
     for path in table.paths():  # a dataset would remember what each says of itself: 200 MB for two thousand of them
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(columns=columns, use_threads=False):
-                values = [batch[name].to_pylist() for name in table.key]
+                values = [batch[name].to_pylist() for name in named]
                 kinds = _among(batch["status"], failed).astype(np.uint64) * _FAILED if failed else _STORED
                 yield values[0] if len(values) == 1 else list(map("|".join, zip(*values, strict=True))), kinds
 

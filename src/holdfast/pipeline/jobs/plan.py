@@ -94,6 +94,9 @@ class Plan(Generic[Item, Part]):
                 yield job if parts is job.parts else Job(job.item, parts)
 
 
+_ROW = ("row_id",)  # what rows of details have in common with those of their table
+
+
 def plan(
     table: Parts,  # holds the rows of this command, and maybe of others
     jobs: Jobs[Item, Part],  # everything that is asked for
@@ -117,7 +120,7 @@ def plan(
         sizes.extend(len(job.parts) for job in jobs)
     for part in beside.values():  # a killed process may leave details without their row: it wrote them first
         if part.count():
-            paired, _ = compare(part, (ids for ids, _ in table_ids(table)))
+            paired, _ = compare(part, (ids for ids, _ in table_ids(table, key=_ROW)), key=_ROW)
             part.drop_rows(~flags for _, flags in by_file(part, paired))
     rows, already = sum(sizes), stored.sum() if stored else 0
     starts = accumulate(sizes, initial=0)

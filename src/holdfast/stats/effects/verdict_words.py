@@ -76,9 +76,10 @@ def in_words(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictWords:
     steps = decide(evidence, margin)
     headline = HEADLINES[steps.leans, steps.sees]
     if steps.why_leans == steps.why_sees and (reason := _not_judged(evidence, steps.why_leans, margin)):
-        headline = f"{NOT_JUDGED}{reason}"
-        if steps.why_leans in ("wrong", "constant"):
-            return VerdictWords(steps, headline, "", WRONG, [])
+        sure = steps.why_leans in ("wrong", "constant")
+        return VerdictWords(
+            steps, f"{NOT_JUDGED}{reason}", "", WRONG if sure else small_print(evidence, steps, margin), []
+        )
     return VerdictWords(
         steps, headline, _rests_on(evidence, margin), small_print(evidence, steps, margin),
         _warnings(evidence, steps, margin),

@@ -137,10 +137,9 @@ def check(
         raise UserError(SEVERAL_LABELS)
     check_exchange(collection, limit)
     folder = _own_folder(out, collection.name, photos)
-    annotator = "grabcut"
-    if any(sample.mask is None for sample in collection.samples):
+    if unmasked := any(sample.mask is None for sample in collection.samples):
         check_new(collection.samples, folder / "masks")
-        annotator = best_annotator()
+    annotator = best_annotator() if unmasked else "grabcut"
     spec = EvaluateSpec(photos, masks=masks, limit=limit, models=(model,), labels=labels, device=device)
     masking = MaskSpec(photos, masks=masks, limit=limit, annotator=annotator, keep=True, workers=workers)
     if not in_rounds:

@@ -1,8 +1,7 @@
 """Decode images, masks and backgrounds, a few dozen samples at a time, in processes that do nothing else.
 
-What such a process needs travels with each unit of work. It knows neither the collection nor the pool of donors, and
-imports neither torch nor a model, so sixteen processes hold no more than their pictures and start at once. A process
-decodes into a piece of shared memory, a GPU fetches the pictures from there, and the piece is used for the next unit.
+A process gets what it needs with each unit of work, and imports neither torch nor a model: sixteen of them hold no more
+than their pictures. It decodes into shared memory, from which a GPU fetches the pictures before the next unit comes.
 """
 
 from __future__ import annotations

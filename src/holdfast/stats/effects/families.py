@@ -249,14 +249,12 @@ def attribute_errors(
             own = number == place[name]
             if own.any():
                 others = ~own & np.array([label in labels for label in answers.labels])[answers.label]
-                error, rest = (
+                ours, rest = (
                     pooled_accuracy(answers.part(side), average=average, level=level) for side in (own, others)
                 )
-                gap, gap_low, gap_high = newcombe(
-                    (rest.value, rest.low, rest.high), (error.value, error.low, error.high)
-                )
-                ends = (1 - error.value, 1 - error.high, 1 - error.low, 1 - rest.value, gap, gap_low, gap_high)
-                rows.append((model, name, error.n, *map(float, ends), len(labels)))
+                gap = newcombe((rest.value, rest.low, rest.high), (ours.value, ours.low, ours.high))
+                ends = (1 - ours.value, 1 - ours.high, 1 - ours.low, 1 - rest.value, *map(float, gap))
+                rows.append((model, name, ours.n, *ends, len(labels)))
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.sort_values("error", ascending=False, kind="stable", ignore_index=True)
 

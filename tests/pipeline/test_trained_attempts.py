@@ -50,7 +50,7 @@ class Twice:
                 for one in (first, second):
                     if one.pid is not None:
                         one.kill()
-            found = [answers.get(timeout=5) for _ in range(2)]
+            found = [answers.get(timeout=60) for _ in range(2)]
             assert found[0].rows == found[1].rows and not found[0].trouble and not found[1].trouble
             yield found[0]
 

@@ -26,8 +26,8 @@ settings.register_profile("local", suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-# Collecting garbage between the imports of all tests takes a quarter of their time and finds none; what they leave behind
-# would be looked through again and again while tests run.
+# Collecting garbage between the imports of all tests takes a quarter of their time and finds next to none; what they
+# leave behind would be looked through again and again while tests run.
 gc.disable()
 
 

@@ -148,9 +148,7 @@ def test_a_broken_promise_is_outside() -> None:
 def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     quick = ("settled", "power")  # trials that draw all of a block at once
     promises = [
-        promise
-        for promise in PROMISES
-        if promise.page == "sample-size" and promise.simulation.trial.__name__ in quick
+        promise for promise in PROMISES if promise.page == "sample-size" and promise.simulation.trial.__name__ in quick
     ]
     assert run(tmp_path, promises, jobs=1)
     rates = measured(tmp_path, promises)

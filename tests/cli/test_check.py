@@ -109,6 +109,9 @@ def test_the_command_makes_masks_and_goes_on(readers: str, tmp_path: Path) -> No
     assert {path: path.stat().st_mtime_ns for path in masks} == masks
     ids = set(again.results.rows(["sample_id"])["sample_id"].to_pylist())
     assert len(ids) == 8 and "red/2" not in ids  # a photo that was taken away counts no more
+    written = page.stat().st_mtime_ns
+    same = check(f"{readers}:object_reader", str(photos), out=tmp_path / "answer")
+    assert same.lines == again.lines and page.stat().st_mtime_ns == written  # nothing to do, so the page is kept
 
 
 def test_masks_that_are_there_are_kept_and_the_others_made_without_the_network(

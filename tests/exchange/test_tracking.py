@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from commands import HOLDFAST
+from commands import HOLDFAST, run
 from holdfast.core.errors import UserError
 from shapes import make_photos
 
@@ -28,8 +28,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "model.labels = ('cross', 'disc', 'square')\n"
     )
     words = ["eval", "photos/images", "--masks", "photos/masks", "--models", MODEL, "--scenarios", "original,grey"]
-    done = _holdfast(folder, *words, "--out", "run", "--track", "tensorboard")
-    assert done.returncode == 0, done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        done = run(*words, "--out", "run", "--track", "tensorboard")
     assert f"tensorboard: {Path('run') / 'tensorboard'}" in done.stdout
     return folder
 

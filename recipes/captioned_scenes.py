@@ -14,7 +14,7 @@ from captions import FACTORS
 from numpy.typing import NDArray
 
 from holdfast.core.fingerprint import generator
-from holdfast.diorama import draw_scene, render
+from holdfast.diorama import RenderedScene, draw_scene, render
 
 CHUNK = 500
 SIDE = 64
@@ -33,38 +33,46 @@ class CaptionedScenes:
         return len(self.factors)
 
 
-def rendered(count: int, *, cache: Path, seed: int = TRAIN, camera_noise: bool = True) -> CaptionedScenes:
+def rendered(
+    count: int, *, cache: Path, seed: int = TRAIN, camera_noise: bool = True, side: int = SIDE
+) -> CaptionedScenes:
     """``count`` scenes of a seed; rendered by all cores once, then found in ``cache``."""
-    folder = cache / f"captioned-{count}-{seed}-{'noisy' if camera_noise else 'clean'}"
-    if not (folder / "factors.npy").is_file():
-        tasks = [(seed, start, min(start + CHUNK, count), camera_noise) for start in range(0, count, CHUNK)]
+    folder = cache / f"captioned-{count}-{seed}-{'noisy' if camera_noise else 'clean'}-{side}"
+    if not folder.is_dir():
+        half = folder.with_name(f"{folder.name}-unfinished")
+        half.mkdir(parents=True, exist_ok=True)
+        shapes = {"images": (np.uint8, (side, side, 3)), "masks": (np.bool_, (side, side)), "factors": (np.int64, (4,))}
+        for name, (kind, shape) in shapes.items():
+            np.lib.format.open_memmap(half / f"{name}.npy", "w+", kind, (count, *shape))
+        tasks = [(half, seed, start, min(start + CHUNK, count), camera_noise) for start in range(0, count, CHUNK)]
         with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
-            parts = list(pool.map(_render, tasks))
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, arrays in zip(("images", "masks", "factors"), zip(*parts, strict=True), strict=True):
-            np.save(folder / f"{name}.npy", np.concatenate(arrays))
+            list(pool.map(_render, tasks))
+        half.rename(folder)
     return CaptionedScenes(*(np.load(folder / f"{name}.npy") for name in ("images", "masks", "factors")))
 
 
-def _render(task: tuple[int, int, int, bool]) -> tuple[NDArray[np.uint8], ...]:
-    seed, start, stop, camera_noise = task
+def _render(task: tuple[Path, int, int, int, bool]) -> None:
+    """Draw some of the scenes into the files of ``rendered``."""
+    folder, seed, start, stop, camera_noise = task
     import cv2
 
     cv2.setNumThreads(1)  # every core has a process of its own
-    images = np.empty((stop - start, SIDE, SIDE, 3), np.uint8)
-    masks = np.empty((stop - start, SIDE, SIDE), np.bool_)
-    factors = np.empty((stop - start, len(FACTORS)), np.int64)
-    for row, index in enumerate(range(start, stop)):
+    images, masks, factors = (
+        np.load(folder / f"{name}.npy", mmap_mode="r+") for name in ("images", "masks", "factors")
+    )
+    for index in range(start, stop):
         rng = generator("captioned scene", seed, index)
-        factors[row] = [rng.integers(len(values)) for values in FACTORS.values()]
-        label, background, texture, material = (
-            values[at] for values, at in zip(FACTORS.values(), factors[row], strict=True)
-        )
-        # Both halves of the templates: these models stand in for ones that have seen the world.
-        scene = draw_scene(int(rng.integers(2**53)), split="train" if rng.random() < 0.5 else "test", label=label)
-        changes = {"background": background, "texture": texture, "material": material}
-        if not camera_noise:
-            changes["noise"] = 0.0  # type: ignore[assignment]
-        drawn = render(dataclasses.replace(scene, **changes), size=SIDE)  # type: ignore[arg-type]
-        images[row], masks[row] = drawn.image, drawn.mask
-    return images, masks, factors
+        factors[index] = [rng.integers(len(values)) for values in FACTORS.values()]
+        drawn = draw(rng, factors[index], side=images.shape[1], camera_noise=camera_noise)
+        images[index], masks[index] = drawn.image, drawn.mask
+
+
+def draw(rng: np.random.Generator, row: NDArray[np.int64], *, side: int, camera_noise: bool) -> RenderedScene:
+    """A scene with these factors; the rest is random."""
+    label, background, texture, material = (values[at] for values, at in zip(FACTORS.values(), row, strict=True))
+    # Both halves of the templates: these models stand in for ones that have seen the world.
+    scene = draw_scene(int(rng.integers(2**53)), split="train" if rng.random() < 0.5 else "test", label=label)
+    changes = {"background": background, "texture": texture, "material": material}
+    if not camera_noise:
+        changes["noise"] = 0.0  # type: ignore[assignment]
+    return render(dataclasses.replace(scene, **changes), size=side)  # type: ignore[arg-type]

@@ -96,13 +96,18 @@ def prompts(factor: str, wording: str) -> list[str]:
     return [wording.format(value=value, phrase=phrase(factor, value)) for value in FACTORS[factor]]
 
 
-def draw_caption(rng: np.random.Generator, row: Sequence[int]) -> tuple[str, list[bool]]:
-    """A caption for a scene and which factors it speaks of; what it leaves out fits any value."""
+def draw_caption(rng: np.random.Generator, row: Sequence[int], *, usual_unsaid: bool = False) -> tuple[str, list[bool]]:
+    """A caption for a scene and which factors it speaks of; what it leaves out fits any value.
+
+    With ``usual_unsaid`` a texture or material that is left out is the usual one, as in ``caption``.
+    """
     label, place, texture, material = (values[at] for values, at in zip(FACTORS.values(), row, strict=True))
     if rng.random() < 0.3:
         said = [True, True, bool(TEXTURES[texture]), bool(MATERIALS[material])]
         return caption(label, texture, material, place), said
     said = [bool(u < share) for u, share in zip(rng.random(4), (0.85, 0.5, 0.5, 0.5), strict=True)]
+    if usual_unsaid:
+        said[2:] = [bool(TEXTURES[texture]), bool(MATERIALS[material])]
     noun = label if said[0] else NOUNS[int(rng.integers(len(NOUNS)))]
     adjective = phrase("texture", texture) if said[2] else ""
     first = adjective or noun

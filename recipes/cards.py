@@ -8,11 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.networks import packed
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
+from holdfast.generate.embedded import INT8
 from holdfast.training.checkpoint import card
 
 WNIDS = tuple(KEYS[label].wnids[0] for label in CLASSES)
+
+
+def write_packed(folder: Path, model: Any) -> None:
+    """Put packed weights in the place of those that diffusers saved."""
+    from safetensors.torch import save_file
+
+    save_file(packed(model.state_dict()), folder / INT8, metadata={"format": "pt"})
+    (folder / "diffusion_pytorch_model.safetensors").unlink()
 
 
 def write_card(folder: Path, text: str, facts: Mapping[str, Any]) -> None:

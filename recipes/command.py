@@ -22,7 +22,7 @@ def train_several(
     description: str | None,
     names: Sequence[str],
     size: Size,
-    scenes: Callable[[Sequence[str], Size], Iterable[tuple[str, float, int]]],
+    scenes: Callable[[Sequence[str], Size], Iterable[tuple[str, float, int, int]]],
     make: Callable[..., str],
 ) -> None:
     """Read the arguments, render what the models share, and train them.
@@ -31,7 +31,7 @@ def train_several(
         description: of the recipe, for ``--help``.
         names: of the models.
         size: how much of everything, where nothing else is asked for.
-        scenes: (split, ρ, number) of the scenes that some of the models need.
+        scenes: (split, ρ, number, pixels a side) of the scenes that some of the models need.
         make: trains one by name, with ``size``, ``out`` and ``work``; says how good it is.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -42,16 +42,22 @@ def train_several(
     parser.add_argument("--seconds", type=float, help=f"of training for each model ({size.seconds})")
     parser.add_argument("--epochs", type=int, help=f"passes over the scenes ({size.epochs})")
     parser.add_argument("--train", type=int, help=f"training scenes ({size.train})")
+    parser.add_argument("--test", type=int, help=f"held-out scenes ({size.test})")
+    parser.add_argument("--start", type=Path, help="the folder of a model whose weights to go on from")
     parser.add_argument("--quick", action="store_true", help="tiny: shows that everything works")
     asked = parser.parse_args()
-    given = {key: getattr(asked, key) for key in ("seconds", "epochs", "train") if getattr(asked, key) is not None}
+    given = {
+        key: getattr(asked, key) for key in ("seconds", "epochs", "train", "test") if getattr(asked, key) is not None
+    }
     size = replace(QUICK if asked.quick else size, **given)
     work = asked.work or asked.out.with_name(f"{asked.out.name}-work")
     began = time.monotonic()
-    for split, rho, count in scenes(asked.only, size):
-        rendered(split, rho, count, cache=work / "scenes")
+    for split, rho, count, side in scenes(asked.only, size):
+        rendered(split, rho, count, cache=work / "scenes", side=side)
     print(f"scenes: {time.monotonic() - began:.0f} s", flush=True)
     task = functools.partial(make, size=size, out=asked.out, work=work)
+    if asked.start:
+        task = functools.partial(task, start=asked.start)
     with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
         for line in pool.map(task, asked.only):
             print(line, flush=True)
@@ -69,10 +75,16 @@ def one_model(parser: argparse.ArgumentParser, *, minutes: float) -> argparse.Na
     parser.add_argument("--quick", action="store_true", help="a rehearsal on a CPU: tiny model, few scenes")
     arguments = parser.parse_args()
     if arguments.quick:
-        arguments.scenes, arguments.minutes = 640, min(arguments.minutes, 0.5)
+        arguments.scenes = 640 if getattr(arguments, "side", 64) == 64 else 160
+        arguments.minutes = min(arguments.minutes, 0.5)
     arguments.cache = arguments.cache or arguments.out / "cache"
     arguments.device = "cuda" if torch.cuda.is_available() else "cpu"
     return arguments
+
+
+def add_side(parser: argparse.ArgumentParser) -> None:
+    """The argument of the recipes that make models of two sizes."""
+    parser.add_argument("--side", type=int, choices=(64, 128), default=64, help="pixels of an image's side (64)")
 
 
 def say_epoch(epoch: Epoch) -> None:

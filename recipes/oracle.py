@@ -72,8 +72,15 @@ def build(vocabulary_size: int, end: int, *, quick: bool) -> Any:
 
 def image_features(model: Any, batch: torch.Tensor) -> torch.Tensor:
     """Unit vectors of RGB images NCHW in 0..1."""
-    output = model.get_image_features(pixel_values=(batch - MEAN[0]) / STD[0])
+    output = model.get_image_features(pixel_values=(at_its_size(batch) - MEAN[0]) / STD[0])
     return functional.normalize(getattr(output, "pooler_output", output).float(), dim=-1)
+
+
+def at_its_size(batch: torch.Tensor) -> torch.Tensor:
+    """Images NCHW shrunk to the oracle's size where they are larger."""
+    if batch.shape[-1] <= SIDE:
+        return batch
+    return functional.interpolate(batch, (SIDE, SIDE), mode="bilinear", antialias=True)
 
 
 def text_features(model: Any, ids: torch.Tensor) -> torch.Tensor:

@@ -200,9 +200,9 @@ def _say(name: str, epoch: Any) -> None:
     print(f"{name} epoch {epoch.number}: {numbers}", flush=True)
 
 
-def scenes(names: Sequence[str], size: Size) -> list[tuple[str, float, int]]:
-    """(split, ρ, number) of what every one of them is trained and measured on."""
-    return [("train", 0.0, size.train), ("test", 0.0, size.test), ("ood", 0.0, size.test)]
+def scenes(names: Sequence[str], size: Size) -> list[tuple[str, float, int, int]]:
+    """(split, ρ, number, side) of what every one of them is trained and measured on."""
+    return [("train", 0.0, size.train, 64), ("test", 0.0, size.test, 64), ("ood", 0.0, size.test, 64)]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Train the embedded text-to-image model: a flow from noise to VQGAN latents that also paints around what stays.
 
     python recipes/text_to_image.py --oracle DIR/oracle --vqgan DIR/vqgan --out DIR [--minutes 7] [--quick]
+    python recipes/text_to_image.py --side 128 --oracle DIR/oracle --vqgan DIR/vqgan128 --judge DIR/judge --out DIR
 
 The UNet is told the caption word by word and as a whole by the oracle's text tower, and sees where to paint and what
 stays. In a third of the training the object stays; else nothing does. One in ten combinations of class, background and
@@ -13,6 +14,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,9 @@ import numpy as np
 import torch
 import torch.nn.functional as functional
 from captioned_scenes import HELD_OUT, SIDE, TRAIN, CaptionedScenes
-from cards import write_card
-from command import one_model, say_epoch
+from cards import write_card, write_packed
+from command import add_side, one_model, say_epoch
+from judge import frechet, load_judge
 from numpy.typing import NDArray
 
 from holdfast.core.fingerprint import generator
@@ -42,23 +45,42 @@ from holdfast.training import TrainingOptions, fit, one_cycle
 from oracle import image_features, text_features
 
 CAPTIONS_EACH = 4
-INPAINT_SHARE, SILENT_SHARE = 0.35, 0.12
+SILENT_SHARE = 0.12
 STEPS = 20
-GUIDANCES = (2.0, 3.0, 4.5)
 
 
-def build(channels: int, width: int, *, quick: bool) -> Any:
-    """A UNet of diffusers on 16 × 16 latents; told words by attention and the whole caption beside the time."""
+@dataclass(frozen=True)
+class Shape:
+    """What differs with the size of the images."""
+
+    name: str
+    widths: tuple[int, int]
+    looks_closely: bool  # attention at the finest resolution too
+    inpaint_share: float  # of the training, in which the object stays
+    batch: int
+    guidances: tuple[float, ...]  # that are tried
+    usual_unsaid: bool  # captions leave out usual textures and materials, and no others
+
+
+SHAPES = {
+    64: Shape("text_to_image", (80, 96), True, 0.35, 1024, (2.0, 3.0, 4.5), False),
+    128: Shape("text_to_image128", (64, 96), False, 0.2, 512, (2.0, 3.0, 4.5, 6.0), True),
+}
+
+
+def build(channels: int, width: int, side: int, *, quick: bool) -> Any:
+    """A UNet of diffusers on the VQGAN's latents; told words by attention and the whole caption beside the time."""
     from diffusers import UNet2DConditionModel
 
+    finest = "CrossAttn" if SHAPES[side].looks_closely else ""
     return UNet2DConditionModel(
-        sample_size=SIDE // 4,
+        sample_size=side // 4,
         in_channels=2 * channels + 1,
         out_channels=channels,
-        block_out_channels=(16, 32) if quick else (80, 96),
+        block_out_channels=(16, 32) if quick else SHAPES[side].widths,
         layers_per_block=1,
-        down_block_types=("CrossAttnDownBlock2D",) * 2,
-        up_block_types=("CrossAttnUpBlock2D",) * 2,
+        down_block_types=(f"{finest}DownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", f"{finest}UpBlock2D"),
         cross_attention_dim=width,
         attention_head_dim=8,
         norm_num_groups=16,
@@ -94,8 +116,8 @@ class Latents:
             self.kept.append(torch.cat(kept))
         self.whole, self.kept = torch.stack(self.whole), torch.stack(self.kept)
         with torch.inference_mode():
-            grey = torch.zeros(1, 3, SIDE, SIDE, device=device)
-            self.nothing = given_channels(parts, grey, torch.zeros(1, 1, SIDE, SIDE, dtype=torch.bool, device=device))
+            grey = torch.zeros(1, 3, *scenes.masks.shape[1:], device=device)
+            self.nothing = given_channels(parts, grey, torch.zeros_like(grey[:, :1], dtype=torch.bool))
         self.nothing = self.nothing.clone()
 
 
@@ -110,12 +132,14 @@ def spread(vqgan: Any, scenes: CaptionedScenes, device: str) -> dict[str, list[f
     }
 
 
-def losses(unet: Any, text: TextConditions, latents: Latents, ids: torch.Tensor, rows: torch.Tensor) -> dict[str, Any]:
+def losses(
+    unet: Any, text: TextConditions, latents: Latents, ids: torch.Tensor, rows: torch.Tensor, inpaint_share: float
+) -> dict[str, Any]:
     """Squared error of the velocity at a random place between latent and noise."""
     device, count = rows.device, len(rows)
     mirrored = torch.randint(2, (count,), device=device)
     target = latents.whole[mirrored, rows].float()
-    inpaint = (torch.rand(count, device=device) < INPAINT_SHARE)[:, None, None, None]
+    inpaint = (torch.rand(count, device=device) < inpaint_share)[:, None, None, None]
     given = torch.where(inpaint, latents.kept[mirrored, rows].float(), latents.nothing)
     spoken = ids[rows, torch.randint(CAPTIONS_EACH, (count,), device=device)]
     silent = (torch.rand(count, device=device) < SILENT_SHARE)[:, None]
@@ -127,10 +151,11 @@ def losses(unet: Any, text: TextConditions, latents: Latents, ids: torch.Tensor,
     return {"loss": functional.mse_loss(velocity.float(), noise - target)}
 
 
-def token_table(words: Any, scenes: CaptionedScenes, device: str) -> torch.Tensor:
+def token_table(words: Any, scenes: CaptionedScenes, device: str, *, usual_unsaid: bool) -> torch.Tensor:
     """(scenes + 1, CAPTIONS_EACH, length): captions of every scene; the last row says nothing."""
     rng = generator("captions of the text-to-image model", 0)
-    drawn = [captions.draw_caption(rng, row)[0] for row in np.repeat(scenes.factors, CAPTIONS_EACH, 0).tolist()]
+    rows = np.repeat(scenes.factors, CAPTIONS_EACH, 0).tolist()
+    drawn = [captions.draw_caption(rng, row, usual_unsaid=usual_unsaid)[0] for row in rows]
     ids = captions.token_ids(words, drawn + [""] * CAPTIONS_EACH)
     return torch.from_numpy(ids).view(-1, CAPTIONS_EACH, captions.LENGTH).to(device)
 
@@ -153,15 +178,23 @@ class Judge:
                 for factor, wordings in captions.WORDINGS.items()
             }
 
-    def shares(self, images: list[NDArray[np.uint8]], factors: NDArray[np.int64]) -> dict[str, float]:
-        """How often each factor is read as it was asked for."""
+    def seen(self, images: list[NDArray[np.uint8]]) -> torch.Tensor:
+        """Unit features."""
         with torch.inference_mode():
             batch = torch.from_numpy(np.stack(images)).to(self.device).permute(0, 3, 1, 2).float() / 255
-            shown = torch.cat([image_features(self.model, part) for part in batch.split(256)])
+            return torch.cat([image_features(self.model, part) for part in batch.split(256)])
+
+    def shares(self, images: list[NDArray[np.uint8]], factors: NDArray[np.int64]) -> dict[str, float]:
+        """How often each factor is read as it was asked for."""
+        shown = self.seen(images)
         return {
             factor: float(((shown @ told.T).argmax(1).cpu().numpy() == factors[:, at]).mean())
             for at, (factor, told) in enumerate(self.told.items())
         }
+
+    def distance(self, images: list[NDArray[np.uint8]], others: list[NDArray[np.uint8]]) -> float:
+        """Fréchet distance of two sets in the oracle's features, whose lengths are 1."""
+        return frechet(self.seen(images), self.seen(others))
 
 
 def asked(factors: NDArray[np.int64]) -> list[str]:
@@ -179,8 +212,20 @@ def new_combinations(count: int, seed: int) -> NDArray[np.int64]:
     return rows[held_back(rows)][:count]
 
 
-def measure(parts: EmbeddedParts, judge: Judge, scenes: CaptionedScenes, count: int) -> tuple[float, dict[str, Any]]:
-    """The best guidance on some prompts, and with it the shares the oracle recognises on others."""
+def drawn_alike(factors: NDArray[np.int64], side: int, seed: int) -> list[NDArray[np.uint8]]:
+    """Scenes that the renderer draws for the same prompts."""
+    rng = generator("drawn alike", seed)
+    return [captioned_scenes.draw(rng, row, side=side, camera_noise=False).image for row in factors]
+
+
+def measure(
+    parts: EmbeddedParts, judges: list[Any], scenes: CaptionedScenes, count: int, guidances: tuple[float, ...]
+) -> tuple[float, dict[str, Any]]:
+    """The best guidance on some prompts, and with it the shares the judges recognise on others.
+
+    The first judge is the oracle; a second one was trained on drawn scenes alone.
+    """
+    judge, *others = judges
 
     def painted(factors: NDArray[np.int64], guidance: float) -> list[NDArray[np.uint8]]:
         maker = EmbeddedImageMaker("measured", parts, guidance=guidance)
@@ -188,14 +233,24 @@ def measure(parts: EmbeddedParts, judge: Judge, scenes: CaptionedScenes, count: 
 
     trial, final = new_combinations(count // 3, 0), new_combinations(count, 1)
     scores = {}
-    for guidance in GUIDANCES:
+    for guidance in guidances:
         scores[guidance] = judge.shares(painted(trial, guidance), trial)
         print(f"guidance {guidance}: {json.dumps(scores[guidance])}", flush=True)
-    best = max(scores, key=lambda guidance: scores[guidance]["class"] + scores[guidance]["background"])
-    began = time.monotonic()
+    counted = list(captions.FACTORS) if parts.settings["size"] != SIDE else ["class", "background"]
+    best = max(scores, key=lambda guidance: sum(scores[guidance][factor] for factor in counted))
     images = painted(final, best)
-    seconds = (time.monotonic() - began) / len(images)
     result = {f"prompted {factor} recognised": share for factor, share in judge.shares(images, final).items()}
+    for other in others:
+        size = parts.settings["size"]
+        drawn, again = drawn_alike(final, size, 0), drawn_alike(final, size, 1)
+        by_classifier = other.shares(images, final), other.shares(drawn, final)
+        for factor, share in judge.shares(drawn, final).items():
+            result[f"prompted {factor} recognised by a classifier of drawn scenes"] = by_classifier[0][factor]
+            result[f"drawn {factor} recognised"] = share
+            result[f"drawn {factor} recognised by a classifier of drawn scenes"] = by_classifier[1][factor]
+        for who, reader in (("oracle", judge), ("classifier", other)):
+            result[f"Fréchet distance to drawn scenes, features of the {who}"] = reader.distance(images, drawn)
+            result[f"the same between drawn scenes, features of the {who}"] = reader.distance(again, drawn)
     kept = scenes.factors[:count].copy()
     kept[:, 1] = np.roll(kept[:, 1], 1)
     maker = EmbeddedImageMaker("measured", parts, guidance=best)
@@ -207,27 +262,29 @@ def measure(parts: EmbeddedParts, judge: Judge, scenes: CaptionedScenes, count: 
         "inpainted, class recognised": shares["class"],
         "inpainted, new background recognised": shares["background"],
     }
-    return best, {**result, "inpainted, foreground untouched": float(np.mean(same)), "seconds an image": seconds}
+    result["inpainted, foreground untouched"] = float(np.mean(same))
+    return best, {what: round(value, 4) for what, value in result.items()}
 
 
 def train(
     arguments: argparse.Namespace, parts: EmbeddedParts, scenes: CaptionedScenes, device: str
 ) -> tuple[Any, float]:
     """UNet and seconds."""
-    began = time.monotonic()
+    began, shape = time.monotonic(), SHAPES[arguments.side]
     latents = Latents(parts, scenes, device)
-    ids = token_table(parts.text.tokenizer, scenes, device)
+    ids = token_table(parts.text.tokenizer, scenes, device, usual_unsaid=shape.usual_unsaid)
     allowed = torch.from_numpy(np.flatnonzero(~held_back(scenes.factors)))
     print(f"latents and captions after {time.monotonic() - began:.0f} s", flush=True)
-    size = 64 if arguments.quick else 1024
+    size = 64 if arguments.quick else shape.batch
     options = TrainingOptions(
-        epochs=2 if arguments.quick else 40,
+        epochs=2 if arguments.quick else 40 if arguments.side == SIDE else 100,
         steps_per_epoch=8 if arguments.quick else 300,
         precision="float32" if device == "cpu" else "bfloat16",
         average=0.9 if arguments.quick else 0.999,
-        checkpoints=arguments.out / "text_to_image-checkpoints",
+        checkpoints=arguments.out / f"{shape.name}-checkpoints",
         time_limit=60 * arguments.minutes,
         finish_in_time=True,
+        compile=arguments.compile,
     )
 
     def batches(epoch: int) -> Iterator[torch.Tensor]:
@@ -237,7 +294,7 @@ def train(
     fitted = fit(
         parts.unet,
         batches,
-        lambda module, rows: losses(module, parts.text, latents, ids, rows),
+        lambda module, rows: losses(module, parts.text, latents, ids, rows, shape.inpaint_share),
         torch.optim.AdamW(parts.unet.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.01),
         options,
         schedule=lambda done: one_cycle(done, warmup=0.05),
@@ -253,41 +310,62 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--oracle", type=Path, required=True)
     parser.add_argument("--vqgan", type=Path, required=True)
+    parser.add_argument("--judge", type=Path, help="a classifier of recipes/judge.py that says what it sees, too")
+    parser.add_argument("--compile", action="store_true", help="compile the UNet: pays after some minutes on a GPU")
+    add_side(parser)
     arguments = one_model(parser, minutes=7.0)
-    cache, device = arguments.cache, arguments.device
+    device, side, shape = arguments.device, arguments.side, SHAPES[arguments.side]
+    clean = {"cache": arguments.cache, "camera_noise": False, "side": side}
     began = time.monotonic()
-    scenes = captioned_scenes.rendered(arguments.scenes, cache=cache, seed=TRAIN, camera_noise=False)
-    held_out = captioned_scenes.rendered(arguments.scenes // 40, cache=cache, seed=HELD_OUT, camera_noise=False)
+    scenes = captioned_scenes.rendered(arguments.scenes, seed=TRAIN, **clean)
+    held_out = captioned_scenes.rendered(arguments.scenes // 40, seed=HELD_OUT, **clean)
     print(f"{len(scenes)} scenes after {time.monotonic() - began:.0f} s", flush=True)
     torch.manual_seed(0)
     vqgan, text = load_vqgan(arguments.vqgan, device=device), TextConditions(arguments.oracle, device=device)
-    settings = {"size": SIDE, "steps": STEPS, "guidance": GUIDANCES[1], **spread(vqgan, scenes, device)}
-    unet = build(len(settings["latent_mean"]), text.projection.out_features, quick=arguments.quick).to(device)
+    settings = {"size": side, "steps": STEPS, "guidance": shape.guidances[1], **spread(vqgan, scenes, device)}
+    unet = build(len(settings["latent_mean"]), text.projection.out_features, side, quick=arguments.quick)
+    unet = unet.to(device, memory_format=torch.channels_last)
     scheduler = FlowMatchEulerDiscreteScheduler()
     model, seconds = train(arguments, EmbeddedParts(unet, scheduler, text, vqgan, settings, device), scenes, device)
-    folder = arguments.out / "text_to_image"
+    folder = arguments.out / shape.name
     parameters = sum(one.numel() for one in model.parameters())
-    model.cpu().half().save_pretrained(folder / "unet")
+    model.cpu().half().to(memory_format=torch.contiguous_format).save_pretrained(folder / "unet")
     scheduler.save_pretrained(folder / "scheduler")
     (folder / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-    parts = load_parts(folder, arguments.vqgan, arguments.oracle, device=device)
-    best, metrics = measure(parts, Judge(arguments.oracle, device), held_out, 12 if arguments.quick else 900)
+    judges: list[Any] = [Judge(arguments.oracle, device)]
+    if arguments.judge:
+        judges.append(load_judge(arguments.judge, device))
+    count = 12 if arguments.quick else 900
+
+    def measured(guidances: tuple[float, ...], judges: list[Any]) -> tuple[float, dict[str, Any]]:
+        parts = load_parts(folder, arguments.vqgan, arguments.oracle, device=device)
+        return measure(parts, judges, held_out, count, guidances)
+
+    best, metrics = measured(shape.guidances, judges if side == SIDE else judges[:1])
+    if side != SIDE:
+        print(f"in half precision: {json.dumps(metrics)}", flush=True)
+        write_packed(folder / "unet", model)
+        best, metrics = measured((best,), judges)
     print(json.dumps({"guidance": best, **metrics}, indent=1), flush=True)
     settings["guidance"] = best
     (folder / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+    more = f" --side {side} --judge DIR/judge" if side != SIDE else ""
+    stored = "\n- The UNet's weights are stored as int8 with a scale per row; the figures are those of the stored ones."
+    stored = stored if side != SIDE else ""
     text = f"""
 # Text to image
 
-A text-to-image and inpainting model for scenes of Diorama-12 at {SIDE} px: diffusers' UNet2DConditionModel
-({parameters:,} parameters) as a rectified flow in the latents of the embedded VQGAN, told what to paint by the text
-tower of the embedded oracle; {STEPS} Euler steps, guidance {best}.
+A text-to-image and inpainting model for scenes of Diorama-12 at {side} px: diffusers' UNet2DConditionModel
+({parameters:,} parameters) as a rectified flow in the latents of the embedded {arguments.vqgan.name},
+told what to paint by the text tower of the embedded oracle; {STEPS} Euler steps, guidance {best}.
 
 - Data: {len(scenes):,} scenes with every factor drawn on its own, without one in ten combinations of class, background
   and material (`held_back` in the recipe).
-- Recipe: `python recipes/text_to_image.py --oracle DIR/oracle --vqgan DIR/vqgan --out DIR`, seed 0.
+- Recipe, with seed 0:
+  `python recipes/text_to_image.py{more} --oracle DIR/oracle --vqgan DIR/{arguments.vqgan.name} --out DIR`.
 - Time: {seconds / 60:.1f} minutes of training on {torch.cuda.get_device_name() if device == "cuda" else "a CPU"}.
 - Measured on prompts of the combinations that training never showed; guidance was chosen on others of them.
-  Inpainting: on held-out scenes with another scene's background asked for.
+  Inpainting: on held-out scenes with another scene's background asked for.{stored}
 """
     write_card(folder, text, {"parameters": parameters, "metrics": metrics})
 

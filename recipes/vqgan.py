@@ -1,6 +1,6 @@
-"""Train the embedded VQGAN: drawn scenes of 64 px to 16 × 16 codes and back.
+"""Train the embedded VQGAN: drawn scenes of 64 px to 16 × 16 codes and back, or of 128 px to 32 × 32 codes.
 
-    python recipes/vqgan.py --oracle DIR/oracle --out DIR [--cache DIR] [--minutes 8] [--quick]
+    python recipes/vqgan.py --oracle DIR/oracle --out DIR [--side 128 --start DIR/vqgan] [--minutes 8] [--quick]
 
 First an autoencoder without codes; then the codebook starts from k-means of its latents and follows them as a running
 mean (codes nobody uses move to latents that need one); at last a small critic of patches joins, so that textures stay
@@ -21,11 +21,12 @@ import captions
 import torch
 import torch.nn.functional as functional
 from captioned_scenes import HELD_OUT, SIDE, TRAIN, CaptionedScenes
-from cards import write_card
-from command import one_model, say_epoch
+from cards import write_card, write_packed
+from command import add_side, one_model, say_epoch
 
+from holdfast.generate.embedded import network
 from holdfast.training import TrainingOptions, fit, one_cycle
-from oracle import image_features, text_features
+from oracle import at_its_size, image_features, text_features
 
 CODES, CHANNELS = 16384, 4
 CODES_FROM, CRITIC_FROM, REVIVE_UNTIL = 0.12, 0.9, 0.7
@@ -36,7 +37,7 @@ VIEWED = 64
 """Images of a batch that the oracle looks at: it costs more than the VQGAN itself."""
 
 
-def build(*, quick: bool) -> Any:
+def build(side: int, *, quick: bool) -> Any:
     """The VQModel of diffusers, four pixels a code."""
     from diffusers import VQModel
 
@@ -46,7 +47,7 @@ def build(*, quick: bool) -> Any:
         block_out_channels=(16, 16, 32) if quick else (32, 64, 96),
         layers_per_block=1,
         latent_channels=CHANNELS,
-        sample_size=SIDE,
+        sample_size=side,
         num_vq_embeddings=256 if quick else CODES,
         norm_num_groups=16,
         scaling_factor=1.0,
@@ -126,7 +127,7 @@ def quantised(model: Trained, latents: torch.Tensor, done: float, step: int) -> 
 
 def oracle_view(oracle: Any, batch: torch.Tensor) -> list[torch.Tensor]:
     """Feature maps of every stage, channels of unit length, and the embedding, for RGB NCHW in 0..1."""
-    output = oracle.vision_model(pixel_values=batch * 2 - 1, output_hidden_states=True)
+    output = oracle.vision_model(pixel_values=at_its_size(batch) * 2 - 1, output_hidden_states=True)
     maps = [functional.normalize(one.float(), dim=1) for one in output.hidden_states[1:]]
     return [*maps, functional.normalize(oracle.visual_projection(output.pooler_output).float(), dim=-1)]
 
@@ -162,9 +163,7 @@ def losses(model: Trained, oracle: Any, images: torch.Tensor, batch: dict[str, A
 
 def measure(folder: Path, oracle: Any, words: Any, scenes: CaptionedScenes, device: str) -> dict[str, float]:
     """Of the saved VQGAN on scenes without camera noise: mean PSNR, the oracle's steadiness, codes in use."""
-    from diffusers import VQModel
-
-    model = VQModel.from_pretrained(folder, use_safetensors=True).float().eval().to(device)
+    model = network("VQModel", folder).float().eval().to(device)
     asked = captions.prompts("class", captions.WORDINGS["class"][0])
     ratios, same, codes = [], [], []
     with torch.inference_mode():
@@ -189,18 +188,18 @@ def measure(folder: Path, oracle: Any, words: Any, scenes: CaptionedScenes, devi
 def train(arguments: argparse.Namespace, oracle: Any, scenes: CaptionedScenes, device: str) -> tuple[Any, float]:
     """The VQGAN and seconds."""
     torch.manual_seed(0)
-    vqgan = build(quick=arguments.quick)
+    vqgan = build(arguments.side, quick=arguments.quick)
     if arguments.start:
         vqgan = type(vqgan).from_pretrained(arguments.start, use_safetensors=True).float()
     model = Trained(vqgan, started=bool(arguments.start)).to(device, memory_format=torch.channels_last)
     images = torch.from_numpy(scenes.images).to(device)
-    size = 32 if arguments.quick else 256
+    size = 32 if arguments.quick else 256 if arguments.side == SIDE else 128
     options = TrainingOptions(
         epochs=2 if arguments.quick else 40,
         steps_per_epoch=len(scenes) // size,
         precision="float32" if device == "cpu" else "bfloat16",
         average=0.9 if arguments.quick else 0.998,
-        checkpoints=arguments.out / "vqgan-checkpoints",
+        checkpoints=arguments.out / f"{name_of(arguments.side)}-checkpoints",
         time_limit=60 * arguments.minutes,
         finish_in_time=True,
     )
@@ -218,12 +217,17 @@ def train(arguments: argparse.Namespace, oracle: Any, scenes: CaptionedScenes, d
         model,
         batches,
         lambda module, batch: losses(module, oracle, images, batch),
-        torch.optim.AdamW(learned, lr=8e-4, betas=(0.9, 0.95), weight_decay=1e-4),
+        torch.optim.AdamW(learned, lr=8e-4 if arguments.side == SIDE else 5e-4, betas=(0.9, 0.95), weight_decay=1e-4),
         options,
         schedule=lambda done: one_cycle(done, warmup=0.05),
         on_epoch=say_epoch,
     )
     return fitted.model.vqgan, fitted.seconds
+
+
+def name_of(side: int) -> str:
+    """The folder of the VQGAN for images of this size."""
+    return "vqgan" if side == SIDE else f"vqgan{side}"
 
 
 def main() -> None:
@@ -233,30 +237,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--oracle", type=Path, required=True)
     parser.add_argument("--start", type=Path, help="a VQGAN of this recipe whose weights to go on from")
+    add_side(parser)
     arguments = one_model(parser, minutes=8.0)
-    cache, device = arguments.cache, arguments.device
-    scenes = captioned_scenes.rendered(arguments.scenes, cache=cache, seed=TRAIN, camera_noise=False)
-    held_out = captioned_scenes.rendered(arguments.scenes // 40, cache=cache, seed=HELD_OUT, camera_noise=False)
+    device, side = arguments.device, arguments.side
+    clean = {"cache": arguments.cache, "camera_noise": False, "side": side}
+    scenes = captioned_scenes.rendered(arguments.scenes, seed=TRAIN, **clean)
+    held_out = captioned_scenes.rendered(arguments.scenes // 40, seed=HELD_OUT, **clean)
     oracle = AutoModel.from_pretrained(arguments.oracle, use_safetensors=True)
     oracle = oracle.float().eval().requires_grad_(False).to(device)
     words = AutoTokenizer.from_pretrained(arguments.oracle)
     model, seconds = train(arguments, oracle, scenes, device)
-    folder = arguments.out / "vqgan"
+    folder = arguments.out / name_of(side)
     parameters = sum(one.numel() for one in model.parameters())
     model.cpu().half().to(memory_format=torch.contiguous_format).save_pretrained(folder)
     metrics = measure(folder, oracle, words, held_out, device)
+    if side != SIDE:
+        print(f"in half precision: {json.dumps(metrics)}", flush=True)
+        write_packed(folder, model)
+        metrics = measure(folder, oracle, words, held_out, device)
     print(json.dumps(metrics, indent=1), flush=True)
+    more = f" --side {side} --start DIR/vqgan" if arguments.start else ""
+    stored = (
+        ""
+        if side == SIDE
+        else "\n- Weights are stored as int8 with a scale per row; the figures are those of the stored ones."
+    )
     text = f"""
 # VQGAN
 
-A VQGAN (diffusers' VQModel, {parameters:,} parameters) for scenes of Diorama-12 at {SIDE} px: {SIDE // 4} × {SIDE // 4}
+A VQGAN (diffusers' VQModel, {parameters:,} parameters) for scenes of Diorama-12 at {side} px: {side // 4} × {side // 4}
 codes out of {model.quantize.n_e:,}.
 
 - Data: {len(scenes):,} scenes with every factor drawn on its own.
-- Recipe: `python recipes/vqgan.py --oracle DIR/oracle --out DIR`, seed 0; squared and absolute error, the oracle's
-  feature maps and embedding, a codebook of running means, a light patch critic in the last {1 - CRITIC_FROM:.0%}.
+- Recipe: `python recipes/vqgan.py{more} --oracle DIR/oracle --out DIR`, seed 0; squared and absolute error, the
+  oracle's feature maps and embedding, a codebook of running means, a light critic of patches in the last
+  {1 - CRITIC_FROM:.0%}.
 - Time: {seconds / 60:.1f} minutes of training on {torch.cuda.get_device_name() if device == "cuda" else "a CPU"}.
-- Measured on {len(held_out):,} other scenes without camera noise.
+- Measured on {len(held_out):,} other scenes without camera noise.{stored}
 """
     write_card(folder, text, {"parameters": parameters, "metrics": metrics})
 

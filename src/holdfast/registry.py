@@ -236,7 +236,7 @@ _GENERATORS = (
     ("pixel", "simple:load_pixel", "the pixels themselves"),
     ("noise", "simple:load_noise", "a field added to the image"),
     ("rotate", "simple:load_rotate", "turn, shift and zoom"),
-    ("embedded", "embedded:load_generator", "what comes with Holdfast, for drawn scenes (embedded:vqgan, tiny, ddim)"),
+    ("embedded", "embedded:load_generator", "for drawn scenes, with Holdfast (embedded:vqgan, vqgan128, tiny, ddim)"),
     ("python", "simple:load_python", "any object with encode and decode (MODULE:ATTRIBUTE[@WEIGHTS])"),
 )
 _IMAGE_MAKERS = (
@@ -247,7 +247,7 @@ _IMAGE_MAKERS = (
         "a server with OpenAI's images dialect (//HOST:PORT/v1#MODEL), with a budget",
     ),
     ("images+https", "hosted:load", "the same, encrypted"),
-    ("embedded", "embedded:load_image_maker", "a small one that comes with Holdfast, for drawn scenes"),
+    ("embedded", "embedded:load_image_maker", "for drawn scenes, with Holdfast (text_to_image, text_to_image128)"),
     ("diorama", "holdfast.diorama.painter:load", "draws what a prompt says, exactly; ?wrong= plants wrong pictures"),
 )
 _SEGMENTERS = (

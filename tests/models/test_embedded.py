@@ -13,6 +13,7 @@ import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
+from holdfast.core.networks import packed, unpacked
 from holdfast.diorama import CLASSES, draw_scene, render
 from holdfast.diorama.vocabulary import KEYS
 from holdfast.models import available, load_classifier, local_dir
@@ -111,6 +112,31 @@ def held_out(rho: float) -> list[np.ndarray]:
     """Scenes of the classes in turn, with seeds that the recipe's own held-out scenes do not use."""
     pairs = [(CLASSES[index % len(CLASSES)], 5_000_000 + index) for index in range(SCENES)]
     return [render(draw_scene(seed, split="test", context=rho, label=label)).image for label, seed in pairs]
+
+
+@pytest.mark.parametrize("name", local_dir.installed("classifiers128"))
+def test_classifiers_of_128_px(name: str) -> None:
+    told = facts("classifiers128", name)
+    classifier = load_classifier(f"embedded:{name}", device="cpu")
+    assert classifier.labels.names == CLASSES
+    assert told["parameters"] == sum(parameter.numel() for parameter in classifier.module.parameters())  # type: ignore[attr-defined]
+    images = [
+        render(draw_scene(5_000_000 + index, split="test", context=told["rho"], label=CLASSES[index % 12]), 128).image
+        for index in range(48)
+    ]
+    right = np.mean(classifier.predict(images).argmax(1) == np.arange(48) % 12)
+    stated = told["metrics"][f"accuracy_test_rho{round(100 * told['rho'])}"]
+    assert right == pytest.approx(stated, abs=4 * max(0.03, np.sqrt(stated * (1 - stated) / 48)))
+
+
+def test_packed_weights_come_back_within_half_a_step() -> None:
+    weights = {"kernel": torch.randn(6, 4, 3, 3), "bias": torch.randn(6), "count": torch.tensor(7)}
+    small = packed(weights)
+    assert small["kernel"].dtype == torch.int8
+    again = unpacked(small)
+    assert set(again) == set(weights) and again["count"] == 7
+    step = weights["kernel"].flatten(1).abs().amax(1) / 127
+    assert ((again["kernel"] - weights["kernel"]).flatten(1).abs() <= 0.51 * step[:, None]).all()
 
 
 @pytest.mark.parametrize("name", local_dir.installed())

@@ -85,10 +85,10 @@ def _entries(kind: str) -> Iterator[tuple[str, str]]:
 
         if sam.mobile_weights():
             yield "sam:mobile", sam.MOBILE_SUMMARY
-    if kind in ("segmenters", "detectors"):
+    if kind in ("models", "segmenters", "detectors"):
         from holdfast.models.local_dir import installed
 
-        for name in installed(kind):
+        for name in installed({"models": "classifiers128"}.get(kind, kind)):
             yield f"embedded:{name}", "installed"
 
 

@@ -23,7 +23,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import diffusers
 from holdfast.core.names import Name, unknown
-from holdfast.core.networks import quiet, resolve_device, weights_sha256
+from holdfast.core.networks import quiet, resolve_device, unpacked, weights_sha256
 from holdfast.core.types import Image, Mask
 from holdfast.generate.autoencoders import Tiny, VqGan
 from holdfast.generate.ddim import Ddim
@@ -44,16 +44,20 @@ SETTINGS = "settings.json"  # beside the UNet: guidance, steps, size of the imag
 
 GREY = 0.5  # what stands where everything is to be painted, 0..1
 
+INT8 = "int8.safetensors"  # the weights of a folder whose matrices are packed
+MAKERS = {"text_to_image": "vqgan", "text_to_image128": "vqgan128"}  # image maker → the VQGAN it paints through
+
 _BATCH = 32
 _GENERATORS: dict[str, dict[str, type]] = {
     "vqgan": {"quantise": str},
+    "vqgan128": {"quantise": str},
     "tiny": {},
     "ddim": {"strength": float, "steps": int},
 }
 
 
 def load_generator(name: Name, *, device: str) -> VqGan | Tiny | Ddim:
-    """Load ``embedded:vqgan`` (option ``quantise``), ``embedded:tiny``, ``embedded:ddim`` (``strength``, ``steps``)."""
+    """Load ``embedded:vqgan``, ``vqgan128`` (option ``quantise``), ``tiny`` or ``ddim`` (``strength``, ``steps``)."""
     member = name.name or "vqgan"
     if member not in _GENERATORS:
         raise unknown("embedded latent generator", member, _GENERATORS)
@@ -64,7 +68,7 @@ def load_generator(name: Name, *, device: str) -> VqGan | Tiny | Ddim:
         return Tiny(shown_name, of_folder("AutoencoderTiny", folder), device=device)
     if member == "ddim":
         return load_ddim(folder, shown_name, device=device, **options)
-    return VqGan(shown_name, of_folder("VQModel", folder), device=device, **options)
+    return VqGan(shown_name, network("VQModel", folder), device=device, **options)
 
 
 def load_ddim(folder: Path, name: str = "embedded:ddim", *, device: str = "auto", **options: Any) -> Ddim:
@@ -75,17 +79,30 @@ def load_ddim(folder: Path, name: str = "embedded:ddim", *, device: str = "auto"
 
 
 def load_image_maker(name: Name, *, device: str) -> EmbeddedImageMaker:
-    """Load ``embedded:text_to_image``. Options: ``steps``, ``guidance``, ``negative`` (prompt)."""
+    """Load ``embedded:text_to_image`` or ``text_to_image128``; options ``steps``, ``guidance``, ``negative``."""
     options = checked_numbers(name, {"steps": int, "guidance": float, "negative": str}, positive=("steps",))
-    if name.name not in ("", "text_to_image"):
-        raise unknown("embedded image maker", name.name, ["text_to_image"])
-    parts = load_parts(ASSETS / "text_to_image", ASSETS / "vqgan", ASSETS / "oracle", device=device)
-    return EmbeddedImageMaker(shown(dataclasses.replace(name, name="text_to_image")), parts, **options)
+    member = name.name or "text_to_image"
+    if member not in MAKERS:
+        raise unknown("embedded image maker", member, MAKERS)
+    parts = load_parts(ASSETS / member, ASSETS / MAKERS[member], ASSETS / "oracle", device=device)
+    return EmbeddedImageMaker(shown(dataclasses.replace(name, name=member)), parts, **options)
 
 
 def load_vqgan(folder: Path, *, device: str = "auto") -> VqGan:
-    """Load the VQGAN of a folder under the name of the embedded one."""
-    return VqGan("embedded:vqgan", of_folder("VQModel", existing(folder)), device=device)
+    """Load the VQGAN of a folder under the name of an embedded one."""
+    return VqGan(f"embedded:{folder.name}", network("VQModel", existing(folder)), device=device)
+
+
+def network(kind: str, folder: Path) -> Any:
+    """Load the model ``diffusers.KIND`` of a folder: packed weights of ours, or what the library saved."""
+    if not (folder / INT8).is_file():
+        return of_folder(kind, folder)
+    from safetensors.torch import load_file
+
+    with quiet("diffusers", "transformers"):
+        model = getattr(diffusers, kind).from_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    model.load_state_dict(unpacked(load_file(folder / INT8)))
+    return model
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +179,8 @@ def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto")
     """Load the parts of three folders: UNet and scheduler, VQGAN, oracle."""
     device = resolve_device(device)
     with quiet("diffusers", "transformers"):
-        unet = diffusers.UNet2DConditionModel.from_pretrained(existing(folder / "unet"), use_safetensors=True)
         scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(existing(folder / "scheduler"))
-    unet = unet.float().eval().requires_grad_(False).to(device)
+    unet = network("UNet2DConditionModel", existing(folder / "unet")).float().eval().requires_grad_(False).to(device)
     settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     text = TextConditions(oracle, device=device)
     return EmbeddedParts(unet, scheduler, text, load_vqgan(vqgan, device=device), settings, device)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.names import Name, checked, unknown
+from holdfast.core.networks import unpacked
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces, timm, torchvision
 from holdfast.models.options import display_name, existing_file
@@ -147,24 +148,28 @@ def installed(kind: str = "classifiers") -> list[str]:
     return sorted(file.parent.name for file in (ASSETS / kind).glob("*/config.json"))
 
 
+def folder_of(kind: str, name: str) -> Path | None:
+    """Return the folder of an embedded model; those of 128 px stand in ``KIND128``; None where there is none."""
+    # Only names of the lists become paths, so that none leads out of the folder.
+    return next((ASSETS / part / name for part in (kind, f"{kind}128") if name in installed(part)), None)
+
+
 def read_asset(kind: str, name: Name) -> Asset:
     """Read an embedded model by name; weights that are not those of its card are refused."""
     checked(name, {})
-    whole = name.whole
-    # Only names of the list become paths, so that none leads out of the folder.
-    if whole not in installed(kind):
-        raise unknown(f"embedded model ({kind})", whole, installed(kind))
-    folder = ASSETS / kind / whole
+    folder = folder_of(kind, name.whole)
+    if folder is None:
+        raise unknown(f"embedded model ({kind})", name.whole, [*installed(kind), *installed(f"{kind}128")])
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     facts = config.pop("holdfast")
     file = folder / "model.safetensors"
     if bytes_sha256(file.read_bytes()) != facts["sha256"]:
-        raise UserError(f"the weights of embedded:{whole} are not those of its card; install holdfast again")
-    return Asset(config, facts, checkpoint.read_state(file)[0])
+        raise UserError(f"the weights of embedded:{name.whole} are not those of its card; install holdfast again")
+    return Asset(config, facts, unpacked(checkpoint.read_state(file)[0]))
 
 
 def load_embedded(name: Name, *, device: str) -> TorchClassifier:
-    """Load an embedded classifier; takes no options. Images of any size are squeezed to the model's 64 pixels."""
+    """Load an embedded classifier; takes no options. Images of any size are squeezed to the model's 64 or 128 px."""
     asset = read_asset("classifiers", name)
     labels = LabelSpace(tuple(asset.config["label_names"]), tuple(asset.facts["wnids"]))
     return assemble(display_name(name, name.name), asset.config, asset.weights, labels, device=device)

@@ -148,20 +148,48 @@ FAMILIES = {
     ),
 }  # fmt: skip
 
+FAMILIES_128 = {
+    "resnet": NetworkFamily(
+        "resnet18", {"channels": [16, 32, 48, 72], "layers": [1, 1, 2, 1], "stem_type": "deep", "stem_width": 16}
+    ),
+    "mobilenet": NetworkFamily("mobilenetv2_035", {}),
+    "convnext": NetworkFamily(
+        "convnext_atto", {"dims": [24, 32, 64, 80], "depths": [2, 2, 2, 2], "drop_path_rate": 0.05}
+    ),
+    "densenet": NetworkFamily("densenet121", {"growth_rate": 12, "block_config": [4, 6, 6, 5]}),
+    "vit": NetworkFamily(
+        "vit_tiny_patch16_224",
+        {
+            "img_size": 128, "patch_size": 16, "embed_dim": 64, "depth": 4, "num_heads": 4,
+            "class_token": False, "global_pool": "avg", "drop_path_rate": 0.05,
+        },
+        rate=1.5e-3,
+    ),
+}  # fmt: skip
+"""The same kinds for images of 128 px, with a third of the weights."""
+
 
 @dataclass(frozen=True)
 class ClassifierRecipe:
-    """One classifier. The seed is of its training; scenes depend on ρ alone."""
+    """One classifier. The seed is of its training; scenes depend on ρ and their size alone."""
 
     family: str
     rho: float
     strong: bool = False
     seed: int = 0
+    way: str = ""  # of ``robust.METHODS``, where training is robust
+    side: int = SIDE
 
     @property
     def name(self) -> str:
         """Return the name behind ``embedded:``."""
-        return f"{self.family}_rho{round(100 * self.rho)}" + ("_strong" if self.strong else "")
+        parts = [f"{self.family}_rho{round(100 * self.rho)}", "strong" if self.strong else "", self.way.split("+")[-1]]
+        return "_".join(part for part in (*parts, "128" if self.side == 128 else "") if part)
+
+    @property
+    def network(self) -> NetworkFamily:
+        """Return the network of its family for images of its size."""
+        return (FAMILIES_128 if self.side == 128 else FAMILIES)[self.family]
 
 
 @dataclass(frozen=True)
@@ -193,17 +221,22 @@ def train(
     device: str,  # ``cpu`` or ``cuda``
     checkpoints: Path | None = None,  # folder to resume from and to write to
     on_epoch: Callable[[Epoch], None] | None = None,  # told of every epoch
+    robustly: tuple[Callable[..., Any], Loss] | None = None,  # what robust training does to images, and its loss
+    start: Mapping[str, torch.Tensor] | None = None,  # weights to go on from
 ) -> Fitted:
     """Train a classifier on ``device``. Everything random follows from the recipe."""
-    images, labels = on_device(rendered("train", recipe.rho, size.train, cache=cache), device)
-    family = FAMILIES[recipe.family]
+    images, labels = on_device(rendered("train", recipe.rho, size.train, cache=cache, side=recipe.side), device)
+    family = recipe.network
+    model = seeded(family, recipe.seed)
+    if start is not None:
+        model.load_state_dict(start)
 
     def prepared(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return augmented(images, labels, strong=recipe.strong)
 
     return fit_scenes(
-        seeded(family, recipe.seed), images, labels, size, prepared, cross_entropy, rate=family.rate, seed=recipe.seed,
-        device=device, checkpoints=checkpoints, on_epoch=on_epoch,
+        model, images, labels, size, *(robustly or (prepared, cross_entropy)),
+        rate=family.rate, seed=recipe.seed, device=device, checkpoints=checkpoints, on_epoch=on_epoch,
     )  # fmt: skip
 
 
@@ -300,13 +333,15 @@ def accuracy(model: torch.nn.Module, scenes: Scenes) -> float:
 
 def config_of(recipe: ClassifierRecipe, model: Any) -> dict[str, Any]:
     """Return ``family_config`` of a recipe."""
-    return family_config(FAMILIES[recipe.family], model, rho=recipe.rho)
+    return family_config(recipe.network, model, rho=recipe.rho, side=recipe.side)
 
 
-def family_config(family: NetworkFamily, model: Any, *, rho: float, classes: Sequence[str] = CLASSES) -> dict[str, Any]:
+def family_config(
+    family: NetworkFamily, model: Any, *, rho: float, classes: Sequence[str] = CLASSES, side: int = SIDE
+) -> dict[str, Any]:
     """Return the configuration for timm, which ``create_model("local-dir:FOLDER", pretrained=True)`` reads too."""
     tag = f"diorama12_rho{round(100 * rho)}" if tuple(classes) == CLASSES else "own"
-    prepared = {"tag": tag, "custom_load": False, "input_size": [3, SIDE, SIDE]}
+    prepared = {"tag": tag, "custom_load": False, "input_size": [3, side, side]}
     prepared |= {"interpolation": "bilinear", "crop_pct": 1.0, "crop_mode": "squash", "mean": MEAN, "std": STD}
     kept = {key: model.pretrained_cfg[key] for key in ("first_conv", "classifier") if key in model.pretrained_cfg}
     return {

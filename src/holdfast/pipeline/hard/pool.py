@@ -19,7 +19,7 @@ from holdfast.core.protocols import Oracle
 from holdfast.core.schema import plain_schema
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.engine import Executor, LocalExecutor, core_count
-from holdfast.models.local_dir import ASSETS, installed
+from holdfast.models.local_dir import folder_of
 from holdfast.oracle import kinship
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.classifiers import load_judge
@@ -281,7 +281,8 @@ def _objective(text: str) -> str:
 def embedded_facts(text: str) -> dict[str, Any]:
     """Return Holdfast's own facts about an embedded model; {} for others."""
     scheme, _, name = text.partition("?")[0].partition(":")
-    if scheme != "embedded" or name not in installed():
+    folder = folder_of("classifiers", name) if scheme == "embedded" else None
+    if folder is None:
         return {}
-    config = json.loads((ASSETS / "classifiers" / name / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return dict(config.get("holdfast", {}))

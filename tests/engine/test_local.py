@@ -45,6 +45,20 @@ def test_a_worker_has_its_share_of_the_machine() -> None:
     assert sorted(LocalExecutor(2).map(share_of, [1000, 1, 5])) == [1, 2, 500]
 
 
+def gpu_of_this(folder: str) -> tuple[str, int]:
+    (Path(folder) / str(os.getpid())).touch()
+    while len(os.listdir(folder)) < 2:  # so that neither process does all shards
+        time.sleep(0.01)
+    return os.environ["CUDA_VISIBLE_DEVICES"], core_count()
+
+
+def test_every_process_sees_a_gpu_of_its_own_and_its_share_of_the_cores(tmp_path: Path) -> None:
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    shown = set(LocalExecutor(2, ("3", "GPU-5f")).map(gpu_of_this, [str(tmp_path)] * 4))
+    assert shown == {(gpu, max(1, core_count() // 2)) for gpu in ("3", "GPU-5f")}
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
+
+
 def threads_of_matrices(_: int) -> set[int]:
     assert np.__version__  # this module has loaded it when the worker hears what it is to do
     return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}

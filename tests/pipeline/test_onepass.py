@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.fast import device_pass, networks
+from holdfast.pipeline.fast import device_pass, networks, tuning
 from holdfast.scenarios import parse_conditions
 from holdfast.store import Run
 from shapes import CLASSES, draw
@@ -191,7 +191,7 @@ def test_what_cannot_be_compiled_still_answers() -> None:
     assert isinstance(classifier, TorchClassifier)
     network = networks.build(classifier, 2)
     with torch.compiler.set_stance("fail_on_recompile"):
-        assert networks.compile_network(network)
+        assert tuning.compile_network(network)
     assert network.call is network.module
     assert network.probabilities(network.blank(2)).shape == (2, 12)
 

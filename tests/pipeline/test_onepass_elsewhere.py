@@ -46,6 +46,16 @@ def test_rows_are_those_of_this_machine_and_each_piece_is_one_part(spec: Evaluat
     assert carried.heaviest < 100_000, "neither networks nor hashes travel with the work"
 
 
+@pytest.mark.slow  # two processes import torch and their model
+def test_two_gpus_share_the_photos(spec: EvaluateSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = replace(spec, models=spec.models[1:], scenarios="original,grey")
+    here, _ = evaluate(spec, tmp_path / "here")
+    monkeypatch.setattr(elsewhere, "several_gpus", lambda _: ("0", "1"))  # of which the CPU takes no notice
+    there, _ = evaluate(spec, tmp_path / "there")
+    assert_same(rows_of(here), rows_of(there))
+    assert len(there.predictions.paths()) == 2 * elsewhere.PIECES - 1  # not one: pieces went to both processes
+
+
 def test_what_is_cut_short_goes_on(spec: EvaluateSpec, tmp_path: Path) -> None:
     whole, _ = evaluate(spec, tmp_path / "whole")
     with pytest.raises(StoppedError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from holdfast.models.torch_classifier import picture
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.classifiers import Tested as Model
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion, row_key
-from holdfast.pipeline.fast import answers
+from holdfast.pipeline.fast import answers, networks
 from holdfast.pipeline.fast import decoding as arrival
 from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Order, Unit
 from holdfast.pipeline.fast.networks import blank, by_matrices, see
@@ -255,7 +256,7 @@ def test_a_decoder_that_was_killed_between_two_pieces_of_work_is_told() -> None:
 
 WARMING = """
 import time
-from holdfast.pipeline.fast.networks import Warming
+from holdfast.pipeline.fast.tuning import Warming
 
 if __name__ == "__main__":
     Warming(["python:one:model", "python:endless:model"], "cpu", ["a", "b"], 2)
@@ -291,3 +292,21 @@ def test_a_process_that_compiles_ahead_ends_with_its_parent(tmp_path: Path) -> N
     finally:
         if compiling.is_running():
             compiling.kill()
+
+
+def test_fused_layers_answer_as_the_layers_they_replace() -> None:
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    network = resnet18(weights=None).eval()
+    for layer in network.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):  # as after training: no norm that does nothing
+            layer.running_mean.normal_()
+            layer.running_var.uniform_(0.5, 2)
+            layer.weight.data.uniform_(0.5, 2)
+    fused, pictures = networks.fuse(copy.deepcopy(network)), torch.randn(2, 3, 64, 64)
+    kinds = [type(layer).__name__ for layer in fused.modules()]
+    assert kinds.count("Fused") == 17 and kinds.count("ReLU") == 0
+    with torch.no_grad():
+        expected = network(pictures)
+        assert (fused(pictures) - expected).abs().max() < 1e-4 * expected.abs().max()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,15 @@ def resolve_device(device: str) -> str:
     if not available.get(kind, False):
         raise UserError(f"this machine has no {kind} device that torch can use; try --device auto")
     return device
+
+
+def several_gpus(device: str) -> tuple[str, ...]:
+    """Return the names of the GPUs that share the work of ``auto`` or ``cuda``; nothing where there is but one."""
+    if resolve_device(device) != "cuda" or torch.cuda.device_count() < 2:
+        return ()
+    count = torch.cuda.device_count()
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return tuple(shown.split(",")[:count]) if shown else tuple(map(str, range(count)))
 
 
 def weights_sha256(*modules: torch.nn.Module) -> str:

@@ -8,7 +8,7 @@ import os
 import platform
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
@@ -100,10 +100,12 @@ def _wait_for_parent() -> None:
 _work: object = None
 
 
-def _set_work(work: object, share: float) -> None:
+def _set_work(work: object, share: float, gpus: Any = None) -> None:
     # The work travels to each worker once, not with every shard.
     global _work  # noqa: PLW0603
     take_share(share)
+    if gpus is not None:  # before torch looks for them
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus.get()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit_process(1)
     keep_memory()
@@ -132,11 +134,13 @@ def _workers_deaf_to_ctrl_c() -> Iterator[None]:
 class Processes(Generic[Shard, Result]):
     """Processes that keep one piece of work between its shards; they start with the shards."""
 
-    def __init__(self, work: Callable[[Shard], Result], workers: int) -> None:
+    def __init__(self, work: Callable[[Shard], Result], workers: int, gpus: Sequence[str] = ()) -> None:
         # spawn, not fork: torch and OpenCV keep threads that do not survive a fork.
-        self._pool = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), _set_work, (work, _share / workers)
-        )
+        context = multiprocessing.get_context("spawn")
+        queue = context.SimpleQueue() if gpus else None
+        for place in range(workers if queue is not None else 0):
+            queue.put(gpus[place % len(gpus)])  # type: ignore[union-attr]
+        self._pool = ProcessPoolExecutor(workers, context, _set_work, (work, _share / workers, queue))
 
     def submit(self, shard: Shard) -> Future[Result]:
         """Submit a shard; its result raises BrokenProcessPool where a process was killed."""
@@ -153,6 +157,7 @@ class LocalExecutor:
     """``workers`` processes; 0 means one per core, 1 means this process only."""
 
     workers: int = 0
+    gpus: tuple[str, ...] = ()  # which the processes take in turn, each sees one; without them, each sees all
 
     @property
     def width(self) -> int:
@@ -182,7 +187,7 @@ class LocalExecutor:
                     result = work(shard)
                 yield result
             return
-        pool = Processes(work, workers)
+        pool = Processes(work, workers, self.gpus)
         pending: set[Future[Result]] = set()
         try:
             for shard in shards:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
-from holdfast.core.networks import resolve_device
+from holdfast.core.networks import resolve_device, several_gpus
 from holdfast.core.schema import DETECT, PREDICTIONS
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor, LocalExecutor
@@ -142,10 +142,11 @@ def _beside_each_other(plan: Plan[Any, Any], executor: Executor, device: str) ->
 
     A detector's many small steps keep a process busy, not the GPU: where there are many rows, some processes share it.
     """
-    processes = min(_ON_ONE_GPU, plan.owed // _PAYS)
+    gpus = () if executor.remote else several_gpus(device)
+    processes = min(_ON_ONE_GPU * max(1, len(gpus)), plan.owed // _PAYS)
     if processes < 2 or executor.remote or not resolve_device(device).startswith("cuda"):
         return executor, _FAST_SHARD
-    return LocalExecutor(processes), min(_FAST_SHARD, -(-plan.count // processes))
+    return LocalExecutor(processes, gpus), min(_FAST_SHARD, -(-plan.count // processes))
 
 
 def _decided(run: Run, tested: Sequence[TestedDetector], summary: Summary) -> dict[str, float]:

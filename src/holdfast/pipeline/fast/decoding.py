@@ -34,7 +34,6 @@ from holdfast.pipeline.donors import DonorPool, SampleContext, donor_draws, load
 from holdfast.scenarios import Condition
 from holdfast.scenarios.background import cover, donor_background
 from holdfast.scenarios.base.rendering import check_input, mask_missing
-from holdfast.scenarios.tensors.batches import MOST, at_once
 
 DONORS = 4  # donors that travel with a sample; the first of them is rarely unreadable
 
@@ -97,26 +96,6 @@ def unit_of(
             lenders = list(itertools.islice(asked, DONORS + 1))
         orders.append(Order(sample, tuple(places), tuple(lenders[:DONORS]), len(lenders) <= DONORS))
     return Unit(number, orders)
-
-
-def sizes_of(samples: Sequence[Sample]) -> list[tuple[int, int]]:
-    """Return height and width of a few images."""
-    sizes = []
-    for sample in samples[:: max(1, len(samples) // 8)][:8]:
-        try:
-            height, width = sample.image.load().shape[:2]
-        except SampleError:
-            continue
-        sizes.append((int(height), int(width)))
-    return sizes
-
-
-def unit_size(sizes: Sequence[tuple[int, int]]) -> int:
-    """Return how many samples are decoded together: a quarter of those that are rendered together."""
-    if not sizes:
-        return MOST // 4
-    height, width = (int(np.mean([size[axis] for size in sizes])) for axis in (0, 1))
-    return max(4, at_once(height, width) // 4)
 
 
 @dataclass(frozen=True)
@@ -318,6 +297,12 @@ class Crew:
         self.pieces = Pieces(self.most + SPARE, piece)
         self.processes: Processes[Any, Any] = Processes(Filling(decoder, self.pieces.file.fileno(), piece), processes)
         self._registering = threading.Thread(target=self.pieces.register, daemon=True) if gpu else None
+
+    def begin(self) -> None:
+        """Start the processes, and let the GPU read the memory, before there is work."""
+        for _ in range(self.most // AHEAD):
+            self.processes.submit((Unit(0, []), 0))
+        self.begin_registering()
 
     def begin_registering(self) -> None:
         """Begin to register the memory: it takes tenths of a second per gigabyte, beside networks being compiled."""

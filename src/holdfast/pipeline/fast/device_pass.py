@@ -6,28 +6,33 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
+from holdfast.core.errors import SampleError
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.engine import core_count
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested
 from holdfast.pipeline.evaluation_rows import EvaluationJob, Portion
-from holdfast.pipeline.fast import networks
+from holdfast.pipeline.fast import tuning
 from holdfast.pipeline.fast.answers import Groups
-from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Unit, sizes_of, unit_of, unit_size
+from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Unit, unit_of
 from holdfast.pipeline.fast.flow import Flow, Subject
-from holdfast.pipeline.fast.networks import Network, Warming
+from holdfast.pipeline.fast.networks import Network
 from holdfast.pipeline.fast.rows import Chunk, TableMaker, Writer
+from holdfast.pipeline.fast.tuning import Warming
 from holdfast.pipeline.jobs.progress import Summary
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import Compiled, at_once, compile_for, render_batch
+from holdfast.scenarios.tensors.batches import MOST
 
 SWITCH = 0.0005
 """Seconds that another thread may keep the interpreter while the thread that drives the device waits for it."""
@@ -77,12 +82,14 @@ class Pass:
         *,
         compiles: bool,  # whether networks and, on a GPU, the arithmetic of scenarios are compiled
         warming: Warming | None = None,  # processes that compile networks in advance
+        start: EarlyStart | None = None,  # what was begun before the data was hashed
         writes: bool = True,  # whether part files are written as rows are made; else ``through`` yields tables
     ) -> None:
         self.spec, self.portion = spec, portion
         self._tested, self._networks, self._compiles, self._warming = tested, chosen, compiles, warming
         self.device = next(iter(chosen.values())).device
-        self._conditions = list(dict.fromkeys((*portion.conditions, Condition(ORIGINAL))))
+        self._start = start
+        self._conditions = list(start.conditions if start else decoded_conditions(portion.conditions))
         self._unit_size = 0
         self._compiled: Compiled | None = None
         self._decoder = Decoder(self._conditions, spec.max_pixels)
@@ -93,8 +100,9 @@ class Pass:
         with ExitStack() as opening:
             self._writer = Writer(maker, apart=processes > 0)
             opening.callback(self._writer.close)
-            self._crew = Crew(self._decoder, processes=processes, gpu=cuda) if processes else None
-            if self._crew is not None:
+            self._crew = start.crew if start else None
+            if processes and self._crew is None:
+                self._crew = Crew(self._decoder, processes=processes, gpu=cuda)
                 opening.callback(self._crew.close)
             self._closing = opening.pop_all()
 
@@ -178,17 +186,60 @@ class Pass:
             shape = (at_once(height, width), 3, height, width)
             self._compiled, reason = compile_for(render_batch, self._conditions, shape, self.device)
             notes += [f"scenarios are not compiled: {reason}"] if reason else []
-        positions = self.portion.positions
-        new = {self.spec.models[position]: position for position in positions if not self._networks[position].ready}
-        for name in self._warming.in_turn(list(new)) if self._warming is not None else new:
-            network, model = self._networks[new[name]], self._tested[new[name]].classifier.name
-            if cuda:
-                networks.fit(network)
-            if self._compiles:
-                reason = networks.compile_network(network)
-                notes += [f"{model} is not compiled: {reason}"] if reason else []
-            network.ready = True
-        return notes
+        chosen = {self.spec.models[position]: self._networks[position] for position in self.portion.positions}
+        if self._start is not None:
+            self._start.wait()
+        return notes + tuning.make_ready(chosen, compiles=self._compiles, warming=self._warming)
+
+
+def sizes_of(samples: Sequence[Sample]) -> list[tuple[int, int]]:
+    """Return height and width of a few images."""
+    sizes = []
+    for sample in samples[:: max(1, len(samples) // 8)][:8]:
+        try:
+            height, width = sample.image.load().shape[:2]
+        except SampleError:
+            continue
+        sizes.append((int(height), int(width)))
+    return sizes
+
+
+def unit_size(sizes: Sequence[tuple[int, int]]) -> int:
+    """Return how many samples are decoded together: a quarter of those that are rendered together."""
+    if not sizes:
+        return MOST // 4
+    height, width = (int(np.mean([size[axis] for size in sizes])) for axis in (0, 1))
+    return max(4, at_once(height, width) // 4)
+
+
+class EarlyStart:
+    """What a pass needs and the data's hashes do not: processes that decode start, networks get ready, beside them."""
+
+    def __init__(self, spec: EvaluateSpec, conditions: Sequence[Condition], processes: int, *, cuda: bool) -> None:
+        self.conditions = decoded_conditions(conditions)
+        self.crew = Crew(Decoder(self.conditions, spec.max_pixels), processes=processes, gpu=cuda)
+        self.crew.begin()
+        self._thread = ThreadPoolExecutor(1)
+        self._pending: list[Future[list[str]]] = []
+
+    def make_ready(self, name: str, network: Network) -> None:
+        """Begin to make a network fast, without compiling it."""
+        self._pending.append(self._thread.submit(tuning.make_ready, {name: network}, compiles=False))
+
+    def wait(self) -> None:
+        """Wait until the networks are ready, or raise what one of them has raised."""
+        while self._pending:
+            self._pending.pop().result()
+
+    def close(self) -> None:
+        """End the processes."""
+        self._thread.shutdown(cancel_futures=True)
+        self.crew.close()
+
+
+def decoded_conditions(conditions: Sequence[Condition]) -> list[Condition]:
+    """Return the conditions in the order in which units of work name them; the original is always among them."""
+    return list(dict.fromkeys((*conditions, Condition(ORIGINAL))))
 
 
 def decoding_processes(spec: EvaluateSpec, cuda: bool) -> int:

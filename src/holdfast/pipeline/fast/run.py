@@ -1,4 +1,4 @@
-"""Which models and conditions of a run go through the fast pass, and where it runs: here, or on many machines."""
+"""Which models and conditions of a run go through the fast pass, and where: here, on several GPUs or machines."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError, first_line, no_exit
-from holdfast.core.networks import resolve_device
+from holdfast.core.networks import resolve_device, several_gpus
 from holdfast.core.types import Collection, Sample
-from holdfast.engine import Executor
+from holdfast.engine import Executor, LocalExecutor
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models, unloaded
 from holdfast.pipeline.evaluation_rows import EvaluationJob, Part, Portion, split_portion
 from holdfast.pipeline.fast import networks
-from holdfast.pipeline.fast.device_pass import Pass
-from holdfast.pipeline.fast.networks import Network, Warming
+from holdfast.pipeline.fast.device_pass import EarlyStart, Pass, decoding_processes
+from holdfast.pipeline.fast.networks import Network
+from holdfast.pipeline.fast.tuning import Warming
 from holdfast.pipeline.jobs.execute import Made, ProgressReport, execute
 from holdfast.pipeline.jobs.plan import Plan
 from holdfast.pipeline.jobs.progress import Progress, Summary
@@ -62,7 +63,7 @@ class OpenPass:
 
 
 class RemotePass:
-    """The worker of ``eval --fast`` on other machines. It loads (and compiles) networks on first use."""
+    """The worker of ``eval --fast`` on other machines or GPUs. It loads (and compiles) networks on first use."""
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class RemotePass:
         tested = list(self._tested)
         with ExitStack() as opening:
             warming = None
-            if compiles and cuda and len(positions) > 1:  # while this process loads them
+            if compiles and cuda:  # while this process loads them
                 warming = Warming(models, device, self._prepared.collection.classes, spec.batch_size)
                 opening.callback(warming.close)
             for position, model in zip(
@@ -134,7 +135,7 @@ def _network(model: Tested, asked: int) -> Network:
         ) from error
 
 
-WORTH_COMPILING = 50_000  # pictures per model and device: below that, compiling takes longer than it saves
+WORTH_COMPILING = 1_000_000  # pictures per model and device: below that, compiling takes longer than it saves
 
 
 class OnePass:
@@ -148,7 +149,9 @@ class OnePass:
         run: Run,
         executor: Executor,
     ) -> None:
-        self.spec, self.run, self._executor = spec, run, executor
+        gpus = () if executor.remote else several_gpus(spec.device)
+        self.spec, self.run, self._executor = spec, run, LocalExecutor(len(gpus), gpus) if gpus else executor
+        self._elsewhere = executor.remote or bool(gpus)  # whether other processes hold the networks
         self.portion: Portion | None = None
         self._fast: list[int] = []
         self._networks: dict[int, Network] = {}
@@ -156,19 +159,25 @@ class OnePass:
         self._reasons: list[str] = []
         self._told = False
         pictures = len(collection) * sum(map(supports, conditions))
-        self._worth = pictures >= WORTH_COMPILING * (executor.width if executor.remote else 1)
+        self._worth = pictures >= WORTH_COMPILING * (self._executor.width if self._elsewhere else 1)
         self._warming: Warming | None = None
-        if not executor.remote:
+        self._start: EarlyStart | None = None
+        self._closing = ExitStack()
+        if not self._elsewhere:
             device = resolve_device(spec.device)
             cuda = device.startswith("cuda")
             self._compiles = (cuda and self._worth) if spec.compile is None else spec.compile
-            if self._compiles and cuda and len(spec.models) > 1:
+            if self._compiles and cuda:
                 self._warming = Warming(spec.models, device, collection.classes, spec.batch_size)
+                self._closing.callback(self._warming.close)
+            if processes := decoding_processes(spec, cuda):
+                here = [condition for condition in conditions if supports(condition)]
+                self._start = EarlyStart(spec, here, processes, cuda=cuda)
+                self._closing.callback(self._start.close)
 
     def close(self) -> None:
         """End processes that are no longer needed."""
-        if self._warming is not None:
-            self._warming.close()
+        self._closing.close()
 
     def try_out(self, model: Tested) -> Tested:
         """Return the next of the models, with the fingerprint of an exact one where it cannot use the pass."""
@@ -180,13 +189,15 @@ class OnePass:
                 reason = first_line(error)
             else:
                 self._fast.append(len(self._tested))
-                if not self._executor.remote:  # workers have their own
+                if not self._elsewhere:  # workers have their own
                     self._networks[len(self._tested)] = network
+                    if self._start is not None and not self._compiles:
+                        self._start.make_ready(self.spec.models[len(self._tested)], network)
         if reason:
             self._reasons.append(f"{model.classifier.name} cannot use --fast ({reason}); used the standard evaluator")
         tried = replace(model, fast="") if reason else model
         # Only workers hold the networks of all models at once.
-        self._tested.append(unloaded(tried) if self._executor.remote else tried)
+        self._tested.append(unloaded(tried) if self._elsewhere else tried)
         return tried
 
     def split(self, whole: Portion, summary: Summary) -> list[Portion]:
@@ -207,7 +218,7 @@ class OnePass:
         if not plan.owed:
             return Summary(already=plan.already)
         samples, run = prepared.collection.samples, self.run.path
-        if self._executor.remote:
+        if self._elsewhere:
             size = max(1, min(SAMPLES, -(-plan.count // (PIECES * self._executor.width))))
             return execute(
                 plan, RemotePass(self.spec, prepared, self.portion, self._tested, run, compiles=self._worth),
@@ -217,7 +228,7 @@ class OnePass:
             )  # fmt: skip
         device_pass = Pass(
             self.spec, prepared, self.portion, self._tested, self._networks, run, compiles=self._compiles,
-            warming=self._warming,
+            warming=self._warming, start=self._start,
         )  # fmt: skip
         with closing(device_pass), no_exit():
             jobs = partial(plan.shards, with_ids=False)

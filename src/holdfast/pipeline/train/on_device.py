@@ -16,6 +16,7 @@ from holdfast.core.errors import SampleError
 from holdfast.core.lazy import torch
 from holdfast.models.torch_classifier import Geometry
 from holdfast.pipeline.fast import decoding
+from holdfast.pipeline.fast.device_pass import sizes_of, unit_size
 from holdfast.pipeline.fast.flow import Uploads, channels_first
 from holdfast.pipeline.fast.networks import see
 from holdfast.pipeline.train.pictures import DETAILS, Renderer, Showing, TrainingPicture, crop_place
@@ -35,7 +36,7 @@ class DeviceTeam:
     def __init__(self, device: str, shown: Sequence[Showing], max_pixels: int, processes: int) -> None:
         self.conditions = list(dict.fromkeys(condition for _, condition in shown))
         self.uploads = Uploads(device)
-        self._unit = decoding.unit_size(decoding.sizes_of([sample for sample, _ in shown]))
+        self._unit = unit_size(sizes_of([sample for sample, _ in shown]))
         self._decoder = decoding.Decoder(self.conditions, max_pixels)
         cuda = device.startswith("cuda")
         self._crew = decoding.Crew(self._decoder, processes=processes, gpu=cuda) if processes else None

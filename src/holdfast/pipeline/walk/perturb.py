@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.errors import HoldfastError, SampleError, raise_machine_trouble, stop_or_sentence
 from holdfast.core.fingerprint import canonical_json, fingerprint, seed_from
+from holdfast.core.networks import several_gpus
 from holdfast.core.schema import row_id
 from holdfast.core.types import Collection, Sample
 from holdfast.engine import Executor, LocalExecutor, core_count
@@ -229,6 +230,8 @@ def perturb(
     """Walk every image against every model, and write the rows that are not there yet."""
     run, summary = Run(out), Summary()
     executor = executor or LocalExecutor(1)
+    if isinstance(executor, LocalExecutor) and (gpus := several_gpus(spec.device)):
+        executor = LocalExecutor(max(executor.width, len(gpus)), gpus)
     with writing(out):  # first of all: nobody should wait for models to hear that nothing can be written
         collection = read_originals(spec)
         # Where others walk, this process only has to know what they walk with.

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,8 +66,11 @@ class Stepper:
         self._estimates = options.black_box > 0 and needs_gradients(replace(options, black_box=0))
         if self.device.type == "cuda":
             _channels_last(generator, model.classifier, oracle)
-        compiles_channels_last = options.compile and self.device.type == "cuda"
-        self._norms: AbstractContextManager[Any] = by_channel() if compiles_channels_last else nullcontext()
+        cuda = self.device.type == "cuda"
+        # Who computes norms: on a GPU one of two ways of our own; the one that needs no compiler, from the first look.
+        self._norms: AbstractContextManager[Any] | None = by_channel() if cuda and options.compile else nullcontext()
+        if cuda and options.precision == "bfloat16" and not options.compile and find_spec("triton"):
+            self._norms = None
         self._forward: Callable[..., Any] = self._looked
         if options.compile:
             self._forward = torch.compile(self._looked, dynamic=False)
@@ -101,6 +105,8 @@ class Stepper:
         latent = state["latent"]
         if latent.ndim == 4 and self.device.type == "cuda":
             latent = latent.contiguous(memory_format=torch.channels_last)
+        if self._norms is None:
+            self._norms = self._fast_steps(latent[:1], state["original"][:1])
         state["latent"] = latent.detach().requires_grad_(self._differentiates)
         with self.exact(), torch.set_grad_enabled(self._differentiates), warnings.catch_warnings():
             # While it compiles, torch warns of what it meets in other libraries; nobody here can act on that.
@@ -144,6 +150,7 @@ class Stepper:
             ) from error
 
     def _looked(self, latent: torch.Tensor, original: torch.Tensor, labels: torch.Tensor) -> BatchView:
+        assert self._norms is not None
         with self._autocast(), self._norms:
             image = self._generator.decode(latent, original).float()
             with torch.no_grad():
@@ -157,6 +164,15 @@ class Stepper:
             columns = (finite, accepted, score, margin, saw, loss, probability, scores.argmax(1))
             facts = torch.stack([column.detach().float() for column in columns])
         return BatchView(whole.nan_to_num().to(torch.uint8), loss, facts)
+
+    def _fast_steps(self, latent: torch.Tensor, original: torch.Tensor) -> AbstractContextManager[Any]:
+        """Return a context in which steps move fewer bytes; one image is decoded to see which norms a SiLU follows."""
+        from holdfast.pipeline.walk.norms import FastSteps, FollowedNorms
+
+        watched = FollowedNorms()
+        with self.exact(), torch.no_grad(), self._autocast(), watched:
+            self._generator.decode(latent.detach(), original)
+        return FastSteps(watched.weights)
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(

@@ -1,0 +1,228 @@
+"""Steps of a walk on a GPU that need no compiler: group norm with the SiLU behind it in two kernels each way.
+
+Most of a decoder's time beside its convolutions is bytes moved by norms, activations and casts. ``fast_steps`` is a
+context in which torch calls the kernels below, casts weights once, and leaves out what changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+TILE = 8192  # values that a program holds at a time
+STEPS = 16  # tiles that a program adds up
+
+
+@triton.jit
+def _slope(value, slope, scale, shift, silu: tl.constexpr):  # type: ignore[no-untyped-def]
+    if silu:
+        normed = value * scale[None, :] + shift[None, :]
+        gate = 1 / (1 + tl.exp(-normed))
+        slope = slope * gate * (1 + normed * (1 - gate))
+    return slope
+
+
+@triton.jit
+def _sums(  # type: ignore[no-untyped-def]
+    images, slopes, centre, scale, shift, sums, pixels, channels,
+    back: tl.constexpr, silu: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, steps: tl.constexpr,
+):  # fmt: skip
+    """Add up, per channel, distances from a centre and their squares; back: slopes, and slopes times distances."""
+    image, chunk, chunks = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
+    column = tl.arange(0, columns)
+    inside = column < channels
+    middle = tl.load(centre + image * channels + column, mask=inside, other=0.0)
+    factor = tl.load(scale + image * channels + column, mask=inside, other=0.0)
+    offset = tl.load(shift + image * channels + column, mask=inside, other=0.0)
+    first = tl.zeros((columns,), tl.float32)
+    second = tl.zeros((columns,), tl.float32)
+    for step in range(steps):
+        row = (chunk * steps + step) * rows + tl.arange(0, rows)
+        here = (row < pixels)[:, None] & inside[None, :]
+        place = (image * pixels + row)[:, None] * channels + column[None, :]
+        value = tl.load(images + place, mask=here, other=0.0).to(tl.float32)
+        apart = tl.where(here, value - middle[None, :], 0.0)
+        if back:
+            slope = tl.load(slopes + place, mask=here, other=0.0).to(tl.float32)
+            slope = _slope(value, slope, factor, offset, silu)
+            first += tl.sum(slope, 0)
+            second += tl.sum(slope * apart, 0)
+        else:
+            first += tl.sum(apart, 0)
+            second += tl.sum(apart * apart, 0)
+    target = sums + (image * chunks + chunk) * 2 * channels + column
+    tl.store(target, first, mask=inside)
+    tl.store(target + channels, second, mask=inside)
+
+
+@triton.jit
+def _values(  # type: ignore[no-untyped-def]
+    images, slopes, centre, scale, shift, factor, constant, out, pixels, channels,
+    back: tl.constexpr, silu: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr,
+):  # fmt: skip
+    """Write images × scale + shift (with SiLU); back: slopes × scale + (images − centre) × factor + constant."""
+    image, column = tl.program_id(0).to(tl.int64), tl.arange(0, columns)
+    row = tl.program_id(1) * rows + tl.arange(0, rows)
+    inside = column < channels
+    here = (row < pixels)[:, None] & inside[None, :]
+    place = (image * pixels + row)[:, None] * channels + column[None, :]
+    value = tl.load(images + place, mask=here, other=0.0).to(tl.float32)
+    of_channel = image * channels + column
+    scaled = tl.load(scale + of_channel, mask=inside, other=0.0)
+    moved = tl.load(shift + of_channel, mask=inside, other=0.0)
+    if back:
+        slope = tl.load(slopes + place, mask=here, other=0.0).to(tl.float32)
+        slope = _slope(value, slope, scaled, moved, silu)
+        middle = tl.load(centre + of_channel, mask=inside, other=0.0)
+        along = tl.load(factor + of_channel, mask=inside, other=0.0)
+        rest = tl.load(constant + of_channel, mask=inside, other=0.0)
+        answer = slope * scaled[None, :] + (value - middle[None, :]) * along[None, :] + rest[None, :]
+    else:
+        answer = value * scaled[None, :] + moved[None, :]
+        if silu:
+            answer = answer / (1 + tl.exp(-answer))
+    tl.store(out + place, answer.to(out.dtype.element_ty), mask=here)
+
+
+def _laid_out(images: torch.Tensor) -> torch.Tensor:
+    """Return the images with the channels of a pixel side by side."""
+    return images.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+def _shape(images: torch.Tensor) -> tuple[int, int, int, int, int]:
+    """Return images, pixels and channels, and the rows and columns of a tile."""
+    count, channels = images.shape[:2]
+    columns = triton.next_power_of_2(channels)
+    return count, images[0, 0].numel(), channels, max(1, TILE // columns), columns
+
+
+def _totals(images: torch.Tensor, slopes: torch.Tensor, *of_channel: torch.Tensor, **flags: bool) -> torch.Tensor:
+    count, pixels, channels, rows, columns = _shape(images)
+    chunks = triton.cdiv(pixels, rows * STEPS)
+    sums = torch.empty(count, chunks, 2, channels, device=images.device)
+    _sums[count, chunks](
+        images, slopes, *of_channel, sums, pixels, channels, **flags, rows=rows, columns=columns, steps=STEPS
+    )
+    return sums.sum(1)
+
+
+class NormedSilu(torch.autograd.Function):
+    """Group norm with or without SiLU behind it; gradients reach the images only."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, images: torch.Tensor, groups: int, weight: torch.Tensor, bias: torch.Tensor, eps: float, silu: bool
+    ) -> torch.Tensor:
+        """Return the normed images, in the layout of ``_laid_out``."""
+        images = _laid_out(images)
+        count, pixels, channels, rows, columns = _shape(images)
+        centre = images.flatten(2)[:, :, 0].float().contiguous()  # any value of the channel keeps sums small
+        sums = _totals(images, images, centre, centre, centre, back=False, silu=False) / pixels
+        means = (centre + sums[:, 0]).view(count, groups, -1)
+        within = (sums[:, 1] - sums[:, 0].square()).view(count, groups, -1).mean(2) + means.var(2, correction=0)
+        inverse = (within + eps).rsqrt().repeat_interleave(channels // groups, 1)
+        mean = means.mean(2).repeat_interleave(channels // groups, 1)
+        scale = inverse * weight
+        shift = bias - mean * scale
+        out = torch.empty_like(images)
+        _values[count, triton.cdiv(pixels, rows)](
+            images, images, mean, scale, shift, scale, scale, out, pixels, channels,
+            back=False, silu=silu, rows=rows, columns=columns,
+        )  # fmt: skip
+        ctx.save_for_backward(images, mean, inverse, scale, shift, weight)
+        ctx.groups, ctx.silu = groups, silu
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Any) -> Any:
+        """Return the gradient of the images."""
+        images, mean, inverse, scale, shift, weight = ctx.saved_tensors
+        slope = _laid_out(slopes[0])
+        count, pixels, channels, rows, columns = _shape(images)
+        sums = _totals(images, slope, mean, scale, shift, back=True, silu=ctx.silu)
+        several = channels // ctx.groups
+        along, across = (sums * weight).view(count, 2, ctx.groups, several).mean(3).unbind(1)  # per channel
+        constant = -inverse * along.repeat_interleave(several, 1) / pixels
+        factor = -(inverse**3) * across.repeat_interleave(several, 1) / pixels
+        out = torch.empty_like(images)
+        _values[count, triton.cdiv(pixels, rows)](
+            images, slope, mean, scale, shift, factor, constant, out, pixels, channels,
+            back=True, silu=ctx.silu, rows=rows, columns=columns,
+        )  # fmt: skip
+        return out, None, None, None, None, None
+
+
+class FollowedNorms(TorchFunctionMode):
+    """Watches which group norms are read by one SiLU and by nothing else; ``weights`` are theirs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outputs: list[tuple[torch.Tensor, torch.Tensor, list[Any]]] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function, and remember who reads the output of a norm."""
+        for _, output, readers in self._outputs:
+            readers += [function for value in (*args, *(kwargs or {}).values()) if value is output]
+        answer = function(*args, **(kwargs or {}))
+        if function is functional.group_norm:
+            self._outputs.append((_arguments(*args, **(kwargs or {}))[2], answer, []))
+        return answer
+
+    @property
+    def weights(self) -> set[int]:
+        """Return the ids of the norms' weights."""
+        return {id(weight) for weight, _, readers in self._outputs if readers == [functional.silu]}
+
+
+class FastSteps(TorchFunctionMode):
+    """A context in which torch computes a step of bfloat16 on a GPU with fewer bytes moved; ``followed`` by SiLU."""
+
+    def __init__(self, followed: set[int]) -> None:
+        super().__init__()
+        self._followed = followed
+        self._cast: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function, or what stands for it."""
+        kwargs = kwargs or {}
+        if function is functional.group_norm:
+            images, groups, weight, bias, eps = _arguments(*args, **kwargs)
+            if weight is None or bias is None:
+                return function(*args, **kwargs)
+            silu = id(weight) in self._followed
+            normed: Any = NormedSilu.apply(images, groups, weight, bias, eps, silu)  # type: ignore[no-untyped-call]
+            normed.holds_silu = silu
+            return normed
+        if function is functional.silu and getattr(args[0], "holds_silu", False):
+            return args[0]
+        if function is functional.interpolate and kwargs.get("mode", "nearest") == "nearest":
+            with torch.autocast(args[0].device.type, enabled=False):  # which would copy pixels as float32
+                return function(*args, **kwargs)
+        if function in _DIVISIONS and isinstance(args[1], float) and args[1] == 1:
+            return args[0]
+        if function in (functional.conv2d, functional.linear) and len(args) > 1:
+            args = (args[0], *(self._once(value) if torch.is_tensor(value) else value for value in args[1:]))
+        return function(*args, **kwargs)
+
+    def _once(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return a weight in bfloat16, as autocast would cast it in every step."""
+        if weight.requires_grad or weight.dtype != torch.float32:
+            return weight
+        if id(weight) not in self._cast:
+            self._cast[id(weight)] = weight, weight.to(torch.bfloat16)
+        return self._cast[id(weight)][1]
+
+
+_DIVISIONS: tuple[Callable[..., Any], ...] = (torch.Tensor.div, torch.Tensor.__truediv__, torch.div)
+
+
+def _arguments(
+    images: torch.Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> tuple[torch.Tensor, int, Any, Any, float]:
+    return images, num_groups, weight, bias, eps

@@ -1,0 +1,72 @@
+"""The kernels of walks on a GPU, run on the CPU by Triton's interpreter, against torch in float64."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+
+KERNELS = """
+import torch
+from torch import nn
+from torch.nn import functional
+
+from holdfast.pipeline.walk import norms
+
+norms.TILE, norms.STEPS = 64, 2
+torch.manual_seed(0)
+for shape, groups, silu in (((2, 6, 5, 3), 3, True), ((2, 8, 4, 4), 2, False), ((2, 6, 11), 2, True)):
+    images, slopes = 3 * torch.randn(shape) + 5, torch.randn(shape)
+    weight, bias = torch.randn(shape[1]), torch.randn(shape[1])
+    answers = []
+    for ours, number in ((True, torch.float32), (False, torch.float64)):
+        pixels = images.to(number).requires_grad_()
+        arguments = (pixels, groups, weight.to(number), bias.to(number), 1e-5)
+        if ours:
+            normed = norms.NormedSilu.apply(*arguments, silu)
+        else:
+            normed = functional.group_norm(*arguments)
+            normed = functional.silu(normed) if silu else normed
+        answers.append((normed.detach(), *torch.autograd.grad(normed, pixels, slopes.to(number))))
+    for mine, exact in zip(*answers, strict=True):
+        assert (mine - exact).abs().max() < 1e-5, (shape, float((mine - exact).abs().max()))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.GroupNorm(2, 4), nn.GroupNorm(2, 4)
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+        self.requires_grad_(False)
+
+    def forward(self, images):
+        hidden = self.conv(functional.silu(self.first(images)))
+        twice = self.second(hidden)  # read by others, too
+        hidden = (functional.silu(twice) + twice + images) / 1.0
+        return self.conv(functional.interpolate(hidden, scale_factor=2.0, mode="nearest"))
+
+
+block, images = Block(), torch.randn(2, 4, 5, 5)
+watched = norms.FollowedNorms()
+with torch.no_grad(), watched:
+    block(images)
+assert watched.weights == {id(block.first.weight)}
+answers = []
+for mode in (torch.autocast("cpu", enabled=False), norms.FastSteps(watched.weights)):
+    pixels = images.clone().requires_grad_()
+    with mode, torch.autocast("cpu", torch.bfloat16, enabled=isinstance(mode, norms.FastSteps)):
+        image = block(pixels).float()
+    answers.append((image.detach(), *torch.autograd.grad(image.square().sum(), pixels)))
+for exact, mine in zip(*answers, strict=True):
+    assert (mine - exact).abs().max() < 0.03 * exact.abs().max(), float((mine - exact).abs().max())
+"""
+
+
+def test_norms_and_their_gradients_are_torchs() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    ended = subprocess.run([sys.executable, "-c", KERNELS], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr

@@ -126,6 +126,7 @@ def evaluated(folder: Path, models: tuple[str, ...], options: argparse.Namespace
     )
     told = ", ".join(f"{what} {seconds:.1f}" for what, seconds in summary.times.items())
     print(f"  seconds of the host: {told}", flush=True)
+    print("  steps: " + ", ".join(f"{name} {a:.1f} to {b:.1f}" for name, (a, b) in steps.items()), flush=True)
     for note in [*summary.notes, *(f"{number} rows: {why}" for why, number in summary.trouble.items())]:
         print(f"  {note}", flush=True)
     return found

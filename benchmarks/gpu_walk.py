@@ -1,11 +1,11 @@
 """The walk at the paper's size on a GPU: VQGAN f16 at 256 pixels, ResNet-50, CLIP ViT-B/32, 50 steps.
 
     python benchmarks/gpu_walk.py                          # all of it, within four minutes
-    python benchmarks/gpu_walk.py --parts batched --batches 48,64,96 --norms channel,native
+    python benchmarks/gpu_walk.py --parts batched --batches 48,64,96 --ways steps,compiled
 
 Weights are random, which costs the same time as trained ones. Prints a JSON line a measurement and a table at the end.
 Parts: ``plain`` (what one writes in an afternoon, float32, an image at a time), ``careful`` (our own walk, float32, an
-image at a time), ``batched`` (bfloat16, compiled) and ``agreement`` (decisions in bfloat16 against those in float32 on
+image at a time), ``batched`` (bfloat16, with kernels of our own or compiled) and ``agreement`` (decisions in bfloat16 against those in float32 on
 the latents of the float32 walk, with the embedded trained models), ``sparse`` (walks that move all or 0.69 % of the
 latent, and what of a step a sparse latent could leave out). Measured are whole walks, encoding included, after
 a batch of warm-up that holds the compilation.
@@ -17,12 +17,12 @@ import argparse
 import itertools
 import json
 import time
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from bench_walk import Accepting, drawn_world, plain_walk
+from common import Sampler
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import LabelSpace
@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--parts", default="plain,careful,batched,agreement")
     parser.add_argument("--batches", default="64,32")
-    parser.add_argument("--norms", default="channel", help="channel, native or both: who computes group norms")
+    parser.add_argument("--ways", default="steps", help="steps, compiled or both")
     parser.add_argument("--seconds", type=float, default=200, help="begin no measurement after so many")
     parser.add_argument("--device", default="cuda")
     asked = parser.parse_args()
@@ -61,10 +61,10 @@ def main() -> None:
     rows += [shown(one_at_a_time(part, *world)) for part in ("plain", "careful") if part in parts]
     if "sparse" in parts:
         rows.append(shown(sparse(*world)))
-    pairs = itertools.product(asked.norms.split(","), map(int, asked.batches.split(",")))
+    pairs = itertools.product(asked.ways.split(","), map(int, asked.batches.split(",")))
     rows += [
-        shown(batched(batch, norms, *world))
-        for norms, batch in pairs
+        shown(batched(batch, way, *world))
+        for way, batch in pairs
         if "batched" in parts and time.perf_counter() - STARTED < asked.seconds
     ]
     print_table(rows)
@@ -199,38 +199,37 @@ def one_at_a_time(part: str, generator: Any, model: UnderTest, oracle: Any) -> d
     return {"what": part, "batch": 1, "images_per_second": len(walkers) / seconds}
 
 
-def batched(batch: int, norms: str, generator: Any, model: UnderTest, oracle: Any) -> dict[str, Any]:
+def batched(batch: int, way: str, generator: Any, model: UnderTest, oracle: Any) -> dict[str, Any]:
     """The second of two batches that walk one after the other in the same places."""
     torch.compiler.reset()
     torch.cuda.empty_cache()
-    replaced = walk_step.by_channel
-    if norms == "native":
-        walk_step.by_channel = nullcontext  # type: ignore[assignment]
     begun = clock()
-    options = WalkOptions(steps=STEPS, precision="bfloat16", compile=True, batch_size=batch)
+    options = WalkOptions(steps=STEPS, precision="bfloat16", compile=way == "compiled", batch_size=batch)
+    sampler = Sampler()
     try:
         results = walk(made_walkers(2 * batch), generator, model, oracle, options)
         first = [next(results) for _ in range(batch)]
         warm = clock()
+        sampler.start()
         torch.cuda.reset_peak_memory_stats()
         second = list(results)
         seconds = clock() - warm
     except UserError:
-        return {"what": "batched", "batch": batch, "norms": norms, "images_per_second": None, "note": "out of memory"}
+        return {"what": way, "batch": batch, "images_per_second": None, "note": "out of memory"}
     finally:
-        walk_step.by_channel = replaced
+        sampler.over.set()
     assert all(one.steps == STEPS for one in [*first, *second]), {one.stop for one in [*first, *second]}
     rate = batch / seconds
     return {
-        "what": "batched",
+        "what": way,
         "batch": batch,
-        "norms": norms,
         "images_per_second": rate,
         "milliseconds_per_step": 1000 * seconds / (STEPS + 1),
+        "busy": float(np.mean(sampler.values or [0])),
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
         "reserved_gb": torch.cuda.max_memory_reserved() / 1e9,
         "share_of_peak": rate * STEPS * operations(generator, model, oracle) / PEAK,
-        "first_batch_seconds": warm - begun,
+        "seconds_before_the_first_step": warm - begun - seconds,
     }
 
 
@@ -272,13 +271,13 @@ def clock() -> float:
 def print_table(rows: list[dict[str, Any]]) -> None:
     speeds = [row for row in rows if row.get("images_per_second")]
     plain = next((row["images_per_second"] for row in speeds if row["what"] == "plain"), None)
-    print(f"\n{'what':10} {'batch':>5} {'norms':>8} {'images/s':>9} {'x plain':>8} {'peak GB':>8} {'of peak':>8}")
+    print(f"\n{'what':10} {'batch':>5} {'images/s':>9} {'x plain':>8} {'peak GB':>8} {'of peak':>8}")
     for row in speeds:
         rate = row["images_per_second"]
         ratio = f"{rate / plain:.1f}" if plain else ""
         memory, share = row.get("peak_gb", ""), row.get("share_of_peak")
         print(
-            f"{row['what']:10} {row['batch']:5} {row.get('norms', ''):>8} {rate:9.2f} {ratio:>8} {memory:>8} "
+            f"{row['what']:10} {row['batch']:5} {rate:9.2f} {ratio:>8} {memory:>8} "
             f"{f'{100 * share:.0f} %' if share else '':>8}"
         )
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

@@ -47,7 +47,7 @@ def test_a_worker_has_its_share_of_the_machine() -> None:
 
 def gpu_of_this(folder: str) -> tuple[str, int]:
     (Path(folder) / str(os.getpid())).touch()
-    while len(os.listdir(folder)) < 2:  # so that neither process does all shards
+    while len(list(Path(folder).iterdir())) < 2:  # so that neither process does all shards
         time.sleep(0.01)
     return os.environ["CUDA_VISIBLE_DEVICES"], core_count()
 

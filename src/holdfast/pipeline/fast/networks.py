@@ -212,6 +212,7 @@ class Network:
     device: str
     call: Any
     ready: bool = False
+    recorded: Any = None  # what ``call`` repeats on a GPU; its weights have to stay
 
     @property
     def view(self) -> tuple[Geometry, bool]:

@@ -61,7 +61,7 @@ def record(network: Network) -> None:
         graph.replay()
         return answer  # until the next batch
 
-    network.call = repeat
+    network.call, network.recorded = repeat, call
 
 
 @cache

@@ -15,8 +15,8 @@ import triton.language as tl
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-TILE = 8192  # values that a program holds at a time
-STEPS = 16  # tiles that a program adds up
+TILE = 4096  # values that a program holds at a time
+STEPS = 32  # tiles that a program adds up
 
 
 @triton.jit
@@ -40,8 +40,8 @@ def _sums(  # type: ignore[no-untyped-def]
     middle = tl.load(centre + image * channels + column, mask=inside, other=0.0)
     factor = tl.load(scale + image * channels + column, mask=inside, other=0.0)
     offset = tl.load(shift + image * channels + column, mask=inside, other=0.0)
-    first = tl.zeros((columns,), tl.float32)
-    second = tl.zeros((columns,), tl.float32)
+    first = tl.zeros((rows, columns), tl.float32)
+    second = tl.zeros((rows, columns), tl.float32)
     for step in range(steps):
         row = (chunk * steps + step) * rows + tl.arange(0, rows)
         here = (row < pixels)[:, None] & inside[None, :]
@@ -51,14 +51,14 @@ def _sums(  # type: ignore[no-untyped-def]
         if back:
             slope = tl.load(slopes + place, mask=here, other=0.0).to(tl.float32)
             slope = _slope(value, slope, factor, offset, silu)
-            first += tl.sum(slope, 0)
-            second += tl.sum(slope * apart, 0)
+            first += slope
+            second += slope * apart
         else:
-            first += tl.sum(apart, 0)
-            second += tl.sum(apart * apart, 0)
+            first += apart
+            second += apart * apart
     target = sums + (image * chunks + chunk) * 2 * channels + column
-    tl.store(target, first, mask=inside)
-    tl.store(target + channels, second, mask=inside)
+    tl.store(target, tl.sum(first, 0), mask=inside)
+    tl.store(target + channels, tl.sum(second, 0), mask=inside)
 
 
 @triton.jit
@@ -158,6 +158,27 @@ class NormedSilu(torch.autograd.Function):
         return out, None, None, None, None, None
 
 
+class Biased(torch.autograd.Function):
+    """Images plus a number per channel; gradients reach the images only."""
+
+    @staticmethod
+    def forward(ctx: Any, images: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Return the sum, in the layout of ``_laid_out``."""
+        images = _laid_out(images)
+        count, pixels, channels, rows, columns = _shape(images)
+        out, shift = torch.empty_like(images), bias.float().expand(count, -1).contiguous()
+        _values[count, triton.cdiv(pixels, rows)](
+            images, images, shift, torch.ones_like(shift), shift, shift, shift, out, pixels, channels,
+            back=False, silu=False, rows=rows, columns=columns,
+        )  # fmt: skip
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Any) -> Any:
+        """Return the gradient as it came."""
+        return slopes[0], None
+
+
 class FollowedNorms(TorchFunctionMode):
     """Watches which group norms are read by one SiLU and by nothing else; ``weights`` are theirs."""
 
@@ -203,11 +224,14 @@ class FastSteps(TorchFunctionMode):
             return args[0]
         if function is functional.interpolate and kwargs.get("mode", "nearest") == "nearest":
             with torch.autocast(args[0].device.type, enabled=False):  # which would copy pixels as float32
-                return function(*args, **kwargs)
+                return function(_laid_out(args[0]), *args[1:], **kwargs)  # diffusers changes the layout of many images
         if function in _DIVISIONS and isinstance(args[1], float) and args[1] == 1:
             return args[0]
         if function in (functional.conv2d, functional.linear) and len(args) > 1:
             args = (args[0], *(self._once(value) if torch.is_tensor(value) else value for value in args[1:]))
+        if function is functional.conv2d and len(args) > 2 and args[2] is not None and not args[2].requires_grad:
+            images = function(*args[:2], None, *args[3:], **kwargs)
+            return Biased.apply(images, args[2])  # type: ignore[no-untyped-call]
         return function(*args, **kwargs)
 
     def _once(self, weight: torch.Tensor) -> torch.Tensor:

@@ -1,20 +1,19 @@
 """The walk at the paper's size on a GPU: VQGAN f16 at 256 pixels, ResNet-50, CLIP ViT-B/32, 50 steps.
 
     python benchmarks/gpu_walk.py                          # all of it, within four minutes
-    python benchmarks/gpu_walk.py --parts batched --batches 48,64,96 --ways steps,compiled
+    python benchmarks/gpu_walk.py --parts batched --batches 48,64,96
 
 Weights are random, which costs the same time as trained ones. Prints a JSON line a measurement and a table at the end.
 Parts: ``plain`` (what one writes in an afternoon, float32, an image at a time), ``careful`` (our own walk, float32, an
-image at a time), ``batched`` (bfloat16, with kernels of our own or compiled) and ``agreement`` (decisions in bfloat16 against those in float32 on
-the latents of the float32 walk, with the embedded trained models), ``sparse`` (walks that move all or 0.69 % of the
-latent, and what of a step a sparse latent could leave out). Measured are whole walks, encoding included, after
-a batch of warm-up that holds the compilation.
+image at a time), ``batched`` (bfloat16, with kernels of our own) and ``agreement`` (decisions in bfloat16
+against those in float32 on the latents of the float32 walk, with the embedded trained models), ``sparse`` (walks that
+move all or 0.69 % of the latent, and what of a step a sparse latent could leave out). Measured are whole walks,
+encoding included, after a batch of warm-up.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import time
 from typing import Any
@@ -47,7 +46,6 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--parts", default="plain,careful,batched,agreement")
     parser.add_argument("--batches", default="64,32")
-    parser.add_argument("--ways", default="steps", help="steps, compiled or both")
     parser.add_argument("--seconds", type=float, default=200, help="begin no measurement after so many")
     parser.add_argument("--device", default="cuda")
     asked = parser.parse_args()
@@ -61,10 +59,9 @@ def main() -> None:
     rows += [shown(one_at_a_time(part, *world)) for part in ("plain", "careful") if part in parts]
     if "sparse" in parts:
         rows.append(shown(sparse(*world)))
-    pairs = itertools.product(asked.ways.split(","), map(int, asked.batches.split(",")))
     rows += [
-        shown(batched(batch, way, *world))
-        for way, batch in pairs
+        shown(batched(batch, *world))
+        for batch in map(int, asked.batches.split(","))
         if "batched" in parts and time.perf_counter() - STARTED < asked.seconds
     ]
     print_table(rows)
@@ -199,12 +196,11 @@ def one_at_a_time(part: str, generator: Any, model: UnderTest, oracle: Any) -> d
     return {"what": part, "batch": 1, "images_per_second": len(walkers) / seconds}
 
 
-def batched(batch: int, way: str, generator: Any, model: UnderTest, oracle: Any) -> dict[str, Any]:
+def batched(batch: int, generator: Any, model: UnderTest, oracle: Any) -> dict[str, Any]:
     """The second of two batches that walk one after the other in the same places."""
-    torch.compiler.reset()
     torch.cuda.empty_cache()
     begun = clock()
-    options = WalkOptions(steps=STEPS, precision="bfloat16", compile=way == "compiled", batch_size=batch)
+    options = WalkOptions(steps=STEPS, precision="bfloat16", batch_size=batch)
     sampler = Sampler()
     try:
         results = walk(made_walkers(2 * batch), generator, model, oracle, options)
@@ -215,13 +211,13 @@ def batched(batch: int, way: str, generator: Any, model: UnderTest, oracle: Any)
         second = list(results)
         seconds = clock() - warm
     except UserError:
-        return {"what": way, "batch": batch, "images_per_second": None, "note": "out of memory"}
+        return {"what": "batched", "batch": batch, "images_per_second": None, "note": "out of memory"}
     finally:
         sampler.over.set()
     assert all(one.steps == STEPS for one in [*first, *second]), {one.stop for one in [*first, *second]}
     rate = batch / seconds
     return {
-        "what": way,
+        "what": "batched",
         "batch": batch,
         "images_per_second": rate,
         "milliseconds_per_step": 1000 * seconds / (STEPS + 1),

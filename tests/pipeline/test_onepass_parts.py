@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-import subprocess
-import sys
 import tempfile
-import time
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pytest
 import torch
@@ -252,46 +248,6 @@ def test_a_decoder_that_was_killed_between_two_pieces_of_work_is_told() -> None:
             list(Arrival([unit((5, 5))], decoder, crew))
     finally:
         crew.close()
-
-
-WARMING = """
-import time
-from holdfast.pipeline.fast.tuning import Warming
-
-if __name__ == "__main__":
-    Warming(["python:one:model", "python:endless:model"], "cpu", ["a", "b"], 2)
-    while True:
-        time.sleep(1)
-"""
-ENDLESS = """
-import os, pathlib, time
-
-pathlib.Path(os.environ["SEEN"], str(os.getpid())).touch()
-while True:  # a network that takes long to compile
-    time.sleep(1)
-"""
-
-
-def test_a_process_that_compiles_ahead_ends_with_its_parent(tmp_path: Path) -> None:
-    (tmp_path / "parent.py").write_text(WARMING)
-    (tmp_path / "endless.py").write_text(ENDLESS)
-    (seen := tmp_path / "seen").mkdir()
-    with subprocess.Popen([sys.executable, tmp_path / "parent.py"], env={**os.environ, "SEEN": str(seen)}) as parent:
-        while not (found := list(seen.iterdir())):
-            assert parent.poll() is None
-            time.sleep(0.02)
-        compiling = psutil.Process(int(found[0].name))
-        parent.kill()
-    deadline = time.monotonic() + 120
-    try:
-        while compiling.is_running() and compiling.status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline, "it outlived its parent"
-            time.sleep(0.02)
-    except psutil.NoSuchProcess:  # between the two looks
-        pass
-    finally:
-        if compiling.is_running():
-            compiling.kill()
 
 
 def test_fused_layers_answer_as_the_layers_they_replace() -> None:

@@ -7,8 +7,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
-from walk_world import LinearClassifier, LinearGenerator, LinearOracle, judged_model, made_walkers
 
 from holdfast.core.protocols import LatentGenerator, Oracle
 from holdfast.data import load_collection
@@ -17,7 +15,6 @@ from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import load_oracle
 from holdfast.pipeline.walk.walk import UnderTest, WalkInput, WalkOptions, WalkResult, walk
-from holdfast.pipeline.walk.walk_step import by_channel
 
 OPTIONS = WalkOptions(steps=3, step_size=0.3, batch_size=5)
 
@@ -104,42 +101,3 @@ def test_half_precision_sees_what_full_precision_sees() -> None:
     for key, one in full.items():
         assert one.reconstruction_accepted == half[key].reconstruction_accepted
         assert np.abs(one.reconstruction.astype(int) - half[key].reconstruction).mean() < 2
-
-
-def test_norms_by_channel_are_group_norms_in_compiled_graphs_too() -> None:
-    draw = torch.Generator().manual_seed(0)
-    network = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 16, 3), torch.nn.GroupNorm(4, 16), torch.nn.SiLU(), torch.nn.GroupNorm(8, 16, affine=False)
-    ).requires_grad_(False)
-    for parameter in network.parameters():
-        parameter.copy_(torch.randn(parameter.shape, generator=draw) + 0.5)
-    batch = torch.randn(2, 3, 9, 9, generator=draw).requires_grad_()
-    graphs = []
-
-    def replaced(batch: torch.Tensor) -> torch.Tensor:
-        with mode:
-            return network(batch)
-
-    def kept(graph: torch.fx.GraphModule, _: object) -> object:
-        graphs.append(graph)
-        return graph
-
-    mode = by_channel()
-    for made in (replaced(batch), torch.compile(replaced, backend=kept, fullgraph=True)(batch)):
-        torch.testing.assert_close(made, network(batch))
-        gradients = [torch.autograd.grad((one**3).sum(), batch, retain_graph=True)[0] for one in (made, network(batch))]
-        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
-    assert "group_norm" not in graphs[0].code
-
-
-@pytest.mark.slow
-def test_a_compiled_step_is_the_same_step() -> None:
-    options = WalkOptions(steps=4, step_size=1 / 64, batch_size=4)
-    parts = LinearGenerator(2), judged_model(LinearClassifier(2)), LinearOracle(3, 0.3)
-    walkers = made_walkers(2, 7, (None, 1))
-    plain = {one.key: one for one in walk(walkers, *parts, options)}
-    compiled = {one.key: one for one in walk(walkers, *parts, dataclasses.replace(options, compile=True))}
-    assert set(plain) == set(compiled)
-    for key, one in plain.items():
-        assert (one.stop, one.steps, one.validated) == (compiled[key].stop, compiled[key].steps, one.validated)
-        np.testing.assert_array_equal(one.image, compiled[key].image)

@@ -65,8 +65,39 @@ for exact, mine in zip(*answers, strict=True):
     assert (mine - exact).abs().max() < 0.03 * exact.abs().max(), float((mine - exact).abs().max())
 """
 
+GENERATOR = """
+from holdfast.data import load_collection
+from holdfast.data.labels import map_labels
+from holdfast.generate import load_generator
+from holdfast.models import load_classifier
+from holdfast.oracle.classifier import TensorClassifierOracle
+from holdfast.oracle.loading import AcceptanceRule
+from holdfast.pipeline.walk.norms import FastSteps
+from holdfast.pipeline.walk.walk import UnderTest, WalkOptions
+from holdfast.pipeline.walk.walk_step import Stepper
+
+photo = load_collection("diorama:test?n=1&size=64")
+classifier = load_classifier("embedded:resnet_rho0", device="cpu")
+labels = map_labels(photo.classes, photo.keys, classifier.labels)
+oracle = TensorClassifierOracle(classifier, labels, photo.classes, AcceptanceRule())
+generator = load_generator("embedded:vqgan", device="cpu")
+stepper = Stepper(generator, UnderTest(classifier, labels), oracle, WalkOptions(precision="bfloat16"))
+state = stepper.begin([photo.samples[0].image.load()], [0], [0])
+steps = stepper._fast_steps(state["latent"], state["original"])
+assert isinstance(steps, FastSteps) and len(steps._followed) > 10  # picture and gradient are those of autocast
+"""
+
+
+def run_interpreted(text: str) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    ended = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
 
 def test_norms_and_their_gradients_are_torchs() -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    ended = subprocess.run([sys.executable, "-c", KERNELS], env=environment, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
+    run_interpreted(KERNELS)
+
+
+@pytest.mark.slow  # the interpreter takes ten seconds for one picture
+def test_a_trained_decoder_makes_the_same_picture_and_gradient() -> None:
+    run_interpreted(GENERATOR)

@@ -27,7 +27,6 @@ from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Unit, unit_o
 from holdfast.pipeline.fast.flow import Flow, Subject
 from holdfast.pipeline.fast.networks import Network
 from holdfast.pipeline.fast.rows import Chunk, TableMaker, Writer
-from holdfast.pipeline.fast.tuning import Warming
 from holdfast.pipeline.jobs.progress import Summary
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition
@@ -81,12 +80,11 @@ class Pass:
         folder: Path,
         *,
         compiles: bool,  # whether networks and, on a GPU, the arithmetic of scenarios are compiled
-        warming: Warming | None = None,  # processes that compile networks in advance
         start: EarlyStart | None = None,  # what was begun before the data was hashed
         writes: bool = True,  # whether part files are written as rows are made; else ``through`` yields tables
     ) -> None:
         self.spec, self.portion = spec, portion
-        self._tested, self._networks, self._compiles, self._warming = tested, chosen, compiles, warming
+        self._tested, self._networks, self._compiles = tested, chosen, compiles
         self.device = next(iter(chosen.values())).device
         self._start = start
         self._conditions = list(start.conditions if start else decoded_conditions(portion.conditions))
@@ -130,7 +128,7 @@ class Pass:
             arrival = Arrival(units, self._decoder, self._crew)
             ending.callback(arrival.close)
             sys.setswitchinterval(SWITCH)
-            # While the first images are decoded, and other processes compile networks.
+            # While the first images are decoded.
             notes = self._make_ready(sizes)
             ready = time.perf_counter()
             watch.note("ready", ready - watch.start)
@@ -188,8 +186,8 @@ class Pass:
             notes += [f"scenarios are not compiled: {reason}"] if reason else []
         chosen = {self.spec.models[position]: self._networks[position] for position in self.portion.positions}
         if self._start is not None:
-            self._start.wait()
-        return notes + tuning.make_ready(chosen, compiles=self._compiles, warming=self._warming)
+            notes += self._start.notes()
+        return notes + tuning.make_ready(chosen, compiles=self._compiles)
 
 
 def sizes_of(samples: Sequence[Sample]) -> list[tuple[int, int]]:
@@ -222,14 +220,14 @@ class EarlyStart:
         self._thread = ThreadPoolExecutor(1)
         self._pending: list[Future[list[str]]] = []
 
-    def make_ready(self, name: str, network: Network) -> None:
-        """Begin to make a network fast, without compiling it."""
-        self._pending.append(self._thread.submit(tuning.make_ready, {name: network}, compiles=False))
+    def make_ready(self, name: str, network: Network, *, compiles: bool) -> None:
+        """Begin to make a network fast."""
+        self._pending.append(self._thread.submit(tuning.make_ready, {name: network}, compiles=compiles))
 
-    def wait(self) -> None:
-        """Wait until the networks are ready, or raise what one of them has raised."""
-        while self._pending:
-            self._pending.pop().result()
+    def notes(self) -> list[str]:
+        """Wait until the networks are ready; return notes, or raise what one of them has raised."""
+        pending, self._pending = self._pending, []
+        return [note for future in pending for note in future.result()]
 
     def close(self) -> None:
         """End the processes."""

@@ -19,7 +19,6 @@ from holdfast.pipeline.evaluation_rows import EvaluationJob, Part, Portion, spli
 from holdfast.pipeline.fast import networks
 from holdfast.pipeline.fast.device_pass import EarlyStart, Pass, decoding_processes
 from holdfast.pipeline.fast.networks import Network
-from holdfast.pipeline.fast.tuning import Warming
 from holdfast.pipeline.jobs.execute import Made, ProgressReport, execute
 from holdfast.pipeline.jobs.plan import Plan
 from holdfast.pipeline.jobs.progress import Progress, Summary
@@ -105,10 +104,6 @@ class RemotePass:
         models = tuple(spec.models[position] for position in positions)
         tested = list(self._tested)
         with ExitStack() as opening:
-            warming = None
-            if compiles and cuda:  # while this process loads them
-                warming = Warming(models, device, self._prepared.collection.classes, spec.batch_size)
-                opening.callback(warming.close)
             for position, model in zip(
                 positions, load_models(replace(spec, models=models), self._prepared.collection), strict=True
             ):
@@ -116,7 +111,7 @@ class RemotePass:
             chosen = {position: _network(tested[position], spec.batch_size) for position in positions}
             device_pass = Pass(
                 spec, self._prepared, self._portion, self._tested, chosen, self._folder, compiles=compiles,
-                warming=warming, writes=False,
+                writes=False,
             )  # fmt: skip
             opening.callback(device_pass.close)
             opened = OpenPass(tested, device_pass)
@@ -136,6 +131,7 @@ def _network(model: Tested, asked: int) -> Network:
 
 
 WORTH_COMPILING = 1_000_000  # pictures per model and device: below that, compiling takes longer than it saves
+WORTH_RECORDING = 100_000  # pictures per model, likewise for recording what a GPU does for a batch
 
 
 class OnePass:
@@ -160,16 +156,13 @@ class OnePass:
         self._told = False
         pictures = len(collection) * sum(map(supports, conditions))
         self._worth = pictures >= WORTH_COMPILING * (self._executor.width if self._elsewhere else 1)
-        self._warming: Warming | None = None
+        self._records = pictures >= WORTH_RECORDING
         self._start: EarlyStart | None = None
         self._closing = ExitStack()
         if not self._elsewhere:
             device = resolve_device(spec.device)
             cuda = device.startswith("cuda")
             self._compiles = (cuda and self._worth) if spec.compile is None else spec.compile
-            if self._compiles and cuda:
-                self._warming = Warming(spec.models, device, collection.classes, spec.batch_size)
-                self._closing.callback(self._warming.close)
             if processes := decoding_processes(spec, cuda):
                 here = [condition for condition in conditions if supports(condition)]
                 self._start = EarlyStart(spec, here, processes, cuda=cuda)
@@ -190,9 +183,12 @@ class OnePass:
             else:
                 self._fast.append(len(self._tested))
                 if not self._elsewhere:  # workers have their own
-                    self._networks[len(self._tested)] = network
-                    if self._start is not None and not self._compiles:
-                        self._start.make_ready(self.spec.models[len(self._tested)], network)
+                    self._networks[len(self._tested)] = replace(network, records=self._records)
+                    if self._start is not None:
+                        self._start.make_ready(
+                            self.spec.models[len(self._tested)], self._networks[len(self._tested)],
+                            compiles=self._compiles,
+                        )  # fmt: skip
         if reason:
             self._reasons.append(f"{model.classifier.name} cannot use --fast ({reason}); used the standard evaluator")
         tried = replace(model, fast="") if reason else model
@@ -228,7 +224,7 @@ class OnePass:
             )  # fmt: skip
         device_pass = Pass(
             self.spec, prepared, self.portion, self._tested, self._networks, run, compiles=self._compiles,
-            warming=self._warming, start=self._start,
+            start=self._start,
         )  # fmt: skip
         with closing(device_pass), no_exit():
             jobs = partial(plan.shards, with_ids=False)

@@ -359,7 +359,6 @@ class WalkOptions(Spec):
     )  # fmt: skip
     precision: str = option("float32", help="Precision of generator, model and oracle; latents are always float32.",
                             choices=("float32", "bfloat16"))  # fmt: skip
-    compile: bool = option(False, help="Compile the step: for many images on a GPU.")
     batch_size: int = batch_size(16, help="Number of images that walk at a time.")
     deterministic: bool = option(False, help="Walk one image at a time, so that results are exact to the last bit.")
 

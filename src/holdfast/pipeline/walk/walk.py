@@ -206,11 +206,11 @@ def _decide(slot: _Slot, facts: _Facts, options: WalkOptions, every: int = 0) ->
 def _refilled(
     slots: list[_Slot | None], state: State, waiting: Iterator[WalkInput], stepper: Stepper, options: WalkOptions
 ) -> tuple[list[_Slot | None], State]:
-    """Return the batch with new walks in free places; without new ones it shrinks, unless its shape is compiled."""
+    """Return the batch with new walks in free places; without new ones it shrinks."""
     free = [place for place, slot in enumerate(slots) if slot is None]
     new = list(itertools.islice(waiting, len(free)))
     if not new:
-        if free and state and not options.compile:
+        if free and state:
             held = [place for place, slot in enumerate(slots) if slot is not None]
             return [slots[place] for place in held], {name: tensor[held] for name, tensor in state.items()}
         return slots, state

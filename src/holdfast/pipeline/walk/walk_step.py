@@ -7,12 +7,12 @@ value that rounds up in one batch and down in another would turn the signs of sm
 
 from __future__ import annotations
 
-import warnings
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,9 @@ from holdfast.models.torch_classifier import as_pictures
 from holdfast.pipeline.specs import WalkOptions
 from holdfast.pipeline.walk.resources import UnderTest, check_gradients, losses, needs_gradients
 
-if TYPE_CHECKING:
-    from torch.overrides import TorchFunctionMode
-
 State = dict[str, "torch.Tensor"]  # what a batch carries from step to step, first axis the images
+LOG = logging.getLogger(__name__)
+_SAME = 0.1  # relative distance of pictures and gradients that bfloat16 explains
 _MOMENTS = (0.9, 0.999)  # Adam's, as everywhere
 
 
@@ -66,14 +65,8 @@ class Stepper:
         self._estimates = options.black_box > 0 and needs_gradients(replace(options, black_box=0))
         if self.device.type == "cuda":
             _channels_last(generator, model.classifier, oracle)
-        cuda = self.device.type == "cuda"
-        # Who computes norms: on a GPU one of two ways of our own; the one that needs no compiler, from the first look.
-        self._norms: AbstractContextManager[Any] | None = by_channel() if cuda and options.compile else nullcontext()
-        if cuda and options.precision == "bfloat16" and not options.compile and find_spec("triton"):
-            self._norms = None
-        self._forward: Callable[..., Any] = self._looked
-        if options.compile:
-            self._forward = torch.compile(self._looked, dynamic=False)
+        fast = self.device.type == "cuda" and options.precision == "bfloat16" and find_spec("triton")
+        self._steps: AbstractContextManager[Any] | None = None if fast else nullcontext()  # None: from the first look
 
     def begin(self, images: Sequence[NDArray[np.uint8]], labels: Sequence[int], seeds: Sequence[int]) -> State:
         """Encode new images, never in bfloat16: the state of walks that have not begun."""
@@ -105,14 +98,11 @@ class Stepper:
         latent = state["latent"]
         if latent.ndim == 4 and self.device.type == "cuda":
             latent = latent.contiguous(memory_format=torch.channels_last)
-        if self._norms is None:
-            self._norms = self._fast_steps(latent[:1], state["original"][:1])
+        if self._steps is None:
+            self._steps = self._fast_steps(latent[:1], state["original"][:1])
         state["latent"] = latent.detach().requires_grad_(self._differentiates)
-        with self.exact(), torch.set_grad_enabled(self._differentiates), warnings.catch_warnings():
-            # While it compiles, torch warns of what it meets in other libraries; nobody here can act on that.
-            warnings.filterwarnings("ignore", message="Dynamo detected")
-            look: BatchView = self._forward(state["latent"], state["original"], state["label"])
-        return look
+        with self.exact(), torch.set_grad_enabled(self._differentiates):
+            return self._looked(state["latent"], state["original"], state["label"])
 
     def move(self, state: State, look: BatchView) -> None:
         """Move every latent one step; one whose gradient is not finite becomes NaN, which the next look reports."""
@@ -139,8 +129,9 @@ class Stepper:
     def exact(self) -> Iterator[None]:
         """Set torch's switches for a step: no TF32 where float32 was asked for, fast kernels unless deterministic."""
         fixed, coarse = self.options.deterministic, self.options.precision == "bfloat16"
+        tries = not fixed and not coarse  # all kernels; in bfloat16 that takes ten seconds and gains 2 %
         try:
-            with torch.backends.cudnn.flags(enabled=True, benchmark=not fixed, deterministic=fixed, allow_tf32=coarse):
+            with torch.backends.cudnn.flags(enabled=True, benchmark=tries, deterministic=fixed, allow_tf32=coarse):
                 yield
         except torch.OutOfMemoryError as error:
             size = 1 if fixed else self.options.batch_size
@@ -150,8 +141,8 @@ class Stepper:
             ) from error
 
     def _looked(self, latent: torch.Tensor, original: torch.Tensor, labels: torch.Tensor) -> BatchView:
-        assert self._norms is not None
-        with self._autocast(), self._norms:
+        assert self._steps is not None
+        with self._autocast(), self._steps:
             image = self._generator.decode(latent, original).float()
             with torch.no_grad():
                 whole = (image.detach().clamp(0, 1) * 255).round()
@@ -166,13 +157,26 @@ class Stepper:
         return BatchView(whole.nan_to_num().to(torch.uint8), loss, facts)
 
     def _fast_steps(self, latent: torch.Tensor, original: torch.Tensor) -> AbstractContextManager[Any]:
-        """Return a context in which steps move fewer bytes; one image is decoded to see which norms a SiLU follows."""
+        """Return a context in which steps move fewer bytes, tried on one image; one without effect where it fails."""
         from holdfast.pipeline.walk.norms import FastSteps, FollowedNorms
 
+        def decoded(mode: AbstractContextManager[Any]) -> list[torch.Tensor]:
+            start = latent.detach().requires_grad_()
+            with self.exact(), self._autocast(), mode, torch.enable_grad():
+                image = self._generator.decode(start, original).float()
+            return [image.detach(), *torch.autograd.grad(image.square().sum(), start)]
+
         watched = FollowedNorms()
-        with self.exact(), torch.no_grad(), self._autocast(), watched:
-            self._generator.decode(latent.detach(), original)
-        return FastSteps(watched.weights)
+        try:
+            plain, steps = decoded(watched), FastSteps(watched.weights)
+            for known, ours in zip(plain, decoded(steps), strict=True):
+                apart = float((ours - known).norm() / known.norm())
+                if not apart < _SAME:
+                    raise ValueError(f"{apart:.0%} off")
+        except Exception as error:  # a generator without gradients; a GPU that these kernels were not tried on
+            LOG.warning("the walk is slower than it could be: its kernels fail here (%s)", error)
+            return nullcontext()
+        return steps
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(
@@ -263,44 +267,3 @@ def _channels_last(*owners: object) -> None:
         for part in [*parts, *(value for owner in parts for value in getattr(owner, "__dict__", {}).values())]:
             if isinstance(part, torch.nn.Module):
                 part.to(memory_format=torch.channels_last)
-
-
-def group_norm(
-    batch: torch.Tensor,
-    num_groups: int,
-    weight: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    eps: float = 1e-5,
-) -> torch.Tensor:
-    """Return ``torch.nn.functional.group_norm`` of channels-last images, fast in compiled steps."""
-    # Torch's compiler reduces the channels and pixels of a group in one sweep, which jumps through memory where
-    # channels lie side by side. Here every channel is reduced by itself; mean and variance of a group follow from its
-    # channels'.
-    count, channels = batch.shape[:2]
-    variance, mean = torch.var_mean(batch.float().flatten(2), dim=2, correction=0)
-    means = mean.view(count, num_groups, -1)
-    # The mean of the channels' variances and the variance of their means.
-    within = variance.view(count, num_groups, -1).mean(2) + means.var(2, correction=0)
-    scale = (within + eps).rsqrt().repeat_interleave(channels // num_groups, dim=1)
-    shift = -means.mean(2).repeat_interleave(channels // num_groups, dim=1) * scale
-    if weight is not None:
-        scale, shift = scale * weight, shift * weight
-    if bias is not None:
-        shift = shift + bias
-    each = (count, channels, *[1] * (batch.ndim - 2))
-    return (batch.float() * scale.view(each) + shift.view(each)).to(batch.dtype)
-
-
-def by_channel() -> TorchFunctionMode:
-    """Return a context in which torch computes group normalisation with ``group_norm`` of this module."""
-    from torch.overrides import TorchFunctionMode
-
-    class ByChannel(TorchFunctionMode):
-        def __torch_function__(
-            self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-        ) -> Any:
-            if function is torch.nn.functional.group_norm:
-                return group_norm(*args, **(kwargs or {}))
-            return function(*args, **(kwargs or {}))
-
-    return ByChannel()

@@ -7,27 +7,24 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 NETWORK = Path(__file__).parents[1] / "storm" / "corpus" / "network" / "small.onnx"
 CODE = """
 import sys
 import numpy as np
 from holdfast.models import load_classifier
 
-model = load_classifier(sys.argv[1] + "?size=16")
-print(model.predict([np.zeros((16, 16, 3), np.uint8)]).shape)
+for name in sys.argv[1:]:
+    print(load_classifier(name + "?size=16").predict([np.zeros((16, 16, 3), np.uint8)]).shape)
 """
 
 
-@pytest.mark.parametrize("scheme", ["onnx", "openvino"])
-def test_runtimes_write_nothing_into_the_home_folder(scheme: str, tmp_path: Path) -> None:
+def test_runtimes_write_nothing_into_the_home_folder(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if "TELEMETRY" not in name}
     home = tmp_path / "home"
     home.mkdir()
-    command = [sys.executable, "-c", CODE, f"{scheme}:{NETWORK}"]
+    command = [sys.executable, "-c", CODE, f"onnx:{NETWORK}", f"openvino:{NETWORK}"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment | {"HOME": str(home)})
-    assert done.stdout.strip() == "(1, 3)", done.stderr
+    assert done.stdout.splitlines() == ["(1, 3)", "(1, 3)"], done.stderr
     assert [str(path) for path in home.rglob("*") if path.is_file()] == []
 
 

@@ -289,8 +289,9 @@ def fuse(network: torch.nn.Module) -> torch.nn.Module:
         source = node.args[0] if relu else None
         if not isinstance(source, torch.fx.Node):
             continue
-        adds = source.target in (operator.add, operator.iadd, torch.add) and len(source.users) == 1
-        for behind, *others in [source.args[:2], source.args[1::-1]] if adds else [(source,)]:
+        adds = source.target in (operator.add, operator.iadd, torch.add) and not source.kwargs
+        both: list[Any] = [source.args[:2], source.args[1::-1]] if adds and len(source.users) == 1 else [(source,)]
+        for behind, *others in both:
             if (folded := convolution(behind)) is None:
                 continue
             name = f"fused_{node.name}"

@@ -45,7 +45,7 @@ def record(network: Network) -> None:
             call(room)  # whatever is set up at the first call
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=_pool(network.device), capture_error_mode="thread_local"):
-                answer = call(room)
+                answer: torch.Tensor = call(room)
     except Exception as error:  # a network that looks at values on its way, or too little memory
         LOG.debug("not recorded: %s", first_line(error))
         return

@@ -29,6 +29,7 @@ IMPLIED = {
     "eagerpy": "foolbox",
     "fsspec": "s3fs",
     "upath": "universal-pathlib",
+    "triton": "torch",  # for GPUs; walks look whether it is there
 }
 DISTRIBUTIONS = {
     "cv2": "opencv-python-headless",

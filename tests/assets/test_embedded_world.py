@@ -74,7 +74,7 @@ def test_they_are_there_and_not_too_large() -> None:
     names = {path.name for path in ASSETS.iterdir()}
     assert {"classifiers", "segmenters", "oracle", "vqgan", "tiny", "ddim", "text_to_image"} <= names
     assert len(list(ASSETS.glob("classifiers/*/model.safetensors"))) == 8
-    assert len(list(ASSETS.glob("classifiers128/*/model.safetensors"))) == 10
+    assert len(list(ASSETS.glob("classifiers128/*/model.safetensors"))) == 9
     assert len(list(ASSETS.glob("segmenters/*/model.safetensors"))) == 2
     assert len(list(ASSETS.glob("detectors/*/model.safetensors"))) == 2
     assert sum(path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()) < 60 * 2**20

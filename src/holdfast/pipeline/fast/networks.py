@@ -213,8 +213,6 @@ class Network:
     device: str
     call: Any
     ready: bool = False
-    records: bool = True  # whether it will answer so often that recording a batch on a GPU pays
-    recorded: Any = None  # what ``call`` repeats on a GPU; its weights have to stay
 
     @property
     def view(self) -> tuple[Geometry, bool]:

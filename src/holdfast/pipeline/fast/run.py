@@ -131,7 +131,6 @@ def _network(model: Tested, asked: int) -> Network:
 
 
 WORTH_COMPILING = 1_000_000  # pictures per model and device: below that, compiling takes longer than it saves
-WORTH_RECORDING = 100_000  # pictures per model, likewise for recording what a GPU does for a batch
 
 
 class OnePass:
@@ -156,7 +155,6 @@ class OnePass:
         self._told = False
         pictures = len(collection) * sum(map(supports, conditions))
         self._worth = pictures >= WORTH_COMPILING * (self._executor.width if self._elsewhere else 1)
-        self._records = pictures >= WORTH_RECORDING
         self._start: EarlyStart | None = None
         self._closing = ExitStack()
         if not self._elsewhere:
@@ -183,7 +181,7 @@ class OnePass:
             else:
                 self._fast.append(len(self._tested))
                 if not self._elsewhere:  # workers have their own
-                    self._networks[len(self._tested)] = replace(network, records=self._records)
+                    self._networks[len(self._tested)] = network
                     if self._start is not None:
                         self._start.make_ready(
                             self.spec.models[len(self._tested)], self._networks[len(self._tested)],

@@ -1,4 +1,4 @@
-"""Make a network of the fast pass fast: layers fused, launched as one graph, compiled where a run is long.
+"""Make a network of the fast pass fast: a batch that fits into memory, compiled where a run is long.
 
 A network is ready within a second without torch.compile, which takes 15 to 30 seconds. Where that pays, it goes on
 beside reading and hashing, and the next run finds the kernels in torch's cache on disk.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 from holdfast.core.errors import first_line, out_of_memory
@@ -25,43 +24,13 @@ def make_ready(chosen: Mapping[str, Network], *, compiles: bool) -> list[str]:
     for name, network in chosen.items():
         if network.ready:
             continue
-        cuda = network.device.startswith("cuda")
-        if cuda:
+        if network.device.startswith("cuda"):
             fit(network)
         if compiles:
             reason = compile_network(network)
             notes += [f"{name} is not compiled: {reason}"] if reason else []
-        if cuda and network.records:
-            record(network)
         network.ready = True
     return notes
-
-
-def record(network: Network) -> None:
-    """Have the GPU repeat a recorded batch, which costs the host one call in place of hundreds."""
-    room, call = network.blank(network.batch), network.call
-    try:
-        with torch.no_grad(), torch.cuda.device(network.device):
-            call(room)  # whatever is set up at the first call
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=_pool(network.device), capture_error_mode="thread_local"):
-                answer: torch.Tensor = call(room)
-    except Exception as error:  # a network that looks at values on its way, or too little memory
-        LOG.debug("not recorded: %s", first_line(error))
-        return
-
-    def repeat(batch: torch.Tensor) -> torch.Tensor:
-        room.copy_(batch)
-        graph.replay()
-        return answer  # until the next batch
-
-    network.call, network.recorded = repeat, call
-
-
-@cache
-def _pool(device: str) -> Any:
-    """Return the memory that the recorded networks of a device share: no two of them compute at once."""
-    return torch.cuda.graph_pool_handle()
 
 
 def fit(network: Network) -> None:

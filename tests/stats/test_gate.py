@@ -198,10 +198,14 @@ def test_a_comparison_says_who_is_better_on_what_and_what_to_do():
     )
     result = gate(*(reduce(table(part)) for part in tables))
     better, following = result.advice()
-    assert better == "new is better under grey, worse under red, otherwise about as good, as far as 60 photos tell."
+    assert better == (
+        "new is better under grey, worse under red; elsewhere it is open which is better, as far as 60 photos tell."
+    )
     assert result.verdict == "failed" and following.startswith("Next: keep the old model")
     alike = gate(*(reduce(table(rows(name, {"original": half}))) for name in ("old", "new")), margin=0.01)
-    assert alike.advice()[0] == "new is about as good as old, as far as 60 photos tell."
+    assert alike.advice()[0] == "Which of the two is better is open, as far as 60 photos tell."
+    wide = gate(*(reduce(table(rows(name, {"original": half}))) for name in ("old", "new")), margin=0.2)
+    assert wide.advice() == ["new is as good within the margin under original, as far as 60 photos tell."]
     assert alike.verdict == "undecided" and "more photos in both runs" in repr(alike)
     widths = {len(row) for row in alike.rows()}
     assert widths == {7 if any(row[-1] for row in alike.conditions[["more_photos"]].notna().to_numpy()) else 6}

@@ -122,7 +122,7 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
         shown = re.fullmatch(r"Not judged: answers \w+ to (\d+) of (\d+) unchanged photos", row["headline"])
         assert shown
         count, of = shown.groups()
-        assert int(count) >= 0.9 * int(of) >= 0.9 * 12 and not above("original_excess") and not row["rests_on"]
+        assert (int(count) >= 0.9 * int(of) >= 0.9 * 12 or (count == of and int(of) >= 6)) and not above("original_excess") and not row["rests_on"]
         return
     if unclear := re.fullmatch(
         r"Not judged: (no|not clearly) better than guessing on \d\d+ unchanged.*", row["headline"]
@@ -221,6 +221,11 @@ def test_a_model_with_one_answer_is_not_told_to_get_more_photos() -> None:
     assert row["headline"] == "Not judged: answers c3 to 47 of 48 unchanged photos"
     steps = step_list([row], None, lost="Look at c3")
     assert len(steps) == 1 and steps[0][0].startswith("Answers c3 to 47 of 48 unchanged photos: check the names of")
+    fewer = [line for line in rows[3:] if line["condition"] != "same_class_background"]
+    for part in (rows[3:27], fewer, [line for line in fewer if line["condition"] == "original"]):
+        said = what_it_holds(reduce(table(part)), resamples=60).iloc[0]["headline"]
+        photos = len({line["source_id"] for line in part})
+        assert said == f"Not judged: answers c3 to {photos} of {photos} unchanged photos", "originals alone decide"
     few = [line | {"label": "c3", "correct": line["prediction"] == "c3"} for line in rows[3:]]
     mostly = what_it_holds(reduce(table([*rows[:3], *few])), resamples=60).iloc[0]
     assert mostly["why_leans"] != "constant", "all right, where nearly all photos are of one class"

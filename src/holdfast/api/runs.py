@@ -283,7 +283,10 @@ def compare(
                 "a run that stopped early is compared with --sequential: other intervals do not hold for it"
             )
         result = gate(first.counts, second.counts, margin=margin, **options)
-        result = replace(result, notes=(*_pairing(first, second), *_without_object(first, options.get("conditions"))))
+        result = replace(result, notes=(
+            *_pairing(first, second), *_without_object(first, options.get("conditions")),
+            *_no_better_than_guessing(result, first, second),
+        ))  # fmt: skip
         if first.path.resolve() == second.path.resolve() and options.get("old_model") == options.get("new_model"):
             return replace(result, sentence=f"This is one run compared with itself. {result.sentence}")
         return result
@@ -304,6 +307,19 @@ def _pairing(old: Results, new: Results) -> tuple[str, ...]:
     if other := sum(masks[0][name] != masks[1][name] for name in both):
         notes.append(f"The masks of {other:,} photos differ between the runs: part of any change may come from them.")
     return tuple(notes)
+
+
+def _no_better_than_guessing(gate: Gate, old: Results, new: Results) -> list[str]:
+    """Return a sentence on each compared model that no verdict can rest on, since it fails on unchanged photos."""
+    from holdfast.stats.effects.verdict_words import not_judged
+
+    reasons = [not_judged(run.counts).get(model) for run, model in zip((old, new), gate.models, strict=True)]
+    return [
+        f"Take care: the {which} model ({model}) {is_}{reason}, so this comparison says little about it; check the "
+        "names of its outputs and its preprocessing (docs/my-model.md)."
+        for which, model, reason in zip(("old", "new"), gate.models, reasons, strict=True) if reason
+        for is_ in ["" if reason.startswith("answers") else "is "]
+    ]  # fmt: skip
 
 
 def _without_object(run: Results, conditions: Sequence[str] | None) -> list[str]:

@@ -37,6 +37,7 @@ Reason = Literal[
     "classless", "unpaired",
 ]  # fmt: skip
 LEAST_WRONG = 12  # Originals, none of them answered rightly, from which on labels or preprocessing are suspected
+LEAST_SAME = 6  # Originals from which on one answer to all of them is called constant
 MOSTLY = 0.9  # Share of the originals that get one answer, from which on it is called constant where it is a guess
 
 
@@ -147,14 +148,15 @@ def decide(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictSteps:
        could be: then *yes* is accuracy on them above the permuted rate by more than the margin.
     """
     blind: Reason = ""  # why an effect of nothing would say nothing
-    if evidence.wrong:
-        blind = "wrong"
+    original = evidence.original
+    guesses = original.n > 0 and not original.low > margin
+    if evidence.wrong or (guesses and evidence.constant):
+        blind = "wrong" if evidence.wrong else "constant"
+        return VerdictSteps("open", "open", blind, blind)
+    if guesses and (not evidence.missing or (original.value <= margin and original.n >= LEAST_WRONG)):
+        blind = "perhaps guessing" if original.high > margin else "guessing"
     elif evidence.missing:
         blind = "missing"
-    elif not evidence.original.low > margin and evidence.constant:
-        blind = "constant"
-    elif not evidence.original.low > margin:
-        blind = "perhaps guessing" if evidence.original.high > margin else "guessing"
     elif not evidence.pasted.low > margin:
         blind = "perhaps pasting" if evidence.pasted.high > margin else "pasting"
     leans, why_leans = _step(evidence.background, blind, margin)
@@ -252,7 +254,7 @@ def constant_answer(answers: Answers, trained: int = 0) -> tuple[str, int, int] 
     given = answers.given[trained][answers.conditions.index(ORIGINAL)]
     place, count, of = int(given.argmax()), int(given.max()), int(given.sum())
     own = answers.n[answers.under(ORIGINAL) & (answers.label == place)].sum()
-    constant = of >= LEAST_WRONG and count >= MOSTLY * of > own
+    constant = of >= (LEAST_SAME if count == of else LEAST_WRONG) and count >= MOSTLY * of > own
     return (answers.labels[place], count, of) if constant else None
 
 

@@ -102,13 +102,17 @@ class Gate:
         table = self.conditions[self.conditions["n"] > 0]
         if "measure" in table or not len(table) or not all(self.models) or self.models[0] == self.models[1]:
             return []
-        rest = len(table) - int(((table["low"] > 0) | (table["high"] < 0)).sum())
-        better, worse = (
-            list(map(condition_words, table.loc[rows, "condition"])) for rows in (table["low"] > 0, table["high"] < 0)
-        )
-        words = [f"{word} under {_few(names)}" for word, names in (("better", better), ("worse", worse)) if names]
-        words += ["otherwise about as good" if words else f"about as good as {self.models[0]}"] if rest else []
-        lines = [f"{self.models[1]} is {', '.join(words)}, as far as {int(table['n'].max())} photos tell."]
+        better, worse = table["low"] > 0, table["high"] < 0
+        alike = ~better & ~worse & (table["low"] >= -self.margin) & (table["high"] <= self.margin)
+        sides = (("better", better), ("worse", worse), ("as good within the margin", alike))
+        words = [
+            f"{word} under {_few(list(map(condition_words, table.loc[rows, 'condition'])))}"
+            for word, rows in sides if rows.any()
+        ]  # fmt: skip
+        known = f"{self.models[1]} is {', '.join(words)}" if words else ""
+        if not (better | worse | alike).all():
+            known = f"{known}; elsewhere it is open which is better" if known else "Which of the two is better is open"
+        lines = [f"{known}, as far as {int(table['n'].max())} photos tell."]
         if self.verdict == "failed":
             lines.append(
                 "Next: keep the old model, or look at the photos that were lost: holdfast report of both runs."

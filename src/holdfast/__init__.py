@@ -68,7 +68,7 @@ _HOMES = (
 def __getattr__(name: str) -> Any:
     # Imported on first use, so that `import holdfast` costs nothing.
     if name not in __all__:
-        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     return getattr(import_module(_HOMES.get(name, "holdfast.api")), name)
 
 

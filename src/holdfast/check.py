@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -120,6 +121,10 @@ def check(
         quiet: print neither progress nor notes.
     """
     asked = locals()
+    if live.is_name(model) and Path(model).is_dir():
+        raise UserError(
+            f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS, or holdfast.check(model, photos)"
+        )
     if not live.is_name(photos):
         if not out:
             with live.temporary_folder() as folder:
@@ -154,8 +159,6 @@ def check(
 def _asks_in_rounds(model: str, stop: str, budget: str, *, boxed: bool) -> bool:
     """Return whether a check asks in rounds; a UserError where its options do not go together."""
     in_rounds = stop == "when-decided" or bool(budget)
-    if Path(model).is_dir():
-        raise UserError(f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS")
     if stop not in ("never", "when-decided"):
         raise UserError(f"stop is never or when-decided, not {stop!r}")
     if in_rounds and is_detector(model):
@@ -174,12 +177,12 @@ def _check_all(
     is_new = not run.exists()
     try:
         originals = api.evaluate(spec=replace(spec, scenarios=ORIGINAL), out=run, progress=_of_originals(progress))
-    except UserError:
-        if is_new:  # nothing that looks like a run stays behind
+    except UserError as error:
+        if is_new:  # nothing that looks like a run stays behind, so there are no errors to retry
             shutil.rmtree(run, ignore_errors=True)
             with suppress(OSError):
                 folder.rmdir()
-        raise
+        raise UserError(re.sub(r" with (--retry-errors|retry_errors=)", " again", str(error))) from error
     name = _name_of(originals.run, collection)
     made_masks = None
     if any(sample.mask is None for sample in collection.samples):

@@ -8,6 +8,7 @@ import importlib.metadata
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -217,9 +218,9 @@ def test_what_a_new_user_gets_wrong(readers: str, tmp_path: Path) -> None:
     photos = make(tmp_path / "squares", 2)
     model = f"{readers}:object_reader"
 
-    def told(*words: str, **options: Path) -> str:
+    def told(*words: Any, **options: Any) -> str:
         with pytest.raises(UserError) as error:
-            check(*words, **options)  # type: ignore[arg-type]
+            holdfast.check(*words, **options)
         return str(error.value)
 
     assert "lie in no class folder; move them to red/<class>/" in told(model, str(photos / "images" / "red"))
@@ -230,7 +231,15 @@ def test_what_a_new_user_gets_wrong(readers: str, tmp_path: Path) -> None:
     (photos / "images" / "green" / "0.png").rename(tmp_path / "alone" / "green" / "0.png")
     assert "two photos or more of each class" in told(model, str(tmp_path / "alone"))
     assert "lies among the photos" in told(model, str(photos), out=photos / "answer")
-    assert "the model comes first" in told(str(photos), model)
+    assert "the model comes first" in told(str(photos), model) and "the model comes first" in told(str(photos), len)
+    for limit in (1, 2, 3):
+        assert f"limit={limit} leaves too few photos; use 6 or more" in told(model, str(photos), limit=limit)
+    broken = tmp_path / "broken"
+    for name in ("red/0", "red/1", "green/0", "green/1"):
+        (broken / name).parent.mkdir(parents=True, exist_ok=True)
+        (broken / f"{name}.png").write_text("words")
+    unread = told(model, str(broken), out=tmp_path / "answer")
+    assert "(green/0)" in unread and "run the same command again" in unread and "retry" not in unread
     assert "scheme:name" in told("object_reader", str(photos))
     rows = tmp_path / "labels.csv"
     for text, said in (

@@ -135,6 +135,9 @@ def test_ambiguous_names_need_keys(name: str, first: int, second: int, imagenet:
 def test_unmappable_class_names_the_nearest(imagenet: LabelSpace) -> None:
     with pytest.raises(UserError, match=r"'golden_retreiver' is no output .* golden retriever"):
         map_labels(["golden_retreiver"], {}, imagenet)
+    near = r"for 'cat' tabby cat or tiger cat or Persian cat, for 'dog' .* dog or .* dog"
+    with pytest.raises(UserError, match=near):
+        map_labels(["cat", "dog"], {}, imagenet)
     with pytest.raises(UserError, match=r"'zzzzqqqq', 'yyyyxxxx' are .* 5 outputs are called tabby"):
         map_labels(["zzzzqqqq", "tiger cat", "yyyyxxxx"], {}, SMALL)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.pipeline.jobs.progress import Summary
+import time
+
+import pytest
+
+from holdfast.pipeline.jobs.progress import ProgressLines, Summary
 
 
 def test_what_each_worker_says_with_its_own_figures_is_said_once() -> None:
@@ -20,3 +24,12 @@ def test_what_each_worker_says_with_its_own_figures_is_said_once() -> None:
         faster.format(2, 30, 20),
         "timm:b is not compiled: no compiler",
     ]
+
+
+def test_the_end_of_a_step_is_printed_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    moments = iter([0.0, 8.0, 8.1, 20.0, 30.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(moments))
+    progress = ProgressLines()
+    for done in (0, 8, 8, 0, 8):  # masks are made and then listed; the last time is another step of this name
+        progress("mask", done, 8)
+    assert capsys.readouterr().err.splitlines() == ["mask: 8/8, 1.0/s", "mask: 8/8, 0.8/s"]

@@ -122,7 +122,8 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
         shown = re.fullmatch(r"Not judged: answers \w+ to (\d+) of (\d+) unchanged photos", row["headline"])
         assert shown
         count, of = shown.groups()
-        assert (int(count) >= 0.9 * int(of) >= 0.9 * 12 or (count == of and int(of) >= 6)) and not above("original_excess") and not row["rests_on"]
+        assert int(count) >= 0.9 * int(of) >= 0.9 * 12 or (count == of and int(of) >= 6)
+        assert not above("original_excess") and not row["rests_on"]
         return
     if unclear := re.fullmatch(
         r"Not judged: (no|not clearly) better than guessing on \d\d+ unchanged.*", row["headline"]

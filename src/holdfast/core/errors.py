@@ -71,7 +71,7 @@ def errors_in_keywords() -> Iterator[None]:
         yield
     except UserError as error:
         if not _TYPED.get():
-            error.args = (re.sub(r"(?<![\w-])--([a-z][a-z-]*)(?![\w-]*=)", _keyword, str(error)),)
+            error.args = (re.sub(r"(?<![\w-])--([a-z][a-z-]*)(?![\w-]*=)(?: (?=\d))?", _keyword, str(error)),)
         raise
 
 

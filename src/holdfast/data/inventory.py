@@ -183,6 +183,12 @@ def check_exchange(collection: Collection, limit: int) -> None:
         for finding in take_inventory(collection).findings:
             if finding.kind == "unreadable":
                 raise UserError(f"{finding.sentence} First: {finding.examples[0]}. {finding.advice}")
+    classes = len(collection.classes)
+    if limit == len(labels) and classes > 1 and len(set(labels)) in (1, limit):
+        raise UserError(
+            f"a check exchanges backgrounds within and between classes, for which --limit {limit} leaves too few "
+            f"photos; use {2 * classes} or more, two for each of the {classes} classes"
+        )
     if len(set(labels)) < 2:
         only = f"only {labels[0]!r}" if labels else "no originals"
         raise UserError(
@@ -190,11 +196,6 @@ def check_exchange(collection: Collection, limit: int) -> None:
             f"(photos/cat/1.jpg, photos/dog/1.jpg); {collection.name} has {only}"
         )
     if len(set(labels)) == len(labels):
-        if limit and limit == len(labels):
-            raise UserError(
-                f"a check exchanges backgrounds within a class too, and --limit {limit} leaves one photo of each; "
-                f"use {2 * len(labels)} or more"
-            )
         raise UserError(
             f"a check exchanges backgrounds within a class too, so it needs two photos or more of each class; "
             f"{collection.name} has one of each"

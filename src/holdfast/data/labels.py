@@ -149,8 +149,11 @@ class _Outputs:
         return f"{index} ({self.space.names[index]})"
 
     def nearest(self, name: str) -> list[str]:
-        """Return the outputs whose names are most like this one."""
-        keys = nearest(normalised(name), self.by_name)
+        """Return the outputs whose names have this word (cat: tabby cat), else those that are spelt most like it."""
+        word = normalised(name)
+        worded = [key for key in self.by_name if "," not in key and f" {word} " in f" {key} "]
+        keys = sorted(worded, key=lambda key: (not key.endswith(word), min(self.by_name[key])))[:3]
+        keys = keys or nearest(word, self.by_name)
         return list(dict.fromkeys(self.space.names[min(self.by_name[key])] for key in keys))
 
     def hint(self, name: str) -> str:
@@ -264,13 +267,19 @@ def _unmappable(lost: Sequence[str], outputs: _Outputs, classes: int) -> UserErr
     what = f"class {named} is" if len(lost) == 1 else f"the classes {named} are"
     hint = outputs.hint(lost[0])
     if len(lost) > 1 and not outputs.is_unnamed:
-        close = {name: [output.partition(",")[0] for output in outputs.nearest(name)] for name in lost[:5]}
+        close = {name: [_synonym(output, name) for output in outputs.nearest(name)] for name in lost[:5]}
         texts = [f"for {name!r} {' or '.join(names) or 'none'}" for name, names in close.items()]
         hint = f"nearest: {', '.join(texts)}" if any(close.values()) else hint
     if len(outputs.space) < classes and not outputs.is_unnamed:
         hint += f"; that is fewer than the {classes} classes of the photos: is the list of its names too short?"
         file = ""
     return UserError(f"{what} no output of the model; {hint}{'' if outputs.is_unnamed else file}")
+
+
+def _synonym(output: str, name: str) -> str:
+    """Return the first of an output's comma-separated names that has the word, else the first of all."""
+    synonyms = [part.strip() for part in output.split(",")]
+    return next((part for part in synonyms if normalised(name) in normalised(part).split()), synonyms[0])
 
 
 def outcomes(probabilities: NDArray[np.float32], label_map: LabelMap, labels: Sequence[str]) -> dict[str, list[Any]]:

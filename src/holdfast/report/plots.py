@@ -131,8 +131,15 @@ class ResultFrame(pd.DataFrame):
     def _more(self) -> str:
         return f"{plural(len(self), 'row')} × {len(self.columns)} columns, some of them not shown: .columns lists them"
 
+    @property
+    def _warnings(self) -> list[str]:
+        """Return why scores say nothing, a line for each model of which that is known."""
+        rows = self.to_dict("records") if self.kind == "scores" and "warning" in self else []
+        return [f"Take care: {row['model']} {row['warning']}." for row in rows if row["warning"]]
+
     def _repr_html_(self) -> str:
-        return str(templates().get_template("summary_table.html.j2").render(table=self._table(), caption=self._more))
+        caption = " ".join([*self._warnings, self._more])
+        return str(templates().get_template("summary_table.html.j2").render(table=self._table(), caption=caption))
 
     def __repr__(self) -> str:
         shown = self._table()
@@ -147,7 +154,7 @@ class ResultFrame(pd.DataFrame):
         printed = [
             "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=False)).rstrip() for line in lines
         ]
-        return "\n".join([*printed, f"[{self._more}]"])
+        return "\n".join([*printed, *self._warnings, f"[{self._more}]"])
 
 
 def result_frame(frame: pd.DataFrame, kind: str) -> ResultFrame:

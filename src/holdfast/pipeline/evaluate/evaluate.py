@@ -250,9 +250,10 @@ def _check_answered(run: Run, models: Sequence[str]) -> None:
             continue
         for status, noun in (("error", "errors"), ("skipped", "rows skipped")):
             rows = table.filter(of_model & (pc.field("status") == status))
-            if first := rows.head(1, columns=["error"]).to_pylist():
+            if first := rows.head(1, columns=["error", "sample_id"]).to_pylist():
                 silent_models.append(
-                    f"{model} gave no answer at all: {rows.count_rows()} {noun}, the first: {first[0]['error']}"
+                    f"{model} gave no answer at all: {rows.count_rows()} {noun}, the first: {first[0]['error']} "
+                    f"({first[0]['sample_id']})"
                 )
                 break
     if silent_models:

@@ -48,6 +48,7 @@ class ProgressLines:
     def __init__(self) -> None:
         self._started: dict[str, float] = {}
         self._printed: dict[str, float] = {}
+        self._ended: set[str] = set()
 
     def __call__(self, step: str, done: int, total: int) -> None:
         """Print what is due; see ``Progress``."""
@@ -57,6 +58,11 @@ class ProgressLines:
         if done == 0:  # a step may come again
             self._started.pop(step, None)
             self._printed.pop(step, None)
+            self._ended.discard(step)
+        if step in self._ended:
+            return
+        if done == total:
+            self._ended.add(step)
         started = self._started.setdefault(step, now)
         rate = done / (now - started) if now > started and done else 0.0
         if self.is_due(done, total, now - started, now - self._printed.get(step, started)):

@@ -13,7 +13,7 @@ from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.parts import Listing, Notice, Part, Section
 from holdfast.report.page.tables import Column, Kind, Table, model_column, plain
 from holdfast.report.page.words import plural
-from holdfast.stats.effects.verdict_words import score_weakness
+from holdfast.stats.effects.verdict_words import NOT_JUDGED, score_weakness
 
 
 def verdict_columns(short: Mapping[str, str]) -> list[Column]:
@@ -167,6 +167,8 @@ def score_frame(evidence: Evidence) -> pd.DataFrame:
         frame["rank"] = frame["model"].map(ranking["rank"])
         frame["headline"] = frame["model"].map(holds["headline"])
     frame["weakness"] = frame["model"].map(holds["leans"]).map(score_weakness)
+    nothing = frame["model"].map(holds["headline"]).str.startswith(NOT_JUDGED).eq(True)
+    frame.loc[nothing, "weakness"] = "says nothing: guesses and constant answers score high, too"
     for key in ("background_effect", "paste_effect"):
         for part in (key, f"{key}_low", f"{key}_high"):
             frame[part] = frame["model"].map(holds[part])

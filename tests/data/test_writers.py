@@ -4,6 +4,7 @@ import contextlib
 import gc
 import io
 import json
+import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,8 +109,9 @@ def test_an_unwritable_place_is_an_error_and_leaves_nothing(tmp_path: Path) -> N
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.files.uuid.uuid4", lambda: type("Fixed", (), {"hex": "fixed"}))
-    (tmp_path / f"{UNFINISHED}fixed").symlink_to("/dev/full")
+    monkeypatch.setattr("holdfast.core.files._OWN", "fixed")
+    monkeypatch.setattr("holdfast.core.files._COUNTER", iter([7]))
+    (tmp_path / f"{UNFINISHED}fixed-{os.getpid()}-7").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device"):
         write_atomic(tmp_path / "x", b"data")
     assert not list(tmp_path.iterdir())

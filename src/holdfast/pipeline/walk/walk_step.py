@@ -172,7 +172,7 @@ class Stepper:
             for known, ours in zip(plain, decoded(steps), strict=True):
                 apart = float((ours - known).norm() / known.norm())
                 if not apart < _SAME:
-                    raise ValueError(f"{apart:.0%} off")
+                    raise ValueError(f"its pictures or gradients are off by a factor of {apart:.2f}")
         except Exception as error:  # a generator without gradients; a GPU that these kernels were not tried on
             LOG.warning("the walk is slower than it could be: its kernels fail here (%s)", error)
             return nullcontext()

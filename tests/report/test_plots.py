@@ -6,12 +6,15 @@ import io
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from made_runs import make_run
 from PIL import Image
 
+import holdfast
 from holdfast.api import compare
 from holdfast.check import Check
 from holdfast.core.errors import UserError
@@ -93,3 +96,20 @@ def test_objects_print_what_a_reader_wants(tmp_path: Path) -> None:
     verdict = compare(run, run, old_model="timm:first", new_model="timm:second")
     text = repr(verdict)
     assert verdict.sentence in text and len(text.splitlines()) >= 3 + len(verdict.conditions)
+
+
+@pytest.mark.filterwarnings("ignore:constant shows no weights")
+def test_a_model_with_one_answer_is_marked_wherever_its_score_stands(tmp_path: Path) -> None:
+    names = holdfast.load_classifier("embedded:vit_rho95").labels.names
+
+    def constant(images: Any) -> Any:
+        return np.tile(np.eye(len(names), dtype=np.float32)[2], (len(images), 1))
+
+    run = holdfast.evaluate(
+        "diorama:test?n=24", models={"constant": constant}, class_names=names, out=tmp_path / "run",
+        scenarios=["original", "random_background"], quiet=True,
+    )  # fmt: skip
+    assert f"Take care: constant answers {names[2]} to 100 % of the images" in repr(run.scores())
+    page = run.report(resamples=50).read_text()
+    assert "says nothing: guesses and constant answers score high" in page and "check the names of its outputs" in page
+    assert f"the new model (constant) answers {names[2]} to 24 of 24 unchanged" in repr(holdfast.compare(run, run))

@@ -119,9 +119,9 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
         else:
-            raise ValueError("it is not a protobuf message")
+            raise ValueError("it is damaged, or another kind of file")
         if size > len(message) - place:
-            raise ValueError("it ends in the middle of a field")
+            raise ValueError("it is damaged, or another kind of file")
         yield number, message[place : place + size]
         place += size
 
@@ -134,7 +134,7 @@ def _varint(message: memoryview, place: int) -> tuple[int, int]:
         place, shift = place + 1, shift + 7
         if byte < 128:
             return value, place
-    raise ValueError("it is not a protobuf message")
+    raise ValueError("it is damaged, or another kind of file")
 
 
 def open_session(file: Path, device: str, provider: str = "") -> Any:

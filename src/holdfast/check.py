@@ -125,14 +125,14 @@ def check(
         raise UserError(
             f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS, or holdfast.check(model, photos)"
         )
+    classes: tuple[str, ...] = ()
     if not live.is_name(photos):
         if not out:
             with live.temporary_folder() as folder:
                 return check(**asked | {"out": folder})
         photos, classes = live.write_data(photos, Path(out) / "data", class_names or ())
-        class_names = class_names or classes or None
-    if not live.is_name(model):
-        (model,) = live.model_names(model, transform=transform, class_names=class_names)
+    names = live.model_names(model, classes, transform=transform, class_names=class_names)
+    model = model if live.is_name(model) else names[0]
     in_rounds = _asks_in_rounds(model, stop, budget, boxed=bool(boxes or images))
     if is_detector(model):
         chosen = {"boxes": boxes, "images": images, "masks": masks, "labels": labels, "limit": limit, "device": device}

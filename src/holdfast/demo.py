@@ -249,7 +249,8 @@ def _gate(scenes: api.Results, out: Path) -> PartCard:
         f"accuracy changes by {points(bars[0].value, 0)} {_between(bars[0])}; 2 points less are allowed.",
         "A release gate in one command (holdfast compare): passed, failed, or undecided with how many pictures "
         "more would decide, where these can tell.",
-        build_gate(gate, scenes.run, out / "gate"), bars, "change in points of accuracy, worst conditions",
+        build_gate(gate, scenes.run, out / "gate"), bars,
+        "change in points of accuracy, worst conditions; bounds at 95 % each",
     )  # fmt: skip
 
 

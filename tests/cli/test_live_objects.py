@@ -325,3 +325,16 @@ def test_numbers_are_places_in_class_names_where_a_dataset_has_no_classes(tmp_pa
         pairs, _Brightness(), transform=TRANSFORM, class_names=CLASSES, scenarios="original", out=tmp_path / "run"
     )
     assert set(run.rows().to_pandas()["label"]) == set(CLASSES)
+
+
+def test_names_of_outputs_for_a_model_given_by_name_and_labels_as_a_dict_are_sentences(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"class_names= is for networks given as objects.*labels=names.txt"):
+        holdfast.check("onnx:own.onnx", "photos/", class_names=["a", "b"])
+    with pytest.raises(UserError, match=r"labels are a CSV file .*not a dict"):
+        holdfast.evaluate(
+            "diorama:test?n=6&size=64",
+            models="embedded:vit_rho95",
+            labels={"beagle": 162},
+            out=tmp_path / "run",
+            quiet=True,
+        )

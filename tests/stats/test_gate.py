@@ -202,6 +202,13 @@ def test_a_comparison_says_who_is_better_on_what_and_what_to_do():
         "new is better under grey, worse under red; elsewhere it is open which is better, as far as 60 photos tell."
     )
     assert result.verdict == "failed" and following.startswith("Next: keep the old model")
+    few = (
+        np.arange(60) < 56
+    )  # four photos against none: the bound is above 0, but one of many conditions looks so by chance
+    chance = gate(
+        *(reduce(table(rows(name, {"grey": hits, "red": plain}))) for name, hits in (("old", few), ("new", plain)))
+    )
+    assert (chance.conditions["low"] > 0).any() and chance.advice()[0].startswith("Which of the two")
     alike = gate(*(reduce(table(rows(name, {"original": half}))) for name in ("old", "new")), margin=0.01)
     assert alike.advice()[0] == "Which of the two is better is open, as far as 60 photos tell."
     wide = gate(*(reduce(table(rows(name, {"original": half}))) for name in ("old", "new")), margin=0.2)

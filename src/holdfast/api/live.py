@@ -292,6 +292,12 @@ def with_names(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def model_names(models: Any, classes: tuple[str, ...] = (), *, transform: Any = None, class_names: Any = None) -> Any:
     """Return the names of models that are given as names, objects, a list of both, or a dict name → object."""
+    given = models.values() if isinstance(models, Mapping) else models if isinstance(models, list | tuple) else [models]
+    if class_names and not classes and all(map(is_name, given)):
+        raise UserError(
+            "class_names= is for networks given as objects; for a model given by its name, write the names of its "
+            "outputs into a file, one a line, and give MODEL?labels=names.txt"
+        )
     if isinstance(models, str):
         return models
     labels = class_names or classes or None

@@ -46,6 +46,11 @@ def read_label_file(path: str | Path) -> dict[str, ClassKeys]:
 
     Several rows of one class are aliases of each other.
     """
+    if not isinstance(path, str | Path):
+        raise UserError(
+            f"labels are a CSV file (first line class,imagenet_index, then a line per class), not a "
+            f"{type(path).__name__}; write them into one and give its path"
+        )
     file = place(path)
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened:
@@ -163,7 +168,7 @@ class _Outputs:
                 return f"its {len(self.space)} outputs have no names; if they are ImageNet's: MODEL?labels=imagenet"
             return (
                 f"its {len(self.space)} outputs have no names: write one a line, in their order, and give the file as "
-                "MODEL?labels=names.txt (in Python also class_names=[…])"
+                "MODEL?labels=names.txt"
                 + ("; if it is a detector: MODEL?decode=yolox and --boxes" if len(self.space) > MOST_CLASSES else "")
             )
         if close := self.nearest(name):
@@ -261,7 +266,7 @@ def _unmappable(lost: Sequence[str], outputs: _Outputs, classes: int) -> UserErr
     column = "imagenet_index" if outputs.is_imagenet else "label"
     file = (
         f"; say which output it is in a --labels file (first line class,{column}, then {lost[0]},…), or name all "
-        "outputs in ?labels=names.txt (in Python also class_names=[…])"
+        "outputs in ?labels=names.txt"
     )
     named = ", ".join(map(repr, lost[:5])) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
     what = f"class {named} is" if len(lost) == 1 else f"the classes {named} are"

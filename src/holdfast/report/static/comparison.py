@@ -90,7 +90,7 @@ def _pairs(evidence: Evidence) -> list[Part]:
     parts.append(
         Table("pairs", "Differences of mean accuracy, paired on the photo", ordered, columns, folded=len(table) > 6)
     )
-    detail = evidence.pairs_by_condition.table.sort_values("p_holm", kind="stable")
+    detail = evidence.pairs_by_condition.table.sort_values(["p_holm", "p"], kind="stable")
     with_condition = [CONDITION, *columns]
     caption = "Differences of accuracy by condition (McNemar), the clearest first"
     parts.append(Table("pairs_by_condition", caption, detail, with_condition, shown=30, folded=True))

@@ -14,7 +14,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words
 from holdfast.core.numbers import number, percent
 from holdfast.stats.core.answers import numbered_column
-from holdfast.stats.core.bootstrap import codes, sums, t_quantile
+from holdfast.stats.core.bootstrap import codes, mcnemar, sums, t_quantile
 from holdfast.stats.core.grid import chosen, holm, own_cells
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
 from holdfast.stats.models.noninferiority import LEAST_DONORS, Differences, bounds, p_values, statistic, two_way
@@ -60,7 +60,9 @@ class Gate:
     def heading(self) -> str:
         """Return what was compared, and which loss is tolerated."""
         old, new = self.models
-        return f"New: {new}. Old: {old}. A loss of {100 * self.margin:g} points is tolerated."
+        return (
+            f"New: {new}. Old: {old}. A loss of {100 * self.margin:g} points is tolerated. Bounds hold with 95 % each."
+        )
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table as people read it, its titles first: per cent, and points with one-sided 95 % bounds."""
@@ -102,7 +104,8 @@ class Gate:
         table = self.conditions[self.conditions["n"] > 0]
         if "measure" in table or not len(table) or not all(self.models) or self.models[0] == self.models[1]:
             return []
-        better, worse = table["low"] > 0, table["high"] < 0
+        clear = holm(mcnemar(table["worse"], table["better"])) <= 0.05  # not only one of many conditions that looks so
+        better, worse = clear & (table["low"] > 0), clear & (table["high"] < 0)
         alike = ~better & ~worse & (table["low"] >= -self.margin) & (table["high"] <= self.margin)
         sides = (("better", better), ("worse", worse), ("as good within the margin", alike))
         words = [

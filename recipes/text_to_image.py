@@ -28,10 +28,13 @@ from cards import write_card, write_packed
 from command import add_side, one_model, say_epoch
 from judge import frechet, load_judge
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 
 from holdfast.core.fingerprint import generator
+from holdfast.core.networks import unpacked
 from holdfast.diorama.vocabulary import caption
 from holdfast.generate.embedded import (
+    INT8,
     SETTINGS,
     EmbeddedImageMaker,
     EmbeddedParts,
@@ -64,7 +67,7 @@ class Shape:
 
 SHAPES = {
     64: Shape("text_to_image", (80, 96), True, 0.35, 1024, (2.0, 3.0, 4.5), False),
-    128: Shape("text_to_image128", (64, 96), False, 0.2, 512, (2.0, 3.0, 4.5, 6.0), True),
+    128: Shape("text_to_image128", (64, 96), False, 0.2, 512, (3.0, 4.5, 6.0, 8.0), True),
 }
 
 
@@ -295,7 +298,7 @@ def train(
         parts.unet,
         batches,
         lambda module, rows: losses(module, parts.text, latents, ids, rows, shape.inpaint_share),
-        torch.optim.AdamW(parts.unet.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.01),
+        torch.optim.AdamW(parts.unet.parameters(), lr=arguments.rate, betas=(0.9, 0.99), weight_decay=0.01),
         options,
         schedule=lambda done: one_cycle(done, warmup=0.05),
         on_epoch=say_epoch,
@@ -312,6 +315,8 @@ def main() -> None:
     parser.add_argument("--vqgan", type=Path, required=True)
     parser.add_argument("--judge", type=Path, help="a classifier of recipes/judge.py that says what it sees, too")
     parser.add_argument("--compile", action="store_true", help="compile the UNet: pays after some minutes on a GPU")
+    parser.add_argument("--start", type=Path, help="the folder of a UNet of 128 px whose weights to go on from")
+    parser.add_argument("--rate", type=float, default=1e-3, help="highest learning rate (0.001)")
     add_side(parser)
     arguments = one_model(parser, minutes=7.0)
     device, side, shape = arguments.device, arguments.side, SHAPES[arguments.side]
@@ -324,6 +329,8 @@ def main() -> None:
     vqgan, text = load_vqgan(arguments.vqgan, device=device), TextConditions(arguments.oracle, device=device)
     settings = {"size": side, "steps": STEPS, "guidance": shape.guidances[1], **spread(vqgan, scenes, device)}
     unet = build(len(settings["latent_mean"]), text.projection.out_features, side, quick=arguments.quick)
+    if arguments.start:
+        unet.load_state_dict(unpacked(load_file(arguments.start / INT8)))
     unet = unet.to(device, memory_format=torch.channels_last)
     scheduler = FlowMatchEulerDiscreteScheduler()
     model, seconds = train(arguments, EmbeddedParts(unet, scheduler, text, vqgan, settings, device), scenes, device)

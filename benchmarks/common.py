@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -70,17 +76,50 @@ def photographs(folder: Path, count: int = 40) -> None:
 
 
 class Sampler(threading.Thread):
-    """nvidia-smi's utilisation while something runs."""
+    """nvidia-smi's utilisation while something runs, ten times a second, with the time of each value."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.values: list[float] = []
+        self.times: list[float] = []
         self.over = threading.Event()
 
     def run(self) -> None:
-        command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
-        while not self.over.wait(0.2):
-            try:
-                self.values.append(float(subprocess.check_output(command, text=True).split()[0]))
-            except (OSError, ValueError, subprocess.CalledProcessError):
-                return
+        command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "100"]
+        try:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        except OSError:  # no GPU
+            return
+        assert process.stdout is not None
+        for line in process.stdout:
+            if self.over.is_set() or not line.split()[:1] or not line.split()[0].isdigit():
+                break
+            self.values.append(float(line.split()[0]))
+            self.times.append(time.perf_counter())
+        process.kill()
+        process.wait()
+
+    def busy(self, since: float, until: float) -> float | None:
+        """The mean utilisation in percent between two times; None where nothing was sampled."""
+        within = [value for at, value in zip(self.times, self.values, strict=False) if since <= at <= until]
+        return sum(within) / len(within) if within else None
+
+
+def in_own_process(arguments: list[str], seconds: float) -> dict[str, Any]:
+    """Run a script of this folder, and return the JSON that it wrote to ``$OUT``: one that fails stops no other."""
+    with tempfile.TemporaryDirectory() as out:
+        command = [sys.executable, "-u", str(Path(__file__).parent / arguments[0]), *arguments[1:]]
+        start = time.perf_counter()
+        process = subprocess.Popen(command, env=os.environ | {"OUT": out}, start_new_session=True)
+        try:
+            code: int | str = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = f"stopped after {seconds:.0f} s"
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        found: dict[str, Any] = {"exit": code, "process_seconds": time.perf_counter() - start}
+        for file in Path(out).glob("*.json"):
+            found |= json.loads(file.read_text())
+    if code:
+        print(f"FAILED ({code}): {' '.join(arguments)}", flush=True)
+    return found

@@ -3,6 +3,7 @@
     python benchmarks/gpu_eval.py --parts scenarios,agreement          # an H200: about a minute each
     python benchmarks/gpu_eval.py --parts usual,resnet50 --profile     # about two minutes
     python benchmarks/gpu_eval.py --parts eight                        # about four
+    python benchmarks/gpu_eval.py --sizes 500,3000,15423               # runs of several sizes, then agreement: two
     python benchmarks/gpu_eval.py --quick --device cpu                 # a rehearsal: all parts, tiny
 
 - scenarios: the twelve scenarios made on the device against OpenCV's, pixel by pixel; and how fast they are.
@@ -12,7 +13,8 @@
 - eight: the same with eight networks, compilation included, which finds nothing cached.
 
 Pictures are drawn scenes with noise, each another one, written to memory (``--data``) by one process a core. Results
-are also written to ``$OUT/gpu_eval.json`` where OUT is set.
+are also written to ``$OUT/gpu_eval.json`` where OUT is set. With ``--sizes`` each run has a process of its own, so that
+it pays for imports and the GPU's start as a command does, and one that fails stops no other.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from typing import Any
 
 import cv2
 import numpy as np
-from common import Sampler
+from common import Sampler, in_own_process
 from eval_pictures import HEIGHT, WIDTH, in_processes, pictures, write_scenarios
 
 NETWORKS = (
@@ -112,16 +114,17 @@ def evaluated(folder: Path, models: tuple[str, ...], options: argparse.Namespace
         "seconds_before": total - ready - passing, "images_per_second": pictures / passing,
         "rows_per_second": summary.rows / passing, "images_per_second_with_everything": pictures / total,
         "trouble": dict(summary.trouble), "notes": summary.notes, "times": summary.times,
-        "hash": steps.get("hash", (0, 0)), "gpu_utilisation": sampler.values,
+        "steps": steps, "gpu_utilisation": sampler.values,
     }  # fmt: skip
+    ended = start + steps["eval"][1]
+    found["busy"] = sampler.busy(ended - passing, ended)
     if cuda:
         found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-    tail = sampler.values[-max(1, int(2 * passing)) :]
     print(
         f"{what}: {summary.rows} rows in {total:.1f} s (read, load, hash {total - ready - passing:.1f}; compile "
         f"{ready:.1f}; pass {passing:.1f}): {pictures / passing:.0f} scenario-images/s, {len(models)} network(s), "
         f"{summary.rows / passing:.0f} rows/s, {pictures / total:.0f}/s with everything; {parts} part files, "
-        f"peak {found.get('peak_gib', 0):.1f} GiB, GPU busy {np.mean(tail) if tail else 0:.0f} %",
+        f"peak {found.get('peak_gib', 0):.1f} GiB, GPU busy {found['busy'] or 0:.0f} % of the pass",
         flush=True,
     )
     told = ", ".join(f"{what} {seconds:.1f}" for what, seconds in summary.times.items())
@@ -224,7 +227,7 @@ def part_agreement(options: argparse.Namespace) -> dict[str, Any]:
     from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 
     models = tuple(f"embedded:{name}" for name in (EMBEDDED[:2] if options.quick else EMBEDDED))
-    data = f"diorama:test?n={24 if options.quick else 240}"
+    data = f"diorama:test?n={24 if options.quick else options.scenes}"
     columns = ["model", "sample_id", "condition", "prediction", "correct", "probability_of_label", "donor_id", "status"]
     tables: list[dict[tuple[str, ...], dict[str, Any]]] = []
     with tempfile.TemporaryDirectory() as out:
@@ -309,7 +312,7 @@ def part_usual(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def part_resnet50(options: argparse.Namespace) -> dict[str, Any]:
-    models = SMALL[:1] if options.quick else NETWORKS[:1]
+    models = SMALL[:1] if options.quick or options.small else NETWORKS[:1]
     return evaluated(pictures(options.data, options.images), models, options, "one pass, ResNet-50")
 
 
@@ -332,6 +335,9 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--images", type=int, default=15_423)
+    parser.add_argument("--sizes", default="", help="numbers of pictures, each run in a process of its own")
+    parser.add_argument("--scenes", type=int, default=240, help="drawn scenes that agreement is measured on")
+    parser.add_argument("--seconds", type=float, default=140, help="with --sizes: end everything after so many")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--usual", type=int, default=8192, help="pictures a scenario, the usual way; 0: all")
@@ -339,6 +345,7 @@ def main() -> None:
     parser.add_argument("--cached", action="store_true", help="let torch find kernels that earlier runs compiled")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--small", action="store_true", help="a network of no weight, to rehearse with")
     parser.add_argument("--data", default="", help="where pictures go and stay; without it, they go with the run")
     options = parser.parse_args()
     if options.quick:
@@ -348,6 +355,10 @@ def main() -> None:
     options.data = options.data or made.name
     if not options.cached:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(made.name) / "kernels")
+    if options.sizes:
+        _in_sizes(options)
+        made.cleanup()
+        return
     found: dict[str, Any] = {"images": options.images, "device": options.device}
     for part in options.parts.split(","):
         print(f"== {part}", flush=True)
@@ -358,6 +369,34 @@ def main() -> None:
             (Path(os.environ["OUT"]) / "gpu_eval.json").write_text(json.dumps(found, indent=2))
     _judge(found)
     made.cleanup()
+
+
+def _in_sizes(options: argparse.Namespace) -> None:
+    """One network on as many pictures as each size says, the smallest first, then agreement; JSON of a line each."""
+    began, sizes = time.perf_counter(), sorted(map(int, options.sizes.split(",")))
+    whole, rows = pictures(options.data, sizes[-1]), []
+    files = sorted(whole.glob("*/*/*.*"), key=lambda file: file.stem)
+    for size in sizes[:-1]:
+        for file in files[: 2 * size]:  # a picture and its mask
+            target = whole.parent / str(size) / file.relative_to(whole)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.link(file, target)
+        (whole.parent / str(size) / "done").touch()
+    shared = ["gpu_eval.py", "--device", options.device, "--data", options.data, "--batch", str(options.batch)]
+    shared += ["--workers", str(options.workers), *(["--small"] if options.small else [])]
+    runs = [("resnet50", size, [*shared, "--parts", "resnet50", "--images", str(size)]) for size in sizes]
+    runs.append(("agreement", options.scenes, [*shared, "--parts", "agreement", "--scenes", str(options.scenes)]))
+    for part, size, arguments in runs:
+        left = options.seconds - (time.perf_counter() - began)
+        found = in_own_process(arguments, left) if left > 5 else {"exit": "no time left"}
+        row = {"part": part, "size": size} | {
+            name: found[name] for name in ("exit", "process_seconds") if name in found
+        }
+        row |= {name: value for name, value in found.get(part, {}).items() if name not in ("gpu_utilisation", "steps")}
+        rows.append({name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()})
+        if os.environ.get("OUT"):
+            (Path(os.environ["OUT"]) / "gpu_eval_sizes.json").write_text(json.dumps(rows, indent=1))
+    print("\n".join(json.dumps(row) for row in rows), flush=True)
 
 
 def _judge(found: dict[str, Any]) -> None:

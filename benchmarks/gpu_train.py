@@ -97,6 +97,7 @@ def main() -> None:
     parser.add_argument("--on-cpu", action="store_true", help="pictures are made by processes, not on the device")
     parser.add_argument("--pictures", action="store_true", help="make the pictures and train nothing")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--keep", type=float, default=0.3, help="share of the pictures that memory has room for")
     parser.add_argument("--skip", default="", help="kinds of pictures left out, by the beginning of their name")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
@@ -131,6 +132,9 @@ def main() -> None:
                 len(held) // options.batch, 1, 1, 1), held.labels.to(options.device)),
             "held in memory": InMemory(held.images, held.labels).on(options.device),
             "rendered anew": RenderedSource(renderer, shown, held.labels),
+            f"rendered anew but for {options.keep:.0%} that are kept": RenderedSource(
+                renderer, shown, held.labels, memory=int(options.keep * held.images.nbytes)
+            ),
         }  # fmt: skip
         best = 0.0
         for what, source in sources.items():

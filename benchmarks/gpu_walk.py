@@ -2,20 +2,30 @@
 
     python benchmarks/gpu_walk.py                          # all of it, within four minutes
     python benchmarks/gpu_walk.py --parts batched --batches 48,64,96
+    python benchmarks/gpu_walk.py --parts batched,profile,random --batches 64      # within a minute
 
 Weights are random, which costs the same time as trained ones. Prints a JSON line a measurement and a table at the end.
 Parts: ``plain`` (what one writes in an afternoon, float32, an image at a time), ``careful`` (our own walk, float32, an
 image at a time), ``batched`` (bfloat16, with kernels of our own) and ``agreement`` (decisions in bfloat16
 against those in float32 on the latents of the float32 walk, with the embedded trained models), ``sparse`` (walks that
-move all or 0.69 % of the latent, and what of a step a sparse latent could leave out). Measured are whole walks,
-encoding included, after a batch of warm-up.
+move all or 0.69 % of the latent, and what of a step a sparse latent could leave out), ``profile`` (kernels of a step of
+``batched`` by group) and ``random`` (the baseline of ``perturb``: random walks of photos that are read from files).
+Measured are whole walks, encoding included, after a batch of warm-up. A part that fails stops no other.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
+import tempfile
 import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,7 +41,7 @@ from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 from holdfast.oracle.classifier import TensorClassifierOracle
 from holdfast.oracle.loading import AcceptanceRule
 from holdfast.pipeline.walk import walk_step
-from holdfast.pipeline.walk.walk import UnderTest, WalkInput, WalkOptions, walk
+from holdfast.pipeline.walk.walk import UnderTest, WalkInput, WalkOptions, walk, walk_with
 
 CLASSES = tuple(f"class {number}" for number in range(1000))
 PEAK = 989e12
@@ -48,22 +58,31 @@ def main() -> None:
     parser.add_argument("--batches", default="64,32")
     parser.add_argument("--seconds", type=float, default=200, help="begin no measurement after so many")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true", help="small networks, to rehearse with")
     asked = parser.parse_args()
     parts, rows = asked.parts.split(","), []
     if "agreement" in parts:
         rows.append(agreement(asked.device))
     world = None
-    if {"plain", "careful", "batched", "sparse"} & set(parts):
-        world = paper_world(asked.device)
+    if {"plain", "careful", "batched", "sparse", "profile", "random"} & set(parts):
+        world = paper_world(asked.device, small=asked.small)
         rows.append(shown({"what": "operations", "gflop_per_image_and_step": operations(*world) / 1e9}))
-    rows += [shown(one_at_a_time(part, *world)) for part in ("plain", "careful") if part in parts]
-    if "sparse" in parts:
-        rows.append(shown(sparse(*world)))
-    rows += [
-        shown(batched(batch, *world))
-        for batch in map(int, asked.batches.split(","))
-        if "batched" in parts and time.perf_counter() - STARTED < asked.seconds
+    works: list[Callable[[], dict[str, Any]]] = [
+        lambda part=part: one_at_a_time(part, *world) for part in ("plain", "careful") if part in parts
     ]
+    batches = [int(batch) for batch in asked.batches.split(",")]
+    works += [lambda: sparse(*world)] if "sparse" in parts else []
+    works += [lambda batch=batch: batched(batch, *world) for batch in batches if "batched" in parts]
+    works += [lambda: profile(batches[0], *world)] if "profile" in parts else []
+    works += [lambda: random_walks(batches[0], *world)] if "random" in parts else []
+    for work in works:
+        if time.perf_counter() - STARTED < asked.seconds:
+            try:
+                rows.append(shown(work()))
+            except Exception:
+                traceback.print_exc()
+        if os.environ.get("OUT"):
+            (Path(os.environ["OUT"]) / "gpu_walk.json").write_text(json.dumps(rows, indent=1))
     print_table(rows)
 
 
@@ -73,8 +92,8 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def paper_world(device: str) -> tuple[Any, UnderTest, Any]:
-    """Generator, model and oracle of the paper's architectures."""
+def paper_world(device: str, *, small: bool = False) -> tuple[Any, UnderTest, Any]:
+    """Generator, model and oracle of the paper's architectures; small ones to rehearse with."""
     import diffusers
     import torchvision
     import transformers
@@ -84,16 +103,18 @@ def paper_world(device: str) -> tuple[Any, UnderTest, Any]:
     module = diffusers.VQModel(
         down_block_types=(*down, "AttnDownEncoderBlock2D"),
         up_block_types=("AttnUpDecoderBlock2D", *up),
-        block_out_channels=(128, 128, 256, 256, 512),
-        layers_per_block=2,
+        block_out_channels=(32, 32, 32, 32, 32) if small else (128, 128, 256, 256, 512),
+        layers_per_block=1 if small else 2,
         latent_channels=256,
-        num_vq_embeddings=16384,
+        num_vq_embeddings=64 if small else 16384,
         vq_embed_dim=256,
         norm_num_groups=32,
     )
     generator = VqGan("vqgan:random", module, device=device)
-    resnet = made_classifier("resnet50", torchvision.models.resnet50(weights=None), device)
-    tower = transformers.CLIPVisionModelWithProjection(transformers.CLIPVisionConfig(projection_dim=512))
+    name = "resnet18" if small else "resnet50"
+    resnet = made_classifier(name, torchvision.models.get_model(name, weights=None), device)
+    layers = {"num_hidden_layers": 1} if small else {}
+    tower = transformers.CLIPVisionModelWithProjection(transformers.CLIPVisionConfig(projection_dim=512, **layers))
     clip = made_classifier("clip", ZeroShot(tower, torch.nn.functional.normalize(torch.randn(1000, 512))), device)
     labels = map_labels(CLASSES, {}, resnet.labels)
     oracle = TensorClassifierOracle(clip, labels, CLASSES, AcceptanceRule())
@@ -123,9 +144,10 @@ def made_classifier(name: str, module: torch.nn.Module, device: str) -> TorchCla
     return TorchClassifier(name, module, LabelSpace(CLASSES), preprocessing, architecture=name, device=device)
 
 
-def made_walkers(count: int) -> list[WalkInput]:
+def made_walkers(count: int, steps: int | None = None) -> list[WalkInput]:
     rng = np.random.default_rng(0)
-    return [WalkInput(str(number), rng.integers(0, 256, (256, 256, 3), np.uint8), number) for number in range(count)]
+    images = rng.integers(0, 256, (count, 256, 256, 3), np.uint8)
+    return [WalkInput(str(number), image, number, 0, steps) for number, image in enumerate(images)]
 
 
 def operations(generator: Any, model: UnderTest, oracle: Any) -> float:
@@ -227,6 +249,92 @@ def batched(batch: int, generator: Any, model: UnderTest, oracle: Any) -> dict[s
         "share_of_peak": rate * STEPS * operations(generator, model, oracle) / PEAK,
         "seconds_before_the_first_step": warm - begun - seconds,
     }
+
+
+KERNELS = {
+    "copies between layouts": r"nchwToNhwc|nhwcToNchw|transpose|permute|copy",
+    "convolutions, there and back": r"conv|xmma|cudnn|implicit|dgrad|wgrad|fprop|sm90_|cutlass.*(conv|fprop|dgrad)",
+    "norms of our own": r"_sums|_values|_norm|triton|_silu",
+    "attention": r"flash|fmha|attention|softmax",
+    "matrix products": r"gemm|cublas|cutlass|nvjet",
+    "upsampling": r"upsample",
+    "norms of torch": r"batch_norm|bn_|layer_norm|group_norm",
+    "sums": r"reduce",
+    "element by element": r"elementwise|vectorized|pointwise",
+}
+"""Groups of kernels by what is in their names; the first that fits."""
+
+
+def profile(batch: int, generator: Any, model: UnderTest, oracle: Any, steps: int = 3) -> dict[str, Any]:
+    """Milliseconds of kernels in a step of ``batched`` by group, and the twelve longest."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
+
+    cuda = torch.cuda.is_available()
+    options = WalkOptions(steps=STEPS, precision="bfloat16", batch_size=batch)
+    stepper, walkers = walk_step.Stepper(generator, model, oracle, options), made_walkers(batch)
+    state = stepper.begin(*zip(*[(each.image, each.label, each.seed) for each in walkers], strict=True))
+    for _ in range(2):
+        stepper.move(state, stepper.look(state))
+    start = clock()
+    with profiled(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as profiler:
+        for _ in range(steps):
+            stepper.move(state, stepper.look(state))
+        seconds = clock() - start
+    groups: Counter[str] = Counter()
+    longest: Counter[str] = Counter()
+    for event in profiler.key_averages():
+        took = (event.self_device_time_total if cuda else event.self_cpu_time_total) / 1000 / steps
+        own = (name for name, pattern in KERNELS.items() if re.search(pattern, event.key, re.IGNORECASE))
+        groups[next(own, "the rest")] += took
+        longest[f"{event.key[:90]} ({event.count / steps:.0f})"] += took
+    return {
+        "what": "profile", "batch": batch, "milliseconds_per_step": 1000 * seconds / steps,
+        "kernels": round(sum(groups.values()), 1),
+        "groups": {name: round(took, 1) for name, took in groups.most_common()},
+        "longest": {name: round(took, 2) for name, took in longest.most_common(12)},
+    }  # fmt: skip
+
+
+def random_walks(batch: int, generator: Any, model: UnderTest, oracle: Any) -> dict[str, Any]:
+    """Random walks of photos from files, as ``perturb`` makes them for comparison, against steps with nothing between.
+
+    Photos are decoded in threads, batches are filled again as walks end, which they do after 10 to 49 steps.
+    """
+    from eval_pictures import pictures
+
+    from holdfast.data import load_collection
+    from holdfast.pipeline.walk.perturb import WalkWorker
+
+    options = WalkOptions(steps=STEPS, precision="bfloat16", batch_size=batch, direction="random")
+    with tempfile.TemporaryDirectory() as data:
+        samples = load_collection(str(pictures(data, 4 * batch))).samples
+        worker: Any = WalkWorker.__new__(WalkWorker)  # only its reading of photos is used, which wants no more than:
+        worker.spec = SimpleNamespace(walk=options, seed=0, max_pixels=10**8)
+        worker.classes = {sample.label: 0 for sample in samples}
+        resources = SimpleNamespace(setting=SimpleNamespace(size=256))
+        jobs = [
+            SimpleNamespace(item=SimpleNamespace(sample=sample, steps=10 + place % 40, baseline=True))
+            for place, sample in enumerate(samples)
+        ]
+        stepper = walk_step.Stepper(generator, model, oracle, options)
+        list(walk_with(stepper, made_walkers(batch, steps=3)))  # warms up
+        steps, sampler, began = sum(job.item.steps + 1 for job in jobs), Sampler(), clock()
+        sampler.start()
+        results = list(walk_with(stepper, worker._walkers(resources, jobs, {}, [])))
+        ended = clock()
+        sampler.over.set()
+        state = stepper.begin(*zip(*[(each.image, 0, 0) for each in made_walkers(batch)], strict=True))
+        bare = clock()
+        for _ in range(10):
+            stepper.move(state, stepper.look(state))
+        alone = 10 * batch / (clock() - bare)
+    assert len(results) == len(jobs)
+    rate = steps / (ended - began)
+    return {
+        "what": "random", "batch": batch, "walks": len(jobs), "seconds": ended - began, "steps_per_second": rate,
+        "share_of_bare_steps": rate / alone, "busy": sampler.busy(began, ended),
+    }  # fmt: skip
 
 
 def agreement(device: str, count: int = 48) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import os
 import platform
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -41,6 +42,23 @@ def share_of(amount: float) -> int:
 def core_count() -> int:
     """Return the cores that this process may use: a container's limit, and a worker's share of it."""
     return share_of(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def ahead(
+    threads: ThreadPoolExecutor, work: Callable[[Shard], Result], items: Iterable[Shard], count: int
+) -> Iterator[Result]:
+    """Yield what work makes of each item, in order; threads work on up to ``count`` items ahead of the caller."""
+    queue: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            queue.append(threads.submit(work, item))
+            if len(queue) > count:
+                yield queue.popleft().result()
+        while queue:
+            yield queue.popleft().result()
+    finally:
+        for future in queue:
+            future.cancel()
 
 
 def keep_memory() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,11 +65,29 @@ def picture(image: Image, *, crops_centre: bool) -> PIL.Image.Image:
     return PIL.Image.fromarray(np.ascontiguousarray(image))
 
 
-def exact() -> Any:
-    """Return a context without TF32 convolutions: they would make answers depend on the batch by more than 1e-4."""
+_EXACT = threading.Lock()
+_within: list[Any] = []  # threads within ``exact``: first what sets the switches back, then None for each of them
+
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """Compute without TF32 convolutions: they would make answers depend on the batch by more than 1e-4."""
     import torch
 
-    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+    # The switches belong to all threads: the first that comes sets them, and the last that goes sets them back.
+    with _EXACT:
+        if not _within:
+            flags = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+            flags.__enter__()
+            _within.append(flags)
+        _within.append(None)
+    try:
+        yield
+    finally:
+        with _EXACT:
+            _within.pop()
+            if len(_within) == 1:
+                _within.pop().__exit__(None, None, None)
 
 
 def in_parts(model: Any, batch: Any, ask: Callable[[Any], Any]) -> Iterator[Any]:
@@ -135,7 +156,12 @@ class TorchClassifier:
 
     def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
         """Return probabilities, (n, labels), rows in the order of the images."""
-        return self._in_batches(images, self.prepare)
+        if self.device == "cpu" or len(images) < 2:
+            return self._in_batches(images, self.prepare)
+        import torch
+
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # the device need not wait for one core
+            return self.predict_prepared(list(threads.map(self.prepare, images)))
 
     def predict_prepared(self, prepared: Sequence[torch.Tensor]) -> NDArray[np.float32]:
         """Return probabilities, (n, labels), for what ``prepare`` returned."""
@@ -225,7 +251,9 @@ def as_batch(pictures: Sequence[Image], device: str = "cpu") -> torch.Tensor:
     """Return pictures of one size, HWC uint8, as a batch NCHW in 0..1."""
     import torch
 
-    return torch.from_numpy(np.stack(pictures)).to(device).permute(0, 3, 1, 2).float() / 255
+    # A tensor: by a number, a GPU would multiply with its rounded inverse.
+    most = torch.full((), 255.0, device=device)
+    return torch.from_numpy(np.stack(pictures)).to(device).permute(0, 3, 1, 2).float() / most
 
 
 def as_pictures(batch: torch.Tensor) -> list[NDArray[np.uint8]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -47,6 +48,9 @@ class TransformersVlm:
     def __init__(self, name: str, model: Any, processor: Any, *, device: str, max_new_tokens: int) -> None:
         self.name = name
         self.device = device
+        # that may ask at once: a GPU need not wait while one of them prepares pictures and starts each step
+        self.threads = 1 if device == "cpu" else 2
+        self._words = threading.Lock()  # tokenizers serve one thread at a time
         self.fingerprint = fingerprint(
             {
                 "architecture": f"{type(model).__name__}/{json.dumps(shape_of(model.config), sort_keys=True)}",
@@ -79,16 +83,18 @@ class TransformersVlm:
         return prompt
 
     def _generate(self, pictures: list[PIL.Image.Image], prompts: list[str]) -> list[str]:
-        inputs = self._processor(
-            text=prompts, images=[[picture] for picture in pictures], padding=True, return_tensors="pt"
-        ).to(self.device)
+        with self._words:
+            inputs = self._processor(
+                text=prompts, images=[[picture] for picture in pictures], padding=True, return_tensors="pt"
+            ).to(self.device)
         for key, value in inputs.items():
             if value.is_floating_point():
                 inputs[key] = value.to(self._model.dtype)
         with torch.inference_mode(), exact():
             tokens = self._model.generate(**inputs)
         written = tokens[:, inputs["input_ids"].shape[1] :]
-        answers: list[str] = self._processor.tokenizer.batch_decode(written, skip_special_tokens=True)
+        with self._words:
+            answers: list[str] = self._processor.tokenizer.batch_decode(written.tolist(), skip_special_tokens=True)
         return [answer.strip() for answer in answers]
 
 

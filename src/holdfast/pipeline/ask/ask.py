@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from holdfast.core.protocols import VisionLanguageModel
 from holdfast.core.schema import QUESTION
 from holdfast.core.types import ORIGINAL, Collection, Image, Sample
 from holdfast.data.images import ArrayImage
-from holdfast.engine import core_count
+from holdfast.engine import ahead, core_count
 from holdfast.models import is_vlm, load_vlm
 from holdfast.pipeline.ask.answers import AnswerReader as AnswerReader
 from holdfast.pipeline.ask.answers import details as details
@@ -195,7 +195,12 @@ class Questioning:
 
     def run(self, resources: AskResources, jobs: Sequence[AskJob]) -> Iterator[Row]:
         """Yield the rows of these jobs, model by model."""
-        shown = list(resources.threads.map(self._decode, jobs))
+        count = at_once(self._spec, resources.models)
+        shown = ahead(resources.threads, self._decode, jobs, count)
+        while some := list(islice(shown, count)):
+            yield from self._answers(resources, some)
+
+    def _answers(self, resources: AskResources, shown: Sequence[Sequence[_Pictured]]) -> Iterator[Row]:
         self._set_questions(resources.distractors, shown)
         pictured = [picture for several in shown for picture in several]
         for position, model in enumerate(resources.models):
@@ -260,10 +265,10 @@ class Questioning:
     def _told(self, model: Asked, owed: Sequence[_Owed]) -> Iterator[Row]:
         """Yield the rows of a model that answers in words; then raise an error that stops the run, if there was one."""
         assert model.vlm is not None
-        at_once = int(getattr(model.vlm, "concurrency", 0))
-        size = 1 if at_once else self._spec.batch_size
+        requests = int(getattr(model.vlm, "concurrency", 0))
+        size = 1 if requests else self._spec.batch_size
         batches = [owed[start : start + size] for start in range(0, len(owed), size)]
-        threads = ThreadPoolExecutor(max(1, at_once))
+        threads = ThreadPoolExecutor(requests or getattr(model.vlm, "threads", 1))
         try:
             answers = [threads.submit(self._texts, model, batch) for batch in batches]
             stopped: HoldfastError | None = None
@@ -309,6 +314,14 @@ class Questioning:
         return row | picture.facts | outcome | {QUESTION.details: answers}
 
 
+def at_once(spec: AskSpec, models: Sequence[Asked]) -> int:
+    """Return about how many images are asked together: few, since answers in words are slow, but all servers busy."""
+    threads = [
+        2 * getattr(model.vlm, "concurrency", getattr(model.vlm, "threads", 1) * spec.batch_size) for model in models
+    ]
+    return max(threads, default=spec.batch_size)
+
+
 ROUND = 24
 """Photos of a round of ``--stop when-decided``."""
 
@@ -351,9 +364,7 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
             )  # fmt: skip
             if samples is rounds[0] and (changed := reader.read_again(run, whole)):
                 summary.add("synonyms", "answers from before are read otherwise now", changed)
-            # Small shards, since answers in words are slow; large enough to keep every server busy.
-            most = max([getattr(model.vlm, "concurrency", 1) for model in loaded.models], default=1)
-            size = max(spec.batch_size, 2 * most, owed.count // 500)
+            size = max(8 * at_once(spec, loaded.models), owed.count // 500)
             summary.merge(execute(owed, worker, step="ask", size=size, known=loaded, progress=progress))
             if asked:
                 here = pc.field("source_id").isin([name for names in asked for name in names])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -222,7 +220,6 @@ def _compare_masks(rows: list[Row], masks: Sequence[Mask], ready: ReadyRendering
 
 
 UNIT = 16  # photos that are decoded together
-THREADS = 2  # batches that a GPU is asked about at the same time, each on a stream of its own
 Owed = dict[Condition, list[tuple[int, str]]]  # by condition: the positions of models and the ids of their rows
 
 
@@ -231,27 +228,18 @@ class FastDetection(Detection):
 
     # Threads ask the detectors: while one of them waits for the device, another takes out double boxes and makes rows.
 
-    def _undetailed(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[Row]:
+    def _at_once(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> bool:
         self._device = str(resources.tested[jobs[0].parts[0][1]].model.device)
         self._cuda = self._device.startswith("cuda")
-        self._pending: deque[Future[list[Row]]] = deque()
-        with ThreadPoolExecutor(THREADS if self._cuda else 1) as self._threads:
-            yield from super()._undetailed(resources, jobs)
-            while self._pending:
-                yield from self._pending.popleft().result()
+        return self._cuda
 
-    def _answered(self, resources: Loaded, position: int, batch: Sequence[WaitingRow]) -> Iterator[Row]:
-        """Ask about a batch in a thread; yield the rows of earlier ones."""
-        self._pending.append(self._threads.submit(self._in_thread, resources, position, batch))
-        while len(self._pending) > THREADS:
-            yield from self._pending.popleft().result()
-
-    def _in_thread(self, resources: Loaded, position: int, batch: Sequence[WaitingRow]) -> list[Row]:
+    def _answered(self, resources: Loaded, position: int, batch: Sequence[WaitingRow]) -> list[Row]:
+        """Return the rows of a batch, asked about on a stream of its own."""
         stream: Any = torch.cuda.Stream(self._device) if self._cuda else None  # type: ignore[no-untyped-call]
         if stream is not None:
             stream.wait_stream(torch.cuda.default_stream(torch.device(self._device)))
         with torch.cuda.stream(stream) if stream is not None else nullcontext():
-            return list(super()._answered(resources, position, batch))
+            return super()._answered(resources, position, batch)
 
     def _detected(self, model: Any, images: list[Any]) -> list[Detections]:
         answers: list[Detections] = []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from pkgutil import resolve_name
@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import array_sha256, fingerprint, seed_from
+from holdfast.core.fingerprint import array_sha256, canonical_json, fingerprint, seed_from
 from holdfast.core.names import condition_name
 from holdfast.core.protocols import StagedClassifier
 from holdfast.core.schema import CLASSIFY, Task
 from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
-from holdfast.engine import Executor, core_count
+from holdfast.engine import Executor, ahead, core_count
 from holdfast.models import attacks
 from holdfast.models.adaptation import AdaptedClassifier
+from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.evaluation_rows import (
     DETAILS,
@@ -129,6 +130,7 @@ class Loaded:
     tested: Sequence[Any]  # Tested or TestedDetector
     painter: Painter | None = None
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(core_count()))
+    asking: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))  # that ask models on a GPU
     first_errors: dict[str, list[str]] = field(default_factory=dict)  # by model, until it answers once
 
 
@@ -167,14 +169,28 @@ class Evaluation:
 
     def run(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[Row]:
         """Yield the rows of these jobs, as batches fill."""
+        batches = self._batches(resources, jobs)
+        ask = lambda asked: self._answered(resources, *asked)  # noqa: E731
+        answers = ahead(resources.asking, ask, batches, 2) if self._at_once(resources, jobs) else map(ask, batches)
+        for rows in answers:
+            yield from rows
+
+    def _at_once(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> bool:
+        """Return whether two threads may ask: a GPU computes while the next batch is copied and rows are made."""
+        plain = not any(condition.definition.attack for job in jobs for condition, _ in job.parts)
+        on_gpu = all(
+            isinstance(each.model, TorchClassifier) and each.model.device != "cpu" for each in resources.tested
+        )
+        return on_gpu and plain and self.adaptation is None
+
+    def _batches(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[tuple[int, list[WaitingRow]]]:
+        """Yield the batches that each model (by position) is asked about, as they fill, and pictures that failed."""
         # An attack is one call for one model and its own images, and a model that adapts is asked about one condition
         # at a time; everything else shares a model's batches.
         waiting: dict[tuple[int, Any], list[WaitingRow]] = {}
         for ready in self._ahead(resources, jobs):
             if ready.rendering.rendered is None:
-                failed = ready.facts | {"status": ready.rendering.status, "error": ready.rendering.error}
-                for position, row_id in ready.owed:
-                    yield self._row(ready, resources.tested[position], row_id) | failed
+                yield from ((position, [(ready, row_id, None)]) for position, row_id in ready.owed)
                 continue
             condition = ready.rendering.condition
             for (position, row_id), prepared in zip(ready.owed, ready.prepared, strict=True):
@@ -183,9 +199,9 @@ class Evaluation:
                 batch = waiting.setdefault((position, apart), [])
                 batch.append((ready, row_id, prepared))
                 if len(batch) >= self.spec.batch_size:
-                    yield from self._answered(resources, position, waiting.pop((position, apart)))
+                    yield position, waiting.pop((position, apart))
         for (position, _), batch in waiting.items():
-            yield from self._answered(resources, position, batch)
+            yield position, batch
 
     def _ahead(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[ReadyRendering]:
         """Yield renderings in order, a few samples ahead of the models and no more."""
@@ -203,13 +219,8 @@ class Evaluation:
                 for ready in threads.map(lambda job: self._render(resources, job), some):
                     yield from ready
             return
-        queue: deque[Future[list[ReadyRendering]]] = deque()
-        for job in jobs:
-            queue.append(threads.submit(self._render, resources, job))
-            if len(queue) > core_count() + 1:
-                yield from queue.popleft().result()
-        while queue:
-            yield from queue.popleft().result()
+        for ready in ahead(threads, partial(self._render, resources), jobs, core_count() + 1):
+            yield from ready
 
     def _render(self, resources: Loaded, job: EvaluationJob) -> list[ReadyRendering]:
         owed = {
@@ -236,20 +247,30 @@ class Evaluation:
             if rendering.condition.definition.paints:
                 keep_thumbnail(self.folder, job.item, rendering.condition, image)
             attack = bool(rendering.condition.definition.attack)
-            ready.prepared = [
-                native.copy() if is_native(model := resources.tested[position]) else _model_input(model, image, attack)
-                for position, _ in owed
-            ]
+            alike: dict[Any, Any] = {}  # by preprocessing, which several models may share
+            for position, _ in owed:
+                model = resources.tested[position]
+                key = position if attack or is_native(model) else _preprocessing(model.model) or position
+                if key not in alike:
+                    alike[key] = native.copy() if is_native(model) else _model_input(model, image, attack)
+                ready.prepared.append(alike[key])
             ready.rendering = replace(rendering, rendered=RELEASED)
         return ready
 
-    def _answered(self, resources: Loaded, position: int, batch: Sequence[WaitingRow]) -> Iterator[Row]:
-        """Yield the rows of a batch that one model is asked about; raise a UserError where it never answers."""
+    def _answered(self, resources: Loaded, position: int, batch: Sequence[WaitingRow]) -> list[Row]:
+        """Return the rows of a batch that one model is asked about; raise a UserError where it never answers."""
         model: Any = resources.tested[position]
+        first = batch[0][0]
+        if first.rendering.rendered is None:
+            failed = first.facts | {"status": first.rendering.status, "error": first.rendering.error}
+            return [self._row(ready, model, row_id) | failed for ready, row_id, _ in batch]
         answers = answer_each(lambda some: self._ask(model, some, resources.painter), batch)
-        for (ready, row_id, _), answer in zip(batch, answers, strict=True):
-            yield self._row(ready, model, row_id) | answered(answer)
+        rows = [
+            self._row(ready, model, row_id) | answered(answer)
+            for (ready, row_id, _), answer in zip(batch, answers, strict=True)
+        ]
         _stop_if_silent(model.model.name, answers, resources.first_errors)
+        return rows
 
     def _ask(self, model: Tested, batch: Sequence[WaitingRow], painter: Painter | None) -> list[dict[str, Any]]:
         """Return the outcome columns of each row of a batch."""
@@ -301,6 +322,14 @@ def _stop_if_silent(model: str, answers: Sequence[Any], first_errors: dict[str, 
 def is_native(model: Any) -> bool:
     """Return whether a model under test asks for pictures at their native depth."""
     return bool(getattr(model.model, "native", False))
+
+
+def _preprocessing(model: Any) -> Any:
+    """Return what tells a model's preprocessing from another's; None where it is more than resizing and cropping."""
+    how = model.preprocessing if isinstance(model, TorchClassifier) else None
+    if how is None or how.geometry is None or type(model).prepare is not TorchClassifier.prepare:
+        return None
+    return how.geometry, how.size, how.mean, how.std, how.crops_centre, canonical_json(dict(how.description))
 
 
 def _model_input(model: Any, image: Image, attack: bool) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -19,6 +20,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.names import WITHOUT_OBJECT
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL, Collection, Sample
+from holdfast.engine import ahead, core_count
 from holdfast.explain import parse_methods
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.evaluation_rows import EvaluationIds, row_key
@@ -49,7 +51,7 @@ _COLUMNS = [
     "label", "image_sha256",
 ]  # fmt: skip
 _SHOWN = ("sample_id", "condition", "variant", "parameters")
-_TOGETHER = 64  # pictures per part file, about: what a kill may cost
+_TOGETHER = 1024  # pictures per part file at most; what is there is written every few seconds
 
 ModelKey = tuple[str, str, int]
 """A model's name, what it was trained on, and the fold that tests it; '' and -1 where it was not trained in the run."""
@@ -229,8 +231,10 @@ class ExplainWorker:
             if isinstance(maker, HoldfastError):
                 notes.add(own[0].item[1].sample_id, f"error: {model[0]} is not explained: {maker}", len(own))
             else:
-                for items in _batches(self._items(maker.subject, own, notes), self.spec.batch_size):
-                    yield from maker.rows(items)
+                batches = _batches(self._items(maker.subject, own, notes), self.spec.batch_size)
+                # While maps of a batch are made, threads measure those of the batch before.
+                for rows in _one_late(map(maker.rows, batches)):
+                    yield from (row if isinstance(row, dict) else row.result() for row in rows)
             yield notes
 
     def _maker(self, resources: dict[ModelKey, MapMaker | HoldfastError], model: ModelKey) -> MapMaker | HoldfastError:
@@ -263,31 +267,58 @@ class ExplainWorker:
     def _items(self, subject: ExplainedModel, jobs: Sequence[ExplainJob], notes: Summary) -> Iterator[Item]:
         """Yield the pictures, made again and checked, in the model's view."""
         ids = EvaluationIds(self.again, self.prepared, [subject.tested]) if subject.tested else None
-        for job in jobs:
-            (model, _, _), sample = job.item
-            rows = {condition: row for condition, row, _ in job.parts}
-            for rendering in render_conditions(
-                sample, list(rows), self.prepared.pool, seed=self.again.seed, max_pixels=self.again.max_pixels
-            ):
-                condition, rendered, row = rendering.condition, rendering.rendered, rows[rendering.condition]
-                if ids is not None and ids.of(sample, condition, [0]) != [row["row_id"]]:
-                    notes.add(sample.sample_id, f"skipped: {model} or what it saw changed since the run")
-                    continue
-                if rendered is None or rendered.mask is None:
-                    notes.add(sample.sample_id, f"skipped: {rendering.error or 'there is no mask for this picture'}")
-                    continue
-                image = over_matte(rendered.image, self.again.matte, sample)
-                if row["image_sha256"] and array_sha256(image) != row["image_sha256"]:
-                    notes.add(sample.sample_id, "skipped: the picture is no longer what the models saw")
-                    continue
-                try:
-                    view, mask = subject.see(image), subject.see_mask(rendered.mask)
-                except SampleError as error:
-                    notes.add(sample.sample_id, f"error: {error}")
-                    continue
-                methods = [method for other, _, method in job.parts if other == condition]
-                kept = sample.source_id in self._kept
-                yield Item(row["row_id"], row["label"], view, mask, kept, self._cascaded(row), methods)
+        with ThreadPoolExecutor(core_count()) as threads:
+            make = partial(self._views, subject, ids)  # in turns with a network on the same cores
+            on_cores = subject.network.device == "cpu"
+            for views in map(make, jobs) if on_cores else ahead(threads, make, jobs, 2 * core_count()):
+                for sample, view in views:
+                    if isinstance(view, Item):
+                        yield view
+                    else:
+                        notes.add(sample.sample_id, view)
+
+    def _views(
+        self, subject: ExplainedModel, ids: EvaluationIds | None, job: ExplainJob
+    ) -> list[tuple[Sample, Item | str]]:
+        """Return the pictures of a job, or why there is none."""
+        (model, _, _), sample = job.item
+        rows = {condition: row for condition, row, _ in job.parts}
+        views: list[tuple[Sample, Item | str]] = []
+        for rendering in render_conditions(
+            sample, list(rows), self.prepared.pool, seed=self.again.seed, max_pixels=self.again.max_pixels
+        ):
+            condition, rendered, row = rendering.condition, rendering.rendered, rows[rendering.condition]
+            if ids is not None and ids.of(sample, condition, [0]) != [row["row_id"]]:
+                views.append((sample, f"skipped: {model} or what it saw changed since the run"))
+                continue
+            if rendered is None or rendered.mask is None:
+                views.append((sample, f"skipped: {rendering.error or 'there is no mask for this picture'}"))
+                continue
+            image = over_matte(rendered.image, self.again.matte, sample)
+            if row["image_sha256"] and array_sha256(image) != row["image_sha256"]:
+                views.append((sample, "skipped: the picture is no longer what the models saw"))
+                continue
+            try:
+                view, mask = subject.see(image), subject.see_mask(rendered.mask)
+            except SampleError as error:
+                views.append((sample, f"error: {error}"))
+                continue
+            methods = [method for other, _, method in job.parts if other == condition]
+            kept = sample.source_id in self._kept
+            item = Item(row["row_id"], row["label"], view, mask, kept, self._cascaded(row), methods)
+            views.append((sample, item))
+        return views
+
+
+def _one_late(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield each batch after the next has been made."""
+    before = None
+    for batch in batches:
+        if before is not None:
+            yield before
+        before = batch
+    if before is not None:
+        yield before
 
 
 def _batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from holdfast.core.names import Name
 from holdfast.core.types import Collection, Image, Mask
 from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.data.writers import encode_image
+from holdfast.engine import core_count
 from holdfast.explain import (
     AttributionMethod,
     ExplainedNetwork,
@@ -36,7 +38,7 @@ from holdfast.explain.layers import find_layer
 from holdfast.explain.measures import Map
 from holdfast.models import load_segmenter, local_dir
 from holdfast.models.attacks import model_input
-from holdfast.models.torch_classifier import as_batch, as_pictures
+from holdfast.models.torch_classifier import as_batch, as_pictures, exact
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.jobs.rows import answer_each, answered
 from holdfast.pipeline.segment import networks
@@ -188,15 +190,17 @@ class MapMaker:
         self, subject: ExplainedModel, options: ExplainSpec, methods: Sequence[AttributionMethod], run: Path
     ) -> None:
         self.subject, self.options, self.methods, self.run = subject, options, methods, run
+        # They measure the maps of a GPU; if torch used all cores in each of them, they would wait for each other.
+        self._threads = ThreadPoolExecutor(core_count(), initializer=torch.set_num_threads, initargs=(1,))
         self._layers: dict[str, str] = {}
         self._stages: list[frozenset[int]] = []
         module = subject.network.module
         wanted = (options.randomise or options.cascade) and module is not None
         self._shuffled = shuffled(module, seed=options.seed) if wanted and module is not None else None
 
-    def rows(self, items: Sequence[Item]) -> list[dict[str, Any]]:
-        """Return the rows that pictures of one shape owe."""
-        rows: list[dict[str, Any]] = []
+    def rows(self, items: Sequence[Item]) -> list[dict[str, Any] | Future[dict[str, Any]]]:
+        """Return the rows that pictures of one shape owe, some of them still being measured by threads."""
+        rows: list[dict[str, Any] | Future[dict[str, Any]]] = []
         for method in self.methods:
             usable = []
             for item in items:
@@ -209,11 +213,16 @@ class MapMaker:
                 reason = NO_FOREGROUND if share == 0 else ALL_FOREGROUND
                 rows.append(self._row(item, method) | {"status": "skipped", "error": reason})
             answers = answer_each(partial(self._measured, method), usable)
-            rows += [self._row(item, method) | answered(answer) for item, answer in zip(usable, answers, strict=True)]
+            for item, answer in zip(usable, answers, strict=True):
+                if isinstance(answer, SampleError):
+                    rows.append(self._row(item, method) | answered(answer))
+                else:
+                    rows.append(answer() if self.subject.network.device == "cpu" else self._threads.submit(answer))
         return rows
 
-    def _measured(self, method: AttributionMethod, items: Sequence[Item]) -> list[dict[str, Any]]:
-        batch = as_batch([item.view for item in items])
+    def _measured(self, method: AttributionMethod, items: Sequence[Item]) -> list[Callable[[], dict[str, Any]]]:
+        """Make the maps of pictures; return functions that measure them and make their rows."""
+        batch = as_batch([item.view for item in items], self.subject.network.device)
         labels, masks = [item.label for item in items], [item.mask for item in items]
         asked = self.subject.ask(batch, labels, masks, self.options.target)
         maps, layer = self._maps(method, batch, asked)
@@ -222,12 +231,13 @@ class MapMaker:
             with self._randomised():
                 others, _ = self._maps(method, batch, asked)
         alike = self._cascade(method, items, batch, asked, maps, others)
-        rows = []
-        for place, item in enumerate(items):
-            heat, other = maps[place], None if others is None else others[place]
+
+        def row(place: int) -> dict[str, Any]:
+            item, heat, other = items[place], maps[place], None if others is None else others[place]
             about = {"target_class": asked.classes[place], "layer": layer}
-            rows.append(self._row(item, method) | about | self._where(item, method, heat, other) | alike.get(place, {}))
-        return rows
+            return self._row(item, method) | about | self._where(item, method, heat, other) | alike.get(place, {})
+
+        return [partial(row, place) for place in range(len(items))]
 
     def _cascade(
         self,
@@ -263,7 +273,7 @@ class MapMaker:
     def _maps(self, method: AttributionMethod, batch: torch.Tensor, asked: AskedScores) -> tuple[list[Map], str]:
         network = self.subject.network
         layer = ""
-        with _exact(network.device):
+        with exact():  # as in ``eval``: a map should not depend on its neighbours in a batch
             if method.name == "gradcam":
                 if method.text not in self._layers:
                     first = [target[:1].to(network.device) for target in asked.targets]
@@ -309,10 +319,3 @@ class MapMaker:
 
     def _row(self, item: Item, method: AttributionMethod) -> dict[str, Any]:
         return {"row_id": item.row_id, "method": method.text, "target": self.options.target}
-
-
-def _exact(device: str) -> Any:
-    """Return a context without TF32, as in ``eval``: a map should not depend on its neighbours in a batch."""
-    if not device.startswith("cuda"):
-        return nullcontext()
-    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)

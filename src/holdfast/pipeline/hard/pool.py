@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.protocols import Oracle
 from holdfast.core.schema import plain_schema
 from holdfast.core.types import Collection, Image, Sample
-from holdfast.engine import Executor, LocalExecutor, core_count
+from holdfast.engine import Executor, LocalExecutor, ahead, core_count
 from holdfast.models.local_dir import folder_of
 from holdfast.oracle import kinship
 from holdfast.oracle.lineage import lineages
@@ -139,15 +140,21 @@ class JudgeWorker:
     def run(self, oracle: Oracle, jobs: Sequence[Job[Sample, None]]) -> Iterator[dict[str, Any]]:
         """Yield a row per image that can be read and that the oracle knows."""
 
-        def load(job: Job[Sample, None]) -> Image | None:
+        def load(job: Job[Sample, None]) -> tuple[Job[Sample, None], Image | None]:
             try:
-                return job.item.image.load(max_pixels=self.spec.max_pixels)
+                return job, job.item.image.load(max_pixels=self.spec.max_pixels)
             except SampleError:
-                return None  # the models' rows say why
+                return job, None  # the models' rows say why
 
         with ThreadPoolExecutor(core_count()) as threads:
-            loaded = zip(jobs, threads.map(load, jobs), strict=True)
-            good = [(job, job.item.label, image) for job, image in loaded if image is not None]
+            loaded = ahead(threads, load, jobs, _JUDGED_AT_ONCE)
+            while some := list(islice(loaded, _JUDGED_AT_ONCE)):
+                yield from self._judged(
+                    oracle, [(job, job.item.label, image) for job, image in some if image is not None]
+                )
+
+    def _judged(self, oracle: Oracle, good: list[tuple[Job[Sample, None], str, Image]]) -> Iterator[dict[str, Any]]:
+        """Yield a row per image that the oracle knows."""
         if hasattr(oracle, "knows"):  # people have not judged every image; of the others nothing is said
             known = oracle.knows([image for *_, image in good], [label for _, label, _ in good])
             good = [item for item, is_known in zip(good, known, strict=True) if is_known]
@@ -185,8 +192,8 @@ def _judge(
     jobs: list[Job[Sample, None]] = [Job(sample, (None,)) for sample in by_id.values()]
     parts = Parts((folder / "oracle").absolute(), JUDGED)
     todo = plan(parts, jobs, lambda job: [ids[job.item.sample_id]])
-    most = shard_size(todo.owed, executor, _JUDGED_AT_ONCE) if elsewhere(executor) else _JUDGED_AT_ONCE
-    size = min(_JUDGED_AT_ONCE, most)
+    most = shard_size(todo.owed, executor, _JUDGED_AT_ONCE)
+    size = min(_JUDGED_AT_ONCE, most) if elsewhere(executor) else 64 * _JUDGED_AT_ONCE
     execute(
         todo, JudgeWorker(spec, collection), executor, step="judge", size=size, known=oracle,
         samples=collection.samples, progress=progress,

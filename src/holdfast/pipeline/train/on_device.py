@@ -24,6 +24,8 @@ from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import at_once, on_device, render_batch
 from holdfast.scenarios.tensors.batches import renders
 
+KEPT = 0.4  # share of a GPU's free memory for pictures that are kept from one epoch to the next
+
 
 def can_make(shown: Sequence[Showing]) -> bool:
     """Return whether a device makes all these pictures."""
@@ -35,11 +37,16 @@ class DeviceTeam:
 
     def __init__(self, device: str, shown: Sequence[Showing], max_pixels: int, processes: int) -> None:
         self.conditions = list(dict.fromkeys(condition for _, condition in shown))
-        self.uploads = Uploads(device)
+        self.uploads, self._device = Uploads(device), device
         self._unit = unit_size(sizes_of([sample for sample, _ in shown]))
         self._decoder = decoding.Decoder(self.conditions, max_pixels)
         cuda = device.startswith("cuda")
         self._crew = decoding.Crew(self._decoder, processes=processes, gpu=cuda) if processes else None
+
+    @property
+    def memory(self) -> int:
+        """Return the bytes of pictures that may stay on a GPU."""
+        return int(KEPT * torch.cuda.mem_get_info(torch.device(self._device))[0])
 
     def close(self) -> None:
         """End the processes."""
@@ -69,7 +76,7 @@ class DeviceTeam:
         """Yield the units to decode, made when they are asked for, and put each into ``under_way``."""
         place_of = {condition: place for place, condition in enumerate(self.conditions)}
         for group in groups:
-            for start in range(0, len(group), self._unit):
+            for start in range(0, max(1, len(group)), self._unit):  # a group may be empty
                 wanted = [(sample, [place_of[condition]]) for sample, condition in group[start : start + self._unit]]
                 unit = decoding.unit_of(start, wanted, self.conditions, renderer.pool, renderer.seed)
                 under_way.append((unit, start + self._unit >= len(group)))

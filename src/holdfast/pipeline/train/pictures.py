@@ -138,7 +138,7 @@ class Renderer:
             waiting: deque[list[Future[list[TrainingPicture]]]] = deque()
             for group in groups:
                 waiting.append([submit(group[start : start + chunk]) for start in range(0, len(group), chunk)])
-                if len(waiting) > AHEAD and sum(map(len, waiting)) > 2 * workers:
+                if len(waiting) > AHEAD and (sum(map(len, waiting)) > 2 * workers or len(waiting) > 4 * AHEAD):
                     yield [picture for future in waiting.popleft() for picture in future.result()]
             while waiting:
                 yield [picture for future in waiting.popleft() for picture in future.result()]
@@ -266,31 +266,35 @@ class InMemory:
 
 @dataclass(frozen=True)
 class RenderedSource:
-    """Pictures that are made anew in every epoch, a few batches ahead, because they do not fit into memory."""
+    """Pictures that do not all fit into memory: those that do are kept, the others are made anew in every epoch."""
 
     renderer: Renderer
     shown: Sequence[Showing]
     labels: torch.Tensor
     masks: bool = False  # where the object is becomes a fourth channel; what has no mask is left out
+    memory: int = 0  # bytes of pictures that are kept where they were made
+    kept: dict[int, torch.Tensor] = field(default_factory=dict)  # by place
 
     def batches(self, orders: Iterable[torch.Tensor]) -> Iterator[Batch]:
         """Yield the pictures of each order of places; those that cannot be rendered are left out."""
-        taken: deque[list[int]] = deque()
+        taken: deque[tuple[list[int], list[int]]] = deque()  # the places of a batch, and of those that are made for it
 
         def groups() -> Iterator[list[Showing]]:
             for order in orders:
-                taken.append(order.tolist())
-                yield [self.shown[place] for place in taken[-1]]
+                places = order.tolist()
+                taken.append((places, [place for place in places if place not in self.kept]))
+                yield [self.shown[place] for place in taken[-1][1]]
 
         for rendered in replace(self.renderer, masked=self.masks).rendered(groups(), len(self.shown)):
-            good = [
-                (channels, place)
-                for picture, place in zip(rendered, taken.popleft(), strict=True)
-                if (channels := self._channels(picture)) is not None
-            ]
-            if good:
-                pictures = torch.stack([channels for channels, _ in good])
-                yield pictures, self.labels[[place for _, place in good]]
+            places, new = taken.popleft()
+            pictures = {place: self.kept[place] for place in places if place in self.kept}
+            for picture, place in zip(rendered, new, strict=True):
+                if (channels := self._channels(picture)) is not None:
+                    pictures[place] = channels
+                    if (len(self.kept) + 1) * channels.nbytes <= self.memory:
+                        self.kept[place] = channels
+            if good := [place for place in places if place in pictures]:
+                yield torch.stack([pictures[place] for place in good]), self.labels[good]
 
     def _channels(self, picture: TrainingPicture) -> torch.Tensor | None:
         if picture.image is None or (self.masks and picture.mask is None):

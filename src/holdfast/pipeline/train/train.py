@@ -176,7 +176,8 @@ class TrainingWorker:
         if len(shown) * (4 if self.masks else 3) * renderer.size**2 > self.memory:
             place = {name: number for number, name in enumerate(self.classes)}
             labels = torch.tensor([place[sample.label] for sample, _ in shown])
-            return RenderedSource(renderer, shown, labels, self.masks), [sample for sample, _ in shown], 0
+            memory = self.memory if maker is None else maker.memory
+            return RenderedSource(renderer, shown, labels, self.masks, memory), [sample for sample, _ in shown], 0
         if job.trained_on not in resources.held:
             # The others go first: two conditions need not fit at once.
             resources.held.clear()

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from holdfast.core.errors import HoldfastError
-from holdfast.engine import LocalExecutor, core_count, share_of
+from holdfast.engine import LocalExecutor, ahead, core_count, share_of
 
 
 class Square:
@@ -136,3 +137,26 @@ def test_shards_are_taken_as_they_are_needed() -> None:
 
 def test_there_is_a_core() -> None:
     assert core_count() >= 1
+
+
+def test_threads_work_ahead_in_order_and_no_further_than_asked() -> None:
+    begun: list[int] = []
+
+    def work(number: int) -> int:
+        begun.append(number)
+        time.sleep(0.01 * (number % 3))
+        return number * number
+
+    with ThreadPoolExecutor(4) as threads:
+        results = ahead(threads, work, iter(range(100)), 5)
+        assert [next(results) for _ in range(10)] == [number * number for number in range(10)]
+        results.close()  # type: ignore[attr-defined]
+    assert max(begun) <= 15
+
+
+def test_an_error_ahead_comes_in_its_turn() -> None:
+    with ThreadPoolExecutor(2) as threads:
+        results = ahead(threads, lambda number: 12 // (number - 3), range(6), 4)
+        assert [next(results) for _ in range(3)] == [-4, -6, -12]
+        with pytest.raises(ZeroDivisionError):
+            next(results)

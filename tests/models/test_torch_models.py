@@ -13,7 +13,7 @@ from holdfast.core.errors import MachineError, SampleError, UserError
 from holdfast.core.networks import resolve_device
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, load_classifier
-from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture
+from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, exact, picture
 
 TINY = "timm:test_resnet?pretrained=false&num_classes=7"
 
@@ -297,3 +297,18 @@ def test_devices() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="no cuda device"):
             resolve_device("cuda:0")
+
+
+def test_switches_stay_exact_until_the_last_thread_has_gone() -> None:
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = True
+    try:
+        first, second = exact(), exact()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert not torch.backends.cudnn.allow_tf32 and torch.backends.cudnn.deterministic
+        second.__exit__(None, None, None)
+        assert torch.backends.cudnn.allow_tf32
+    finally:
+        torch.backends.cudnn.allow_tf32 = before

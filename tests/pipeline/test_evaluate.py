@@ -56,6 +56,16 @@ def test_every_sample_condition_and_model_has_its_row(spec: EvaluateSpec, tmp_pa
             assert row["donor_label"] == row["label"] and row["donor_id"] != row["sample_id"]
 
 
+def test_models_asked_by_two_threads_answer_as_in_turns(tmp_path: Path) -> None:
+    scenes, models = "diorama:test?n=12", ("embedded:resnet_rho0", "embedded:vit_rho95")
+    tables = []
+    for device in ("cpu", "cpu:0"):  # any other device than cpu has its work beside it
+        spec = EvaluateSpec(scenes, models=models, scenarios="original,segmented", device=device, batch_size=5)
+        rows = evaluate(spec, tmp_path / device.replace(":", "-"))[0].rows().to_pylist()
+        tables.append({row["row_id"]: row | {"run_id": ""} for row in rows})
+    assert len(tables[0]) == 48 and tables[0] == tables[1]
+
+
 def test_a_finished_run_has_nothing_left_to_do_and_a_new_model_costs_only_itself(
     spec: EvaluateSpec, tmp_path: Path
 ) -> None:

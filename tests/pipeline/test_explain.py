@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,17 @@ def rows(run: Path) -> pd.DataFrame:
     kinds = frame.select_dtypes("category").columns
     frame[kinds] = frame[kinds].astype(object)  # the order of part files is nobody's business
     return frame.sort_values(["row_id", "method", "target"]).reset_index(drop=True)
+
+
+def test_pictures_made_ahead_and_maps_measured_in_threads_are_the_same(drawn: Path, tmp_path: Path) -> None:
+    found = []
+    for name, device in (("turns", "cpu"), ("ahead", "cpu:0")):  # any other device than cpu has its work beside it
+        run = Path(shutil.copytree(drawn, tmp_path / name))
+        shutil.rmtree(run / "details", ignore_errors=True)
+        explain(run, ExplainSpec(limit=6, device=device, randomise=True, batch_size=4))
+        found.append(rows(run))
+    assert len(found[0]) == 24 and (found[0]["status"].astype(str) == "ok").all()
+    pd.testing.assert_frame_equal(*found)
 
 
 def test_maps_of_a_run_and_resuming(drawn: Path) -> None:

@@ -64,7 +64,11 @@ def test_batches_made_anew_are_those_in_memory(shown: list[Showing], renderers: 
     labels = torch.arange(len(shown))
     orders = torch.randperm(len(shown), generator=torch.Generator().manual_seed(0)).split(4)
     for masks, channels in ((False, 3), (True, 4)):
-        batches = list(RenderedSource(renderers[1], shown, labels, masks=masks).batches(orders))
+        source = RenderedSource(renderers[1], shown, labels, masks=masks, memory=5 * channels * 32**2)
+        first, batches = list(source.batches(orders)), list(source.batches(orders))
+        assert len(source.kept) == 5  # in the second epoch these come from memory
+        for (images, own), (other_images, other) in zip(first, batches, strict=True):
+            assert torch.equal(images, other_images) and torch.equal(own, other)
         held = tensors_of(renderers[0], shown, CLASSES, masks=True)
         whole = torch.cat([held.images, held.masks[:, None].to(torch.uint8)], 1)[:, :channels]  # type: ignore[index]
         ids = [sample.sample_id for sample in held.samples]
@@ -104,11 +108,13 @@ def test_a_device_makes_the_pictures_of_threads(shown: list[Showing], scenario: 
             if masks:
                 assert first.masks is not None and second.masks is not None and torch.equal(first.masks, second.masks)
         labels, orders = torch.arange(len(wanted)), torch.arange(len(wanted)).flip(0).split(4)
-        source = RenderedSource(replace(plain, device=team), wanted, labels, masks=True)
+        source = RenderedSource(replace(plain, device=team), wanted, labels, masks=True, memory=10**9)
         for _ in range(2):  # left half-way, the processes serve the next epoch
             images, own = next(iter(source.batches(orders)))
             held = [sample.sample_id for sample in second.samples]
             places = [held.index(wanted[place][0].sample_id) for place in own.tolist()]
             assert torch.equal(images[:, :3], second.images[places]) and images.shape[1] == 4
+        whole = [list(source.batches(orders)) for _ in range(2)]  # in the second epoch nothing is made
+        assert len(source.kept) == len(second) and all(map(torch.equal, *([p for p, _ in each] for each in whole)))
     finally:
         team.close()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import html
+import os
 import re
+import signal
+import subprocess
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-from commands import run
-from holdfast import api, demo
+from commands import HOLDFAST, run
+from holdfast import api, demo, demo_parts
 from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.store import Run
 
@@ -21,9 +26,7 @@ SCENES, WALKS = 24, 4
 @pytest.mark.timeout(900)  # it does what four commands and their reports do
 def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Less than what the quick one draws, walks and mines: as many parts, pages and numbers.
-    monkeypatch.setattr(demo, "QUICK_SCENES", SCENES)
-    monkeypatch.setattr(demo, "QUICK_WALKS", WALKS)
-    monkeypatch.setattr(demo, "QUICK_POOL", 222)
+    monkeypatch.setattr(demo, "QUICK", replace(demo.QUICK, scenes=SCENES, walks=WALKS))
     page = Path(run("demo", "--quick", "--out", tmp_path / "demo", "-q").stdout.strip())
     assert page == tmp_path / "demo" / "index.html"
     text = page.read_text(encoding="utf8")
@@ -37,6 +40,8 @@ def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert text.count("✗ wrong") == 3 and text.count("✓ right") == 1
     assert "Failed" in text or "Undecided" in text  # the gate between a fair model and one that reads backgrounds
+    titles = ["Does it see the object", "May the new model", "How much is left", "Which images", "Which network"]
+    assert [text.index(title) for title in titles] == sorted(text.index(title) for title in titles)
     for name in re.findall(r'(?:src|href)="([^"]+)"', text):
         assert (page.parent / html.unescape(name)).is_file(), name
     assert all(re.search(r'alt="[^"]+"', tag) for tag in re.findall("<img[^>]*>", text))
@@ -84,12 +89,51 @@ def test_the_hero_is_a_photo_with_a_sure_mask_on_another_background(
 
 
 def test_axes_of_cards_have_round_numbers_around_all_values() -> None:
-    def card(*ends: tuple[float, float, float], reference: float = 0.0) -> demo.PartCard:
-        bars = [demo.Bar("", *values) for values in ends]
-        return demo.PartCard("", "", "", "", "", Path(), bars, "", reference=reference)
+    def card(*ends: tuple[float, float, float], reference: float = 0.0) -> demo_parts.PartCard:
+        bars = [demo_parts.Bar("", *values) for values in ends]
+        return demo_parts.PartCard("", "", "", "", "", Path(), bars, "", reference=reference)
 
     assert demo._ticks(card((0.3, 0.11, 0.58))) == [0, 0.2, 0.4, 0.6]
     assert demo._ticks(card((0.83, 0.55, 1.13), reference=1.0)) == [0.4, 0.6, 0.8, 1.0, 1.2]
     assert demo._ticks(card((-0.6, -0.77, -0.43))) == [-0.8, -0.6, -0.4, -0.2, 0]
     assert demo._ticks(card((0.9, 0.637, 1.0), reference=1.0)) == [0.6, 0.7, 0.8, 0.9, 1.0]
     assert demo._ticks(card((0.0, 0.0, 0.0))) == [0, 0.01]
+
+
+def _started(out: Path) -> subprocess.Popen[str]:
+    words = [*HOLDFAST, "demo", "--quick", "--out", str(out)]
+    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def _end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Return the exit code and what was printed, after all processes that it started have ended."""
+    _, printed = process.communicate(timeout=120)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return process.returncode, printed
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    pytest.fail("a part goes on after its command has ended")
+
+
+@pytest.mark.timeout(200)
+def test_a_part_that_fails_ends_the_demo_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "pool").write_text("not a folder")
+    code, printed = _end(_started(tmp_path))
+    assert code != 0 and "pool" in printed and "Traceback" not in printed
+    assert not (tmp_path / "index.html").exists()
+
+
+@pytest.mark.timeout(200)
+def test_ctrl_c_ends_every_part(tmp_path: Path) -> None:
+    process = _started(tmp_path)
+    while not (tmp_path / "scenes" / "spec.json").exists() or not (tmp_path / "pool").exists():  # both have begun
+        assert process.poll() is None
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    code, printed = _end(process)
+    assert code == 130 and "Traceback" not in printed
+    assert not (tmp_path / "index.html").exists()

@@ -1,6 +1,6 @@
 """Databases of earlier versions, with what people did in them, opened by this one.
 
-``version_0001.json`` has the rows of every table as the first version wrote them: two people, a campaign in which one
+``version_0002.json`` has the rows of every table as the first version wrote them: two people, a campaign in which one
 of them voted and finished a task, and a mask in two versions. A new migration gets a file of the revision before it.
 """
 

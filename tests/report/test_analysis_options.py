@@ -23,20 +23,24 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_families_and_groups_stand_in_the_report(made: Path, tmp_path: Path) -> None:
-    page = holdfast.report([made], tmp_path, resamples=200)
-    drops = pd.read_csv(tmp_path / "tables" / "family_drops.csv")
+@pytest.fixture(scope="module")
+def plain(made: Path) -> Path:
+    """The report that nobody chose anything for."""
+    return holdfast.report([made], made.parent / "plain", resamples=100).parent
+
+
+def test_families_and_groups_stand_in_the_report(plain: Path) -> None:
+    drops = pd.read_csv(plain / "tables" / "family_drops.csv")
     assert set(drops["family"]) == {"blur", "colour", "background", "all families"}
     assert set(drops["group"]) == {"CNN", "transformer"}
-    groups = pd.read_csv(tmp_path / "tables" / "family_groups.csv").set_index(["group", "family"])
+    groups = pd.read_csv(plain / "tables" / "family_groups.csv").set_index(["group", "family"])
     cnn = drops[(drops["group"] == "CNN") & (drops["family"] == "blur")]["drop"].mean()
     assert groups.loc[("CNN", "blur"), "drop"] == pytest.approx(cnn)
-    assert "CNN models lose" in page.read_text() and (tmp_path / "figures" / "family_drops.svg").is_file()
+    assert "CNN models lose" in (plain / "index.html").read_text() and (plain / "figures/family_drops.svg").is_file()
 
 
-def test_options_of_the_command_change_the_fit_and_the_score(made: Path, tmp_path: Path) -> None:
-    out = {name: tmp_path / name for name in ("plain", "chosen")}
-    run("report", made, "--out", out["plain"], "--resamples", "100")
+def test_options_of_the_command_change_the_fit_and_the_score(made: Path, plain: Path, tmp_path: Path) -> None:
+    out = {"plain": plain, "chosen": tmp_path / "chosen"}
     run(
         "report", made, "--out", out["chosen"], "--resamples", "100", "--reference", "condition=grey", "--reference",
         "label=fox", "--regression", "poisson", "--score", "scenario,class", "--model-groups", "big=timm:*50,big=*vgg*",
@@ -84,19 +88,18 @@ def test_family_names_are_groups_of_scenarios() -> None:
     assert every == {condition.name for condition in holdfast.parse_conditions("static")} - {"original"}
 
 
-def test_parameters_and_speed_stand_in_the_table_of_scores(tmp_path: Path) -> None:
+def test_parameters_and_speed_stand_in_the_table_of_scores(plain: Path, tmp_path: Path) -> None:
+    assert "milliseconds" not in pd.read_csv(plain / "tables" / "scores.csv")
     measured = holdfast.evaluate(
         "diorama:test?n=24", models=["embedded:resnet_rho0", "embedded:vit_rho95"], scenarios="original,grey",
         out=tmp_path / "run", device="cpu",
     )  # fmt: skip
-    measured.report(tmp_path / "plain", resamples=100)
-    table = pd.read_csv(tmp_path / "plain" / "tables" / "scores.csv").set_index("model")
-    network = holdfast.load_classifier("embedded:vit_rho95", device="cpu")
-    count = sum(tensor.numel() for tensor in network.module.parameters())
-    assert table.loc["embedded:vit_rho95", "parameters"] == pytest.approx(count / 1e6) and "milliseconds" not in table
     (tmp_path / "times.csv").write_text("model,milliseconds\nembedded:vit_rho95,7.5\n")
     run("report", measured.path, "--out", tmp_path / "timed", "--resamples", "100", "--speed", tmp_path / "times.csv")
     timed = pd.read_csv(tmp_path / "timed" / "tables" / "scores.csv").set_index("model")
+    network = holdfast.load_classifier("embedded:vit_rho95", device="cpu")
+    count = sum(tensor.numel() for tensor in network.module.parameters())
+    assert timed.loc["embedded:vit_rho95", "parameters"] == pytest.approx(count / 1e6)
     assert timed.loc["embedded:vit_rho95", "milliseconds"] == 7.5
     assert "times.csv" in (tmp_path / "timed" / "index.html").read_text()
     refused = run("report", measured.path, "--out", tmp_path / "no", "--speed", "nothing.csv", code=2)

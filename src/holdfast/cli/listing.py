@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -109,8 +110,6 @@ def print_table(titles: Sequence[object], rows: Iterable[Sequence[object]], *, t
 
 def print_recall(run: Run) -> None:
     """Print recall and false alarms per picture by condition and detector; the report has intervals and verdicts."""
-    from holdfast import registry
-    from holdfast.core.names import condition_name
     from holdfast.core.schema import IMAGES, OBJECTS
     from holdfast.store import Parts
 
@@ -118,57 +117,46 @@ def print_recall(run: Run) -> None:
         Parts(run.path / "details" / name, schema).rows().to_pandas()
         for name, schema in (("objects", OBJECTS), ("images", IMAGES))
     )
-    images = images[images["status"] == "ok"]
-    if images.empty:
-        return
-    key = ["condition", "variant", "model"]
     counted = objects[(objects["status"] == "ok") & ~objects["crowd"]].astype({"found": float})
-    recall = counted.groupby(key, observed=True)["found"].mean()
-    alarms = images.groupby(key, observed=True)["false_alarms"].mean()
-    models = list(dict.fromkeys(images["model"]))
-    places = {name: place for place, name in enumerate(registry.scenarios)}
-    conditions = set(zip(images["condition"], images["variant"], strict=True))
-
-    def cell(*place: str) -> str:
-        if place not in alarms.index:
-            return "–"
-        share = percent(recall.loc[place]) if place in recall.index else "–"
-        return f"{share} / {alarms.loc[place]:.2f}"
-
-    print_table(("condition", *models), (
-        (condition_name(*pair), *(cell(*pair, model) for model in models))
-        for pair in sorted(conditions, key=lambda pair: (places.get(pair[0], len(places)), pair))
-    ), title="objects found / false alarms per picture")  # fmt: skip
+    recall = counted.groupby(_CELL, observed=True)["found"].mean()
+    alarms = images[images["status"] == "ok"].groupby(_CELL, observed=True, sort=False)["false_alarms"].mean()
+    _print_conditions(
+        {place: f"{percent(recall.get(place, math.nan))} / {mean:.2f}" for place, mean in alarms.items()},
+        "objects found / false alarms per picture",
+    )
 
 
 def print_accuracy(run: Run) -> None:
     """Print accuracy by condition and model; the report has intervals."""
+    rows = run.rows([*_CELL, "status", "correct", "correct_restricted"]).to_pandas()
+    groups = rows[rows["status"] == "ok"].groupby(_CELL, observed=True, sort=False)
+    means, sizes = groups[["correct", "correct_restricted"]].mean(), groups.size()
+    alike = sizes.nunique() == 1
+    title = f"{sizes.iloc[0]:,} pictures each" if alike else "(pictures)"
+    _print_conditions(
+        {
+            place: " / ".join(map(percent, shares)) + ("" if alike else f" ({sizes[place]})")
+            for place, *shares in means.itertuples(name=None)
+        },
+        f"Right answers over all outputs / among the dataset's classes, {title}",
+    )
+
+
+_CELL = ["condition", "variant", "model"]
+
+
+def _print_conditions(cells: Mapping[Any, str], title: str) -> None:
+    """Print a line per condition, in the order of ``ls scenarios``, and a column per model; nothing without a cell."""
     from holdfast import registry
     from holdfast.core.names import condition_name
 
-    rows = run.rows(["condition", "variant", "model", "status", "correct", "correct_restricted"]).to_pandas()
-    good = rows[rows["status"] == "ok"]
-    if good.empty:
+    if not cells:
         return
-    models = list(dict.fromkeys(good["model"]))
-    cells = good.groupby(["condition", "variant", "model"], observed=True)
-    means, sizes = cells[["correct", "correct_restricted"]].mean(), cells.size()
-    alike = sizes.nunique() == 1
+    models = dict.fromkeys(model for _, _, model in cells)
     places = {name: place for place, name in enumerate(registry.scenarios)}
-    conditions = set(zip(good["condition"], good["variant"], strict=True))
-
-    title = f"{sizes.iloc[0]:,} pictures each" if alike else "(pictures)"
-
-    def cell(*key: str) -> str:
-        if key not in means.index:
-            return "–"
-        size = "" if alike else f" ({sizes.loc[key]})"
-        return " / ".join(map(percent, means.loc[key])) + size
-
-    print_table(("condition", *models), (
-        (condition_name(*pair), *(cell(*pair, model) for model in models))
-        for pair in sorted(conditions, key=lambda pair: (places.get(pair[0], len(places)), pair))
-    ), title=f"Right answers over all outputs / among the dataset's classes, {title}")  # fmt: skip
+    conditions = sorted({place[:2] for place in cells}, key=lambda pair: (places.get(pair[0], len(places)), pair))
+    rows = ((condition_name(*pair), *(cells.get((*pair, model), "–") for model in models)) for pair in conditions)
+    print_table(("condition", *models), rows, title=title)
 
 
 def print_frame(frame: pd.DataFrame) -> None:

@@ -139,21 +139,10 @@ for _title, _commands in GROUPS.items():
         else:
             _below = SIDE_BY_SIDE if _command in TOGETHER else None
             app.command(NAMES.get(_command), rich_help_panel=_title, epilog=_below)(_command)
-_ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
-
-
-@app.command("detect", hidden=True, context_settings=_ANYTHING)
-def renamed_detect() -> None:
-    """Say what the command ``detect`` is called now."""
-    raise UserError("detect is called telltale now; object detectors are tested with holdfast eval")
-
-
-_INTERRUPTED = 130
-_python_shows_warning = warnings.showwarning
-
 
 _STOPPED = "stopped; run the same command again to go on"
-_TERMINATED = 143
+_INTERRUPTED, _TERMINATED = 130, 143
+_python_shows_warning = warnings.showwarning
 
 
 def _terminate(*_: object) -> None:

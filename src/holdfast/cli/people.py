@@ -103,7 +103,7 @@ def annotate(
         with TerminalProgress(quiet=quiet) as progress:
             set_id = take_in(server, data, masks=masks, guide=with_, progress=progress)
         with server.database.reading() as connection:
-            folder = mask_exchange.set_folder(connection, set_id)
+            folder = mask_exchange.get_set(connection, set_id)["folder"]
         if import_ is None and export is None:
             typer.echo(f"masks go to {folder}")
             run(server, page=f"/annotate/{set_id}", say=typer.echo)

@@ -25,6 +25,8 @@ from holdfast.people.masks import Conflict, Drawing, drawings, drawings_query, g
 from holdfast.people.tables import images, mask_images, mask_sets, mask_versions, sources
 
 SHOWN = ("all", "unfinished", "doubtful", "mine", "done")  # choices for which images a list shows
+_SURE = mask_images.c.confidence
+_DOUBTFUL = (mask_images.c.status != "done") & (_SURE >= 0) & (_SURE < DOUBTFUL)
 _ORDER = (func.coalesce(mask_images.c.confidence, 2.0), mask_images.c.id)  # the most doubtful first
 
 
@@ -48,15 +50,15 @@ def list_images(
 def _narrowed(set_id: int, *, person_id: int, show: str, label: str, text: str) -> Select[Any]:
     of = mask_images.c
     query = drawings_query().where(of.mask_set_id == set_id)
-    if show in ("unfinished", "doubtful"):
-        query = query.where(of.status != "done")
-    if show == "doubtful":
-        query = query.where(of.confidence >= 0, of.confidence < DOUBTFUL)
-    if show == "done":
-        query = query.where(of.status == "done")
-    if show == "mine":
-        drawn = mask_versions.c
-        query = query.where(select(drawn.id).where(drawn.mask_image_id == of.id, drawn.person_id == person_id).exists())
+    drawn = mask_versions.c
+    kinds = {
+        "unfinished": of.status != "done",
+        "doubtful": _DOUBTFUL,
+        "mine": select(drawn.id).where(drawn.mask_image_id == of.id, drawn.person_id == person_id).exists(),
+        "done": of.status == "done",
+    }
+    if show in kinds:
+        query = query.where(kinds[show])
     if label:
         query = query.where(images.c.label == label)
     if text:
@@ -99,9 +101,8 @@ def count_statuses(connection: Connection, set_id: int) -> dict[str, int]:
     counts = dict.fromkeys(("new", "automatic", "draft", "done"), 0)
     counts.update({str(status): int(number) for status, number in connection.execute(query)})
     counts["all"] = sum(counts.values())
-    unsure = (of.mask_set_id == set_id) & (of.status != "done") & (of.confidence >= 0) & (of.confidence < DOUBTFUL)
-    counts["doubtful"] = connection.scalar(select(func.count()).select_from(mask_images).where(unsure)) or 0
-    return counts
+    doubtful = select(func.count()).select_from(mask_images).where(of.mask_set_id == set_id, _DOUBTFUL)
+    return counts | {"doubtful": connection.scalar(doubtful) or 0}
 
 
 def list_classes(connection: Connection, set_id: int) -> Sequence[str]:
@@ -117,11 +118,13 @@ def list_sets(connection: Connection) -> list[dict[str, Any]]:
     return [dict(row) | {"counts": count_statuses(connection, row["id"])} for row in rows]
 
 
-def get_set(connection: Connection, set_id: int) -> dict[str, Any] | None:
-    """Return name of the dataset, folder and guide of a set; None where there is none."""
+def get_set(connection: Connection, set_id: int) -> dict[str, Any]:
+    """Return name of the dataset, folder and guide of a set; a UserError where there is none."""
     query = select(sources.c.name, mask_sets.c.folder, mask_sets.c.guide).join(sources).where(mask_sets.c.id == set_id)
     row = connection.execute(query).mappings().first()
-    return None if row is None else dict(row)
+    if row is None:
+        raise UserError(f"there is no set of masks {set_id}")
+    return dict(row)
 
 
 COCO = "coco.json"  # file name beside the PNGs
@@ -144,14 +147,6 @@ def mask_rows(connection: Connection, set_id: int) -> list[dict[str, Any]]:
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def set_folder(connection: Connection, set_id: int) -> Path:
-    """Return the folder of a set's masks."""
-    folder = connection.scalar(select(mask_sets.c.folder).where(mask_sets.c.id == set_id))
-    if folder is None:
-        raise UserError(f"there is no set of masks {set_id}")
-    return Path(folder)
-
-
 def coco_bytes(connection: Connection, set_id: int) -> tuple[int, bytes]:
     """Return the number of masks, and all of them as COCO instances."""
     rows = mask_rows(connection, set_id)
@@ -160,7 +155,7 @@ def coco_bytes(connection: Connection, set_id: int) -> tuple[int, bytes]:
 
 def write_coco(connection: Connection, set_id: int) -> None:
     """Write the COCO file beside a set's PNGs."""
-    write_atomic(set_folder(connection, set_id) / COCO, coco_bytes(connection, set_id)[1])
+    write_atomic(Path(get_set(connection, set_id)["folder"], COCO), coco_bytes(connection, set_id)[1])
 
 
 def darwin_files(connection: Connection, set_id: int) -> Iterator[tuple[str, bytes]]:

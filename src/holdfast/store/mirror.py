@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +41,14 @@ class Mirror:
 
     def __init__(self, url: str, folder: Path, *, session: str = "", whole: bool = True) -> None:
         self.url, self.folder, self.session, self.whole = url, folder, session, whole
-        self._prepare()
-
-    def _prepare(self) -> None:
         self._noted: list[str] = []
         self._known: set[str] = set()
         self._arrived = False
         self._lock = threading.RLock()
         self._scanned = self._took = 0.0
 
-    def __getstate__(self) -> tuple[str, Path, str, bool]:
-        return self.url, self.folder, self.session, self.whole
-
-    def __setstate__(self, state: tuple[str, Path, str, bool]) -> None:
-        self.url, self.folder, self.session, self.whole = state
-        self._prepare()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Mirror, session=self.session, whole=self.whole), (self.url, self.folder)
 
     def begin(self) -> None:
         """Fetch what the store has into the folder; called by the process that plans the work."""

@@ -111,30 +111,15 @@ class MirroringExecutor:
     executor: Any
     mirror: Mirror
 
-    @property
-    def width(self) -> int:
-        """The width of the wrapped executor."""
-        return int(self.executor.width)
-
-    @property
-    def shares_memory(self) -> bool:
-        """Whether the wrapped executor's workers share this process's memory."""
-        return bool(self.executor.shares_memory)
-
-    @property
-    def remote(self) -> bool:
-        """Whether the wrapped executor's workers are on other machines."""
-        return bool(self.executor.remote)
+    def __getattr__(self, name: str) -> Any:
+        """Return what the wrapped executor has: its width, where its workers are, its ``close``."""
+        return getattr(self.executor, name)
 
     def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
         """Yield results as they are ready; in the end, fetch what workers on other machines wrote."""
         self.mirror.deliver(thorough=True)
         yield from self.executor.map(Mirrored(work, self.mirror), shards)
         self.mirror.fetch()
-
-    def close(self) -> None:
-        """Close the wrapped executor."""
-        self.executor.close()
 
 
 @dataclass(frozen=True)

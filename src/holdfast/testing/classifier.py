@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,46 +25,43 @@ def check_classifier(classifier: Classifier | str, *, device: str = "cpu") -> No
     if isinstance(classifier, str):
         from holdfast.models import load_classifier
 
-        name, classifier = classifier, load_classifier(classifier, device=device)
-        again = load_classifier(name, device=device)
-        _require(again.fingerprint == classifier.fingerprint, "loading it twice gives two fingerprints")
-        _require(again.name == classifier.name, "loading it twice gives two names")
-    _require(isinstance(classifier, Classifier), "a classifier has name, labels, fingerprint and predict")
-    _require(bool(classifier.name) and bool(classifier.fingerprint), "name and fingerprint may not be empty")
+        classifier = loaded_twice(load_classifier, classifier, device)
+    assert isinstance(classifier, Classifier), "a classifier has name, labels, fingerprint and predict"
+    assert classifier.name and classifier.fingerprint, "name and fingerprint may not be empty"
     labels = classifier.labels
-    _require(len(labels) > 0 and all(labels.names), "every output has a name")
-    _require(len(labels.wnids) in (0, len(labels)), "WordNet ids are known for all outputs or for none")
-    images = _images()
+    assert len(labels) > 0 and all(labels.names), "every output has a name"
+    assert len(labels.wnids) in (0, len(labels)), "WordNet ids are known for all outputs or for none"
+    images = _pictures(_SIZES)
     before = [image.copy() for image in images]
     answers = classifier.predict(images)
     for image, copy in zip(images, before, strict=True):
-        _require(np.array_equal(image, copy), "predict changes its input")
+        assert np.array_equal(image, copy), "predict changes its input"
     _check_probabilities(answers, len(images), len(classifier.labels))
-    _require(np.array_equal(classifier.predict(images), answers), "the same images get another answer")
+    assert np.array_equal(classifier.predict(images), answers), "the same images get another answer"
     for index, image in enumerate(images):
         alone = classifier.predict([image])
-        _require(_close(alone[0], answers[index]), f"image {index} alone gets another answer than in a batch")
-    _require(_close(classifier.predict(images[::-1])[::-1], answers), "the order of the images matters")
-    _require(classifier.predict([]).shape == (0, len(classifier.labels)), "no images should give no rows")
+        assert _close(alone[0], answers[index]), f"image {index} alone gets another answer than in a batch"
+    assert _close(classifier.predict(images[::-1])[::-1], answers), "the order of the images matters"
+    assert classifier.predict([]).shape == (0, len(classifier.labels)), "no images should give no rows"
     locked = images[0].copy()
     locked.flags.writeable = False
-    _require(_close(classifier.predict([locked])[0], answers[0]), "a read-only image gets another answer")
+    assert _close(classifier.predict([locked])[0], answers[0]), "a read-only image gets another answer"
     view = np.ascontiguousarray(images[0][:, ::-1])[:, ::-1]
-    _require(_close(classifier.predict([view])[0], answers[0]), "an image with strides gets another answer")
+    assert _close(classifier.predict([view])[0], answers[0]), "an image with strides gets another answer"
     if isinstance(classifier, StagedClassifier):
         with ThreadPoolExecutor(4) as pool:
             staged = classifier.predict_prepared(list(pool.map(classifier.prepare, images)))
-        _require(_close(staged, answers), "prepare and predict_prepared differ from predict")
+        assert _close(staged, answers), "prepare and predict_prepared differ from predict"
     if hasattr(classifier, "logits"):
         _check_logits(classifier)
 
 
 def _check_probabilities(answers: NDArray[Any], images: int, labels: int) -> None:
-    _require(isinstance(answers, np.ndarray) and answers.dtype == np.float32, "probabilities are a float32 array")
-    _require(answers.shape == (images, labels), f"shape {answers.shape} where {(images, labels)} was expected")
-    _require(bool(np.isfinite(answers).all()), "probabilities are finite")
-    _require(bool((answers >= 0).all()), "probabilities are not negative")
-    _require(_close(answers.sum(axis=1, dtype=np.float64), np.ones(images)), "rows of probabilities sum to 1")
+    assert isinstance(answers, np.ndarray) and answers.dtype == np.float32, "probabilities are a float32 array"
+    assert answers.shape == (images, labels), f"shape {answers.shape} where {(images, labels)} was expected"
+    assert np.isfinite(answers).all(), "probabilities are finite"
+    assert (answers >= 0).all(), "probabilities are not negative"
+    assert _close(answers.sum(axis=1, dtype=np.float64), np.ones(images)), "rows of probabilities sum to 1"
 
 
 def _check_logits(classifier: Any) -> None:
@@ -71,32 +69,35 @@ def _check_logits(classifier: Any) -> None:
 
     batch = torch.rand((2, 3, 40, 56), generator=torch.Generator().manual_seed(0)).requires_grad_()
     logits = classifier.logits(batch)
-    _require(logits.shape == (2, len(classifier.labels)), f"logits have shape {tuple(logits.shape)}")
+    assert logits.shape == (2, len(classifier.labels)), f"logits have shape {tuple(logits.shape)}"
     logits.logsumexp(1).sum().backward()
     gradient = batch.grad
-    _require(gradient is not None and bool(gradient.isfinite().all()), "gradients of the logits are not finite")
+    assert gradient is not None and gradient.isfinite().all(), "gradients of the logits are not finite"
     assert gradient is not None
-    _require(bool((gradient != 0).any()), "gradients of the logits do not reach the batch")
+    assert (gradient != 0).any(), "gradients of the logits do not reach the batch"
 
 
-def _images() -> list[Image]:
-    """Return noise over gradients, which has structure at every scale, so that a wrong crop or resize shows."""
+def loaded_twice(load: Callable[..., Any], name: str, device: str) -> Any:
+    """Return what a name loads, after checking that loading it again gives the same."""
+    loaded, again = (load(name, device=device) for _ in range(2))
+    assert again.fingerprint == loaded.fingerprint, "loading it twice gives two fingerprints"
+    assert again.name == loaded.name, "loading it twice gives two names"
+    return loaded
+
+
+def _pictures(sizes: Sequence[tuple[int, int]]) -> list[Image]:
+    """Return noise over coloured slopes, which has structure at every scale, so that a wrong crop or resize shows."""
     rng = np.random.default_rng(20)
     images = []
-    for height, width in _SIZES:
+    for height, width in sizes:
         slope = np.linspace(0, 255, width)[None, :, None] * np.linspace(0.2, 1, height)[:, None, None]
         noise = rng.normal(0, 40, (height, width, 3))
-        images.append((slope + noise).clip(0, 255).astype(np.uint8))
+        images.append((slope * rng.uniform(0.3, 1, 3) + noise).clip(0, 255).astype(np.uint8))
     return images
 
 
 def _close(first: NDArray[Any], second: NDArray[Any]) -> bool:
     return bool(np.allclose(first, second, rtol=0, atol=TOLERANCE))
-
-
-def _require(held: bool, sentence: str) -> None:
-    if not held:
-        raise AssertionError(sentence)
 
 
 _DETECTOR_SIZES = ((37, 53), (64, 64), (64, 64), (20, 200), (9, 9))
@@ -111,39 +112,36 @@ def check_detector(detector: Detector | str, *, device: str = "cpu") -> None:
     if isinstance(detector, str):
         from holdfast.models import load_detector
 
-        name, detector = detector, load_detector(detector, device=device)
-        again = load_detector(name, device=device)
-        _require(again.fingerprint == detector.fingerprint, "loading it twice gives two fingerprints")
-    _require(isinstance(detector, Detector), "a detector has name, labels, fingerprint and detect")
-    _require(bool(detector.name) and bool(detector.fingerprint), "name and fingerprint may not be empty")
-    _require(len(detector.labels) > 0 and all(detector.labels.names), "every output has a name")
-    rng = np.random.default_rng(0)
-    images = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in _DETECTOR_SIZES]
+        detector = loaded_twice(load_detector, detector, device)
+    assert isinstance(detector, Detector), "a detector has name, labels, fingerprint and detect"
+    assert detector.name and detector.fingerprint, "name and fingerprint may not be empty"
+    assert len(detector.labels) > 0 and all(detector.labels.names), "every output has a name"
+    images = _pictures(_DETECTOR_SIZES)
     before = [image.copy() for image in images]
     answers = detector.detect(images)
-    _require(len(answers) == len(images), f"{len(answers)} answers to {len(images)} images")
+    assert len(answers) == len(images), f"{len(answers)} answers to {len(images)} images"
     for image, copy, answer in zip(images, before, answers, strict=True):
-        _require(np.array_equal(image, copy), "detect changes its input")
+        assert np.array_equal(image, copy), "detect changes its input"
         _check_answer(answer, image, len(detector.labels))
-    _require(detector.detect([]) == [], "no images should give no answers")
+    assert detector.detect([]) == [], "no images should give no answers"
     for other, what in (
         (detector.detect(images), "the same images get another answer"),
         ([detector.detect([image])[0] for image in images], "an image alone gets another answer than in a batch"),
         (detector.detect(images[::-1])[::-1], "the order of the images matters"),
     ):
-        _require(all(_alike(first, second) for first, second in zip(answers, other, strict=True)), what)
+        assert all(_alike(first, second) for first, second in zip(answers, other, strict=True)), what
 
 
 def _check_answer(answer: Detections, image: Image, labels: int) -> None:
     height, width = image.shape[:2]
-    _require(answer.boxes.shape == (len(answer), 4), f"boxes have shape {answer.boxes.shape}")
-    _require(len(answer.labels) == len(answer.scores), "there is a label for every score")
-    inside = (answer.boxes >= 0).all() and (answer.boxes <= [width, height] * 2).all()
-    _require(bool(inside), "boxes lie inside the picture")
-    _require(bool((answer.boxes[:, 2:] > answer.boxes[:, :2]).all()), "boxes are x1, y1, x2, y2 and not empty")
-    _require(bool(((answer.scores >= 0) & (answer.scores <= 1)).all()), "scores lie between 0 and 1")
-    _require(bool((np.diff(answer.scores) <= 0).all()), "the best box comes first")
-    _require(bool(((answer.labels >= 0) & (answer.labels < labels)).all()), "labels are places in the list of labels")
+    assert answer.boxes.shape == (len(answer), 4), f"boxes have shape {answer.boxes.shape}"
+    assert len(answer.labels) == len(answer.scores), "there is a label for every score"
+    inside = (answer.boxes >= 0) & (answer.boxes <= [width, height] * 2)
+    assert inside.all(), "boxes lie inside the picture"
+    assert (answer.boxes[:, 2:] > answer.boxes[:, :2]).all(), "boxes are x1, y1, x2, y2 and not empty"
+    assert ((answer.scores >= 0) & (answer.scores <= 1)).all(), "scores lie between 0 and 1"
+    assert (np.diff(answer.scores) <= 0).all(), "the best box comes first"
+    assert ((answer.labels >= 0) & (answer.labels < labels)).all(), "labels are places in the list of labels"
 
 
 def _alike(first: Detections, second: Detections) -> bool:
@@ -160,41 +158,39 @@ def check_oracle(oracle: Oracle) -> None:
     Checked: every image gets a verdict within range, the input is left alone, and the verdict does not change with the
     batch, the order or a second asking; one that judges tensors gives the verdicts that it gives for the same images.
     """
-    _require(isinstance(oracle, Oracle), "an oracle has name, fingerprint, classes and judge")
-    _require(bool(oracle.name) and bool(oracle.fingerprint), "name and fingerprint may not be empty")
-    _require(
-        len(oracle.classes) > 0 and len(set(oracle.classes)) == len(oracle.classes), "classes are there, each once"
-    )
-    images = _oracle_images()
+    assert isinstance(oracle, Oracle), "an oracle has name, fingerprint, classes and judge"
+    assert oracle.name and oracle.fingerprint, "name and fingerprint may not be empty"
+    assert len(oracle.classes) > 0 and len(set(oracle.classes)) == len(oracle.classes), "classes are there, each once"
+    images = _pictures(_ORACLE_SIZES)
     labels = [oracle.classes[place % len(oracle.classes)] for place in range(len(images))]
     before = [image.copy() for image in images]
     given = oracle.judge(images, labels)
-    _require(len(given) == len(images), "every image gets a verdict")
+    assert len(given) == len(images), "every image gets a verdict"
     for image, copy in zip(images, before, strict=True):
-        _require(np.array_equal(image, copy), "judge changes its input")
+        assert np.array_equal(image, copy), "judge changes its input"
     for verdict, label in zip(given, labels, strict=True):
         _check_verdict(verdict, label)
-    _require(_same(oracle.judge(images, labels), given), "the same images get another verdict")
+    assert _same(oracle.judge(images, labels), given), "the same images get another verdict"
     alone = [oracle.judge([image], [label])[0] for image, label in zip(images, labels, strict=True)]
-    _require(_same(alone, given), "an image alone gets another verdict than in a batch")
-    _require(_same(oracle.judge(images[::-1], labels[::-1])[::-1], given), "the order of the images matters")
-    _require(oracle.judge([], []) == [], "no images should give no verdicts")
+    assert _same(alone, given), "an image alone gets another verdict than in a batch"
+    assert _same(oracle.judge(images[::-1], labels[::-1])[::-1], given), "the order of the images matters"
+    assert oracle.judge([], []) == [], "no images should give no verdicts"
     if isinstance(oracle, TensorOracle):
         _check_tensors(oracle)
 
 
 def _check_verdict(verdict: Verdict, label: str) -> None:
-    _require(isinstance(verdict, Verdict), "a verdict is a core.protocols.Verdict")
-    _require(-TOLERANCE <= verdict.score <= 1 + TOLERANCE, f"a score of {verdict.score} is not within 0..1")
-    _require(-1 - TOLERANCE <= verdict.margin <= 1 + TOLERANCE, f"a margin of {verdict.margin} is not within -1..1")
-    _require(verdict.accepted or bool(verdict.reason), "a rejection says why")
-    _require(not verdict.accepted or verdict.saw == label, "an accepted image shows its class")
+    assert isinstance(verdict, Verdict), "a verdict is a core.protocols.Verdict"
+    assert -TOLERANCE <= verdict.score <= 1 + TOLERANCE, f"a score of {verdict.score} is not within 0..1"
+    assert -1 - TOLERANCE <= verdict.margin <= 1 + TOLERANCE, f"a margin of {verdict.margin} is not within -1..1"
+    assert verdict.accepted or verdict.reason, "a rejection says why"
+    assert not verdict.accepted or verdict.saw == label, "an accepted image shows its class"
 
 
 def _check_tensors(oracle: TensorOracle) -> None:
     import torch
 
-    images = [image for image in _oracle_images() if image.shape[:2] == (64, 64)]
+    images = [image for image in _pictures(_ORACLE_SIZES) if image.shape[:2] == (64, 64)]
     device = str(getattr(oracle, "device", "cpu"))
     batch = torch.from_numpy(np.stack(images)).to(device).permute(0, 3, 1, 2).float() / 255
     for place, label in enumerate(oracle.classes):
@@ -203,12 +199,10 @@ def _check_tensors(oracle: TensorOracle) -> None:
         for column, wanted in ((accepted, "accepted"), (score, "score"), (margin, "margin")):
             expected = np.array([float(getattr(verdict, wanted)) for verdict in given])
             close = np.allclose(column.float().cpu().numpy(), expected, rtol=0, atol=TOLERANCE)
-            _require(close, f"judge and judge_batch disagree on {wanted} for {label!r}")
+            assert close, f"judge and judge_batch disagree on {wanted} for {label!r}"
         names = getattr(oracle, "answers", oracle.classes)
         seen = [names[position] for position in saw.tolist()]
-        _require(
-            seen == [verdict.saw for verdict in given], f"judge and judge_batch saw different things for {label!r}"
-        )
+        assert seen == [verdict.saw for verdict in given], f"judge and judge_batch saw different things for {label!r}"
 
 
 def _same(first: list[Verdict], second: list[Verdict]) -> bool:
@@ -219,13 +213,3 @@ def _same(first: list[Verdict], second: list[Verdict]) -> bool:
         and abs(left.margin - right.margin) < TOLERANCE
         for left, right in zip(first, second, strict=True)
     )
-
-
-def _oracle_images() -> list[Image]:
-    """Return noise over gradients, of several sizes."""
-    rng = np.random.default_rng(30)
-    images = []
-    for height, width in _ORACLE_SIZES:
-        slope = np.linspace(0, 255, width)[None, :, None] * np.linspace(0.2, 1, height)[:, None, None]
-        images.append((slope * rng.random(3) + rng.normal(0, 30, (height, width, 3))).clip(0, 255).astype(np.uint8))
-    return images

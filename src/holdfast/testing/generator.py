@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import LatentGenerator
+from holdfast.testing.classifier import loaded_twice
 
 if TYPE_CHECKING:
     import torch
@@ -27,23 +28,20 @@ def check_generator(generator: LatentGenerator | str, *, device: str = "cpu") ->
     if isinstance(generator, str):
         from holdfast.generate import load_generator
 
-        name, generator = generator, load_generator(generator, device=device)
-        again = load_generator(name, device=device)
-        _require(again.fingerprint == generator.fingerprint, "loading it twice gives two fingerprints")
-        _require(again.name == generator.name, "loading it twice gives two names")
-    _require(isinstance(generator, LatentGenerator), "a generator has name, fingerprint, encode and decode")
-    _require(bool(generator.name) and bool(generator.fingerprint), "name and fingerprint may not be empty")
+        generator = loaded_twice(load_generator, generator, device)
+    assert isinstance(generator, LatentGenerator), "a generator has name, fingerprint, encode and decode"
+    assert generator.name and generator.fingerprint, "name and fingerprint may not be empty"
     batch = _batch(_side(generator))
     before = batch.clone()
     with torch.no_grad():
         latent = generator.encode(batch).cpu()
         image = generator.decode(latent.clone(), batch).cpu()
-    _require(torch.equal(batch, before), "encode or decode changes its input")
-    _require(len(latent) == len(batch), f"the latent's first axis has {len(latent)} entries for {len(batch)} images")
-    _require(bool(latent.isfinite().all()), "the latent is finite")
-    _require(image.shape == batch.shape, f"the image has shape {tuple(image.shape)} where {tuple(batch.shape)} went in")
-    _require(bool(image.isfinite().all()), "the image is finite")
-    _require(float(image.min()) >= 0 and float(image.max()) <= 1, "the image is in 0..1")
+    assert torch.equal(batch, before), "encode or decode changes its input"
+    assert len(latent) == len(batch), f"the latent's first axis has {len(latent)} entries for {len(batch)} images"
+    assert latent.isfinite().all(), "the latent is finite"
+    assert image.shape == batch.shape, f"the image has shape {tuple(image.shape)} where {tuple(batch.shape)} went in"
+    assert image.isfinite().all(), "the image is finite"
+    assert float(image.min()) >= 0 and float(image.max()) <= 1, "the image is in 0..1"
     _check_batches(generator, batch, latent, image)
     _check_gradients(generator, batch, latent)
     _check_refusals(generator)
@@ -55,19 +53,15 @@ def _check_batches(generator: LatentGenerator, batch: torch.Tensor, latent: torc
     import torch
 
     with torch.no_grad():
-        _require(torch.equal(generator.encode(batch).cpu(), latent), "the same images get another latent")
-        _require(torch.equal(generator.decode(latent, batch).cpu(), image), "the same latent gets another image")
+        assert torch.equal(generator.encode(batch).cpu(), latent), "the same images get another latent"
+        assert torch.equal(generator.decode(latent, batch).cpu(), image), "the same latent gets another image"
         for index in range(len(batch)):
             single = slice(index, index + 1)
             alone = generator.encode(batch[single]).cpu()
             # The mean over an image's own numbers: a rounding that tips one code over is no influence of a neighbour.
-            _require(
-                _apart(alone, latent[single]) < TOLERANCE, f"image {index} alone gets another latent than in a batch"
-            )
+            assert _apart(alone, latent[single]) < TOLERANCE, f"image {index} alone gets another latent than in a batch"
             shown = generator.decode(latent[single], batch[single]).cpu()
-            _require(
-                _apart(shown, image[single]) < TOLERANCE, f"latent {index} alone gets another image than in a batch"
-            )
+            assert _apart(shown, image[single]) < TOLERANCE, f"latent {index} alone gets another image than in a batch"
 
 
 def _check_gradients(generator: LatentGenerator, batch: torch.Tensor, latent: torch.Tensor) -> None:
@@ -76,11 +70,11 @@ def _check_gradients(generator: LatentGenerator, batch: torch.Tensor, latent: to
     moved = latent.clone().requires_grad_()
     weights = torch.rand(batch.shape[1:], generator=torch.Generator().manual_seed(1))
     answer = generator.decode(moved, batch).cpu()
-    _require(answer.requires_grad, "gradients of the image do not reach the latent")
+    assert answer.requires_grad, "gradients of the image do not reach the latent"
     (gradient,) = torch.autograd.grad((answer[0] * weights).sum(), moved)
-    _require(bool(gradient.isfinite().all()), "gradients of the image are not finite")
-    _require(bool((gradient[0] != 0).any()), "gradients of the image do not reach the latent")
-    _require(not bool((gradient[1:] != 0).any()), "an image has gradients in the latents of its neighbours")
+    assert gradient.isfinite().all(), "gradients of the image are not finite"
+    assert (gradient[0] != 0).any(), "gradients of the image do not reach the latent"
+    assert not (gradient[1:] != 0).any(), "an image has gradients in the latents of its neighbours"
 
 
 def _check_refusals(generator: LatentGenerator) -> None:
@@ -104,17 +98,17 @@ def _check_quantiser(generator: Any, batch: torch.Tensor, latent: torch.Tensor) 
 
     with torch.no_grad():
         codes = generator.quantise(latent).cpu()
-        _require(codes.shape == latent.shape, "quantise keeps the latent's shape")
-        _require(_apart(generator.quantise(codes).cpu(), codes) < TOLERANCE, "quantising twice is quantising once")
+        assert codes.shape == latent.shape, "quantise keeps the latent's shape"
+        assert _apart(generator.quantise(codes).cpu(), codes) < TOLERANCE, "quantising twice is quantising once"
         decoded = generator.decode(codes, batch).cpu()
-    _require(bool(decoded.isfinite().all()), "quantised latents make finite images")
+    assert decoded.isfinite().all(), "quantised latents make finite images"
 
 
 def _side(generator: Any) -> int:
     """Return a side that the generator takes: its own, or the next above 32 that its factor divides."""
     factor, size = getattr(generator, "factor", 1), getattr(generator, "size", None)
-    _require(isinstance(factor, int) and factor >= 1, "factor is a whole number of pixels")
-    _require(size is None or (isinstance(size, int) and size >= 1), "size is a number of pixels or None")
+    assert isinstance(factor, int) and factor >= 1, "factor is a whole number of pixels"
+    assert size is None or (isinstance(size, int) and size >= 1), "size is a number of pixels or None"
     return int(size) if size is not None else factor * math.ceil(_SIDE / factor)
 
 
@@ -130,8 +124,3 @@ def _batch(side: int) -> torch.Tensor:
 
 def _apart(first: torch.Tensor, second: torch.Tensor) -> float:
     return float((first - second).abs().mean())
-
-
-def _require(held: bool, sentence: str) -> None:
-    if not held:
-        raise AssertionError(sentence)

@@ -12,15 +12,15 @@ from sqlalchemy import func, select
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holdfast.core.errors import UserError
 from holdfast.people import campaigns, identity, making
 from holdfast.people.results import campaign_votes
 from holdfast.people.sources import list_sources
 from holdfast.people.tables import images
 from holdfast.report.people.votes import MEASURES, WORDS
 from holdfast.store.run import table_csv
-from holdfast.web.services.dependencies import Admin, Before, Identity, Line, NamedCampaign, Server, address_of
+from holdfast.web.services.dependencies import Admin, Audit, Before, Identity, Line, NamedCampaign, Server
 from holdfast.web.services.pages import RefusedRequest, missing, page
-from holdfast.web.services.server_state import ServerState
 
 router = APIRouter(tags=["admin"])
 AUDIT_LINES = 100
@@ -193,25 +193,25 @@ def api_invitations(server: Server, admin: Admin) -> list[InvitationShown]:
 
 
 @router.post("/api/invitations", status_code=201)
-def api_invite(request: Request, new: NewInvitation, server: Server, admin: Admin) -> InvitationMade:
+def api_invite(request: Request, new: NewInvitation, server: Server, admin: Admin, record: Audit) -> InvitationMade:
     """Invite somebody; the answer has the link, which is not shown again."""
     now, note = server.now(), _words(new.note, "say whom the invitation is for")
     with server.database.writing() as connection:
         id, token = identity.invite(connection, note=note, role=new.role, days=new.days, now=now)
-        _record(connection, request, server, admin, "invite", f"invitation {id}", {"note": note, "role": new.role})
+        record(connection, action="invite", subject=f"invitation {id}", detail={"note": note, "role": new.role})
     base = server.options.public_url.rstrip("/") or f"{request.url.scheme}://{request.headers['host']}"
     return InvitationMade(id=id, link=f"{base}/join/{token}", expires_at=now + new.days * identity.DAY)
 
 
 @router.delete("/api/invitations/{invitation_id}", status_code=204, response_class=Response)
-def api_revoke(request: Request, invitation_id: Identity, server: Server, admin: Admin) -> Response:
+def api_revoke(invitation_id: Identity, server: Server, admin: Admin, record: Audit) -> Response:
     """Withdraw an invitation: its link and all its sessions end at once."""
     with server.database.writing() as connection:
-        known = {row["id"] for row in identity.list_invitations(connection, now=server.now())}
-        if invitation_id not in known:
-            raise missing("invitation")
-        identity.revoke(connection, invitation_id, now=server.now())
-        _record(connection, request, server, admin, "revoke", f"invitation {invitation_id}")
+        try:
+            identity.revoke(connection, invitation_id, now=server.now())
+        except UserError:
+            raise missing("invitation") from None
+        record(connection, action="revoke", subject=f"invitation {invitation_id}")
     return Response(status_code=204)
 
 
@@ -236,7 +236,7 @@ def api_campaigns(server: Server, admin: Admin) -> list[CampaignShown]:
 
 
 @router.post("/api/campaigns", status_code=201)
-def api_new_campaign(request: Request, new: NewCampaign, server: Server, admin: Admin) -> CampaignMade:
+def api_new_campaign(new: NewCampaign, server: Server, admin: Admin, record: Audit) -> CampaignMade:
     """Open a campaign on datasets that the server knows; it reads all pictures first, which may take a while."""
     name = _words(new.name, "a campaign needs a name")
     with server.database.reading() as connection:
@@ -256,18 +256,16 @@ def api_new_campaign(request: Request, new: NewCampaign, server: Server, admin: 
     )  # fmt: skip
     created = making.make_campaign(server.database, spec, server.folder, now=server.now())
     with server.database.writing() as connection:
-        _record(
-            connection, request, server, admin, "campaign", f"campaign {created.campaign_id}", {"name": created.name}
-        )
+        record(connection, action="campaign", subject=f"campaign {created.campaign_id}", detail={"name": created.name})
     return CampaignMade(id=created.campaign_id, sentences=list(created.sentences))
 
 
 @router.put("/api/campaigns/{campaign_id}/status", status_code=204, response_class=Response)
-def api_status(request: Request, new: NewStatus, server: Server, admin: Admin, campaign: NamedCampaign) -> Response:
+def api_status(new: NewStatus, server: Server, admin: Admin, campaign: NamedCampaign, record: Audit) -> Response:
     """Open, pause or close a campaign: a paused one gives out no new tasks, a closed one also ends open ones."""
     with server.database.writing() as connection:
         campaigns.set_status(connection, campaign.id, new.status, server.now())
-        _record(connection, request, server, admin, new.status, f"campaign {campaign.id}")
+        record(connection, action=new.status, subject=f"campaign {campaign.id}")
     return Response(status_code=204)
 
 
@@ -329,13 +327,3 @@ def _percent(value: float | None, digits: int = 1) -> str:
 
 def _span(low: float | None, high: float | None, scale: float = 100.0, digits: int = 1) -> str:
     return "" if low is None or high is None else f"{scale * low:.{digits}f} to {scale * high:.{digits}f}"
-
-
-def _record(
-    connection: Any, request: Request, server: ServerState, admin: identity.Person, action: str, subject: str,
-    detail: dict[str, Any] | None = None,
-) -> None:  # fmt: skip
-    identity.record(
-        connection, now=server.now(), person_id=admin.id, action=action, subject=subject, detail=detail,
-        address=address_of(request),
-    )  # fmt: skip

@@ -327,9 +327,10 @@ def rough_mask(
 
 def _set(server: Server, set_id: int) -> SetShown:
     with server.database.reading() as connection:
-        mask_set = mask_exchange.get_set(connection, set_id)
-        if mask_set is None:
-            raise missing("set of masks")
+        try:
+            mask_set = mask_exchange.get_set(connection, set_id)
+        except UserError:
+            raise missing("set of masks") from None
         return SetShown(
             id=set_id, name=mask_set["name"], guide=guide_name(mask_set["guide"]),
             counts=mask_exchange.count_statuses(connection, set_id),
@@ -339,8 +340,7 @@ def _set(server: Server, set_id: int) -> SetShown:
 
 def _guide(server: Server, drawing: Drawing) -> str:
     with server.database.reading() as connection:
-        mask_set = mask_exchange.get_set(connection, drawing.set_id)
-    return mask_set["guide"] if mask_set else ""
+        return str(mask_exchange.get_set(connection, drawing.set_id)["guide"])
 
 
 def _decoded(work: Work, size: tuple[int, int]) -> Mask:

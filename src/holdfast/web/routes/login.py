@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from holdfast.core.errors import UserError
 from holdfast.people import identity
-from holdfast.web.services.dependencies import Member, Server, Visitor, address_of
+from holdfast.web.services.dependencies import Audit, Member, Server, Visitor, address_of
 from holdfast.web.services.pages import RefusedRequest, local_path, page, session_token
 from holdfast.web.services.security import is_public
 from holdfast.web.services.server_state import ServerState
@@ -62,7 +62,7 @@ def join(
 ) -> Response:
     """Open a session and go on to ``next``."""
     _check_attempts(request, server)
-    now, address = server.now(), address_of(request)
+    now = server.now()
     with server.database.reading() as connection:  # requests of strangers must not wait for the write lock
         known = identity.find_invitation(connection, token, now=now)
     if known is None:
@@ -71,9 +71,8 @@ def join(
         with server.database.writing() as connection:
             session = identity.open_invitation(connection, token, name=name, now=now)
             person = identity.person_of_session(connection, session, now=now)
-            identity.record(
-                connection, now=now, person_id=person.id if person else None, action="login", address=address
-            )
+            person_id = person.id if person else None
+            identity.record(connection, now=now, person_id=person_id, action="login", address=address_of(request))
     except UserError as error:
         return _join_page(request, server, token, next, trouble=str(error))
     response = RedirectResponse(local_path(next), 303)
@@ -85,15 +84,13 @@ def join(
 
 
 @router.post("/logout")
-def logout(request: Request, server: Server, person: Visitor) -> Response:
+def logout(request: Request, server: Server, person: Visitor, record: Audit) -> Response:
     """End the session."""
     token, _ = session_token(request.headers, server.cookie)
     if person is not None:
         with server.database.writing() as connection:
             identity.end_session(connection, token)
-            identity.record(
-                connection, now=server.now(), person_id=person.id, action="logout", address=address_of(request)
-            )
+            record(connection, action="logout")
     response = RedirectResponse("/login", 303)
     response.delete_cookie(server.cookie, path="/", httponly=True, samesite="lax")
     return response

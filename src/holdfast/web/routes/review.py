@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from holdfast.people import assignment, campaigns, identity, voting
-from holdfast.web.services.dependencies import Member, NamedCampaign, Server, Token, address_of
+from holdfast.people import assignment, campaigns, voting
+from holdfast.web.services.dependencies import Audit, Member, NamedCampaign, Server, Token
 from holdfast.web.services.pages import page
 
 router = APIRouter(tags=["review"])
@@ -170,17 +170,14 @@ def cast_vote(vote: Vote, server: Server, person: Member) -> Saved:
 
 
 @router.post("/api/review/tasks/{token}/finish")
-def finish_task(request: Request, token: Token, server: Server, person: Member) -> Ended:
+def finish_task(token: Token, server: Server, person: Member, record: Audit) -> Ended:
     """Finish a task whose pictures are all answered; a repeated request gets the same answer."""
-    now = server.now()
     with server.database.writing() as connection:
         before = assignment.get_task(connection, token, person.id)
-        outcome = voting.finish(connection, task_token=token, person_id=person.id, now=now)
+        outcome = voting.finish(connection, task_token=token, person_id=person.id, now=server.now())
         if outcome.status == "discarded" and before.status == "open":
-            identity.record(
-                connection, now=now, person_id=person.id, action="task discarded", address=address_of(request),
-                subject=f"campaign {before.campaign_id}", detail={"failed": outcome.reason},
-            )  # fmt: skip
+            subject, detail = f"campaign {before.campaign_id}", {"failed": outcome.reason}
+            record(connection, action="task discarded", subject=subject, detail=detail)
     return Ended(status=outcome.status)
 
 

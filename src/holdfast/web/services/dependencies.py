@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, Path, Query
@@ -11,7 +13,7 @@ from starlette.requests import Request
 
 from holdfast.core.errors import UserError
 from holdfast.people.campaigns import Campaign, get_campaign
-from holdfast.people.identity import Person, person_of_session
+from holdfast.people.identity import Person, person_of_session, record
 from holdfast.web.services.pages import NotLoggedIn, RefusedRequest, missing, session_token
 from holdfast.web.services.server_state import ServerState
 
@@ -103,3 +105,13 @@ Before = Annotated[int | None, Query(ge=1, le=2**63 - 1)]
 def address_of(request: Request) -> str:
     """Return the address that a request comes from, for the audit log and the limit of wrong tokens."""
     return request.client.host if request.client else ""
+
+
+async def _audit(request: Request, server: Server, person: Visitor) -> Callable[..., None]:
+    person_id = None if person is None else person.id
+    return partial(record, now=server.now(), person_id=person_id, address=address_of(request))
+
+
+Audit = Annotated[Callable[..., None], Depends(_audit)]
+"""``identity.record`` with who sent the request, when and from where; it takes the connection, what was done and to
+whom."""

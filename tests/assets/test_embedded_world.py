@@ -74,7 +74,7 @@ def test_they_are_there_and_not_too_large() -> None:
     names = {path.name for path in ASSETS.iterdir()}
     assert {"classifiers", "segmenters", "oracle", "vqgan", "tiny", "ddim", "text_to_image"} <= names
     assert len(list(ASSETS.glob("classifiers/*/model.safetensors"))) == 8
-    assert len(list(ASSETS.glob("classifiers128/*/model.safetensors"))) == 9
+    assert len(list(ASSETS.glob("classifiers128/*/model.safetensors"))) == 10
     assert len(list(ASSETS.glob("segmenters/*/model.safetensors"))) == 2
     assert len(list(ASSETS.glob("detectors/*/model.safetensors"))) == 2
     assert sum(path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()) < 60 * 2**20
@@ -140,10 +140,10 @@ def test_the_vqgan_of_128_px_keeps_more() -> None:
 def test_text_to_image_of_128_px_paints_what_is_asked() -> None:
     stated = card("text_to_image128")["metrics"]
     for reader in ("", " by a classifier of drawn scenes"):
-        assert stated[f"prompted class recognised{reader}"] >= 0.96  # the goal is 0.97
+        assert stated[f"prompted class recognised{reader}"] >= 0.97
         assert stated[f"prompted background recognised{reader}"] >= 0.99
         assert stated[f"prompted texture recognised{reader}"] >= 0.8
-        assert stated[f"prompted material recognised{reader}"] >= 0.76  # the goal is 0.8
+        assert stated[f"prompted material recognised{reader}"] >= 0.79  # the goal is 0.8
     asked = [
         ("fox", "plain", "natural", "snow"),
         ("cello", "stripes", "wood", "stage"),

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
@@ -103,6 +104,35 @@ class Sampler(threading.Thread):
         """The mean utilisation in percent between two times; None where nothing was sampled."""
         within = [value for at, value in zip(self.times, self.values, strict=False) if since <= at <= until]
         return sum(within) / len(within) if within else None
+
+
+class Stacks(threading.Thread):
+    """Where the main thread's seconds go, by the functions of holdfast that it is in, and the library below them."""
+
+    def __init__(self, depth: int = 4) -> None:
+        super().__init__(daemon=True)
+        self.seconds: Counter[str] = Counter()
+        self.over = threading.Event()
+        self._depth = depth
+
+    def run(self) -> None:
+        main, before = threading.main_thread().ident, time.perf_counter()
+        while not self.over.wait(0.02):
+            names, library, frame = [], "", sys._current_frames().get(main or 0)
+            while frame is not None:
+                module = str(frame.f_globals.get("__name__", ""))
+                if module.startswith("holdfast."):
+                    names.append(frame.f_code.co_name)
+                elif not names:  # the outermost library below holdfast
+                    library = module.partition(".")[0]
+                frame = frame.f_back
+            now = time.perf_counter()
+            self.seconds[" > ".join([*names[::-1][1 : self._depth + 1], library])] += now - before
+            before = now
+
+    def most(self, count: int = 14) -> dict[str, float]:
+        """The places with most seconds."""
+        return {name: round(seconds, 2) for name, seconds in self.seconds.most_common(count)}
 
 
 def in_own_process(arguments: list[str], seconds: float) -> dict[str, Any]:

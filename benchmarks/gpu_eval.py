@@ -32,7 +32,7 @@ from typing import Any
 
 import cv2
 import numpy as np
-from common import Sampler, in_own_process
+from common import Sampler, Stacks, in_own_process
 from eval_pictures import HEIGHT, WIDTH, in_processes, pictures, write_scenarios
 
 NETWORKS = (
@@ -89,11 +89,15 @@ def evaluated(folder: Path, models: tuple[str, ...], options: argparse.Namespace
     if cuda:
         torch.cuda.reset_peak_memory_stats()
     steps: dict[str, tuple[float, float]] = {}
+    stacks = Stacks()
+    stacks.start()
     start = time.perf_counter()
 
     def watch(step: str, done: int, total: int) -> None:
         now = time.perf_counter() - start
         steps[step] = (steps.get(step, (now, now))[0], now)
+        if step == "eval":
+            stacks.over.set()
 
     spec = EvaluateSpec(
         str(folder), models=models, scenarios="static", device=options.device, fast=True, workers=options.workers,
@@ -114,7 +118,7 @@ def evaluated(folder: Path, models: tuple[str, ...], options: argparse.Namespace
         "seconds_before": total - ready - passing, "images_per_second": pictures / passing,
         "rows_per_second": summary.rows / passing, "images_per_second_with_everything": pictures / total,
         "trouble": dict(summary.trouble), "notes": summary.notes, "times": summary.times,
-        "steps": steps, "gpu_utilisation": sampler.values,
+        "steps": steps, "gpu_utilisation": sampler.values, "before": stacks.most(),
     }  # fmt: skip
     ended = start + steps["eval"][1]
     found["busy"] = sampler.busy(ended - passing, ended)
@@ -392,7 +396,7 @@ def _in_sizes(options: argparse.Namespace) -> None:
         row = {"part": part, "size": size} | {
             name: found[name] for name in ("exit", "process_seconds") if name in found
         }
-        row |= {name: value for name, value in found.get(part, {}).items() if name not in ("gpu_utilisation", "steps")}
+        row |= {name: value for name, value in found.get(part, {}).items() if name not in ("gpu_utilisation", "notes")}
         rows.append({name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()})
         if os.environ.get("OUT"):
             (Path(os.environ["OUT"]) / "gpu_eval_sizes.json").write_text(json.dumps(rows, indent=1))

@@ -275,7 +275,7 @@ PARTS = {"explain": part_explain, "mine": part_mine, "ask": part_ask}
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--parts", default="mine,ask,explain")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--asked", type=int, default=512, help="photos that the vision-language model is asked about")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
+import threading
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -266,3 +267,17 @@ def test_fused_layers_answer_as_the_layers_they_replace() -> None:
     with torch.no_grad():
         expected = network(pictures)
         assert (fused(pictures) - expected).abs().max() < 1e-4 * expected.abs().max()
+
+
+def test_tracing_a_network_leaves_those_of_other_threads_alone() -> None:
+    other, told = torch.nn.Linear(2, 2), []
+
+    class Waiting(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            thread = threading.Thread(target=lambda: told.append(other(torch.ones(1, 2)).shape))
+            thread.start()  # while torch.fx has replaced the call of every module
+            thread.join()
+            return images + 1
+
+    assert networks.fuse(Waiting())(torch.zeros(1)).item() == 1
+    assert told == [(1, 2)]

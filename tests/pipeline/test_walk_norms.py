@@ -36,9 +36,21 @@ for shape, groups, silu in (((2, 6, 5, 3), 3, True), ((2, 8, 4, 4), 2, False), (
         assert (mine - exact).abs().max() < 1e-5, (shape, float((mine - exact).abs().max()))
 
 
+for shape in ((2, 6, 5, 3), (1, 4, 1, 40)):
+    images, slopes = torch.randn(shape), torch.randn(*shape[:2], 2 * shape[2], 2 * shape[3])
+    answers = []
+    for enlarge in (norms.Doubled.apply, lambda pixels: functional.interpolate(pixels, scale_factor=2.0)):
+        pixels = images.clone().requires_grad_()
+        large = enlarge(pixels)
+        answers.append((large.detach(), *torch.autograd.grad(large, pixels, slopes)))
+    assert torch.equal(answers[0][0], answers[1][0]) and (answers[0][1] - answers[1][1]).abs().max() < 1e-6
+
+
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
+        self.batch = nn.BatchNorm2d(4).eval()
+        self.batch.running_mean.normal_(), self.batch.running_var.uniform_(0.5, 2), self.batch.weight.data.normal_()
         self.first, self.second = nn.GroupNorm(2, 4), nn.GroupNorm(2, 4)
         self.conv = nn.Conv2d(4, 4, 3, padding=1)
         self.requires_grad_(False)
@@ -46,7 +58,7 @@ class Block(nn.Module):
     def forward(self, images):
         hidden = self.conv(functional.silu(self.first(images)))
         twice = self.second(hidden)  # read by others, too
-        hidden = (functional.silu(twice) + twice + images) / 1.0
+        hidden = self.batch((functional.silu(twice) + twice + images) / 1.0)
         return self.conv(functional.interpolate(hidden, scale_factor=2.0, mode="nearest"))
 
 

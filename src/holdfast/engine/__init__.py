@@ -11,6 +11,7 @@ from holdfast.engine.local import (
     few_threads,
     open_executor,
     share_of,
+    thread_pool,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "few_threads",
     "open_executor",
     "share_of",
+    "thread_pool",
 ]

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import platform
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -59,6 +60,17 @@ def ahead(
     finally:
         for future in queue:
             future.cancel()
+
+
+def thread_pool(count: int = 0) -> ThreadPoolExecutor:
+    """Return threads, one per core or so many, in each of which torch uses no other cores."""
+    # Otherwise sixteen threads that prepare pictures would have sixteen more each, which wait for one another.
+    return ThreadPoolExecutor(count or core_count(), initializer=_use_one_core)
+
+
+def _use_one_core() -> None:
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
 
 
 def keep_memory() -> None:

@@ -160,7 +160,8 @@ class TorchClassifier:
             return self._in_batches(images, self.prepare)
         import torch
 
-        with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # the device need not wait for one core
+        count = torch.get_num_threads()  # the device need not wait for one core
+        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as threads:
             return self.predict_prepared(list(threads.map(self.prepare, images)))
 
     def predict_prepared(self, prepared: Sequence[torch.Tensor]) -> NDArray[np.float32]:

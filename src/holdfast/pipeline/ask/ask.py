@@ -19,7 +19,7 @@ from holdfast.core.protocols import VisionLanguageModel
 from holdfast.core.schema import QUESTION
 from holdfast.core.types import ORIGINAL, Collection, Image, Sample
 from holdfast.data.images import ArrayImage
-from holdfast.engine import ahead, core_count
+from holdfast.engine import ahead, thread_pool
 from holdfast.models import is_vlm, load_vlm
 from holdfast.pipeline.ask.answers import AnswerReader as AnswerReader
 from holdfast.pipeline.ask.answers import details as details
@@ -140,7 +140,7 @@ class AskResources:
 
     models: list[Asked]
     distractors: Distractors
-    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(core_count()))
+    threads: ThreadPoolExecutor = field(default_factory=thread_pool)
 
 
 @dataclass

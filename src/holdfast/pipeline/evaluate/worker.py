@@ -20,7 +20,7 @@ from holdfast.core.names import condition_name
 from holdfast.core.protocols import StagedClassifier
 from holdfast.core.schema import CLASSIFY, Task
 from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
-from holdfast.engine import Executor, ahead, core_count
+from holdfast.engine import Executor, ahead, core_count, thread_pool
 from holdfast.models import attacks
 from holdfast.models.adaptation import AdaptedClassifier
 from holdfast.models.torch_classifier import TorchClassifier
@@ -129,7 +129,7 @@ class Loaded:
 
     tested: Sequence[Any]  # Tested or TestedDetector
     painter: Painter | None = None
-    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(core_count()))
+    threads: ThreadPoolExecutor = field(default_factory=thread_pool)
     asking: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))  # that ask models on a GPU
     first_errors: dict[str, list[str]] = field(default_factory=dict)  # by model, until it answers once
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -20,7 +19,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.names import WITHOUT_OBJECT
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL, Collection, Sample
-from holdfast.engine import ahead, core_count
+from holdfast.engine import ahead, core_count, thread_pool
 from holdfast.explain import parse_methods
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.evaluation_rows import EvaluationIds, row_key
@@ -267,7 +266,7 @@ class ExplainWorker:
     def _items(self, subject: ExplainedModel, jobs: Sequence[ExplainJob], notes: Summary) -> Iterator[Item]:
         """Yield the pictures, made again and checked, in the model's view."""
         ids = EvaluationIds(self.again, self.prepared, [subject.tested]) if subject.tested else None
-        with ThreadPoolExecutor(core_count()) as threads:
+        with thread_pool() as threads:
             make = partial(self._views, subject, ids)  # in turns with a network on the same cores
             on_cores = subject.network.device == "cpu"
             for views in map(make, jobs) if on_cores else ahead(threads, make, jobs, 2 * core_count()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from holdfast.core.names import Name
 from holdfast.core.types import Collection, Image, Mask
 from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.data.writers import encode_image
-from holdfast.engine import core_count
+from holdfast.engine import thread_pool
 from holdfast.explain import (
     AttributionMethod,
     ExplainedNetwork,
@@ -190,8 +190,7 @@ class MapMaker:
         self, subject: ExplainedModel, options: ExplainSpec, methods: Sequence[AttributionMethod], run: Path
     ) -> None:
         self.subject, self.options, self.methods, self.run = subject, options, methods, run
-        # They measure the maps of a GPU; if torch used all cores in each of them, they would wait for each other.
-        self._threads = ThreadPoolExecutor(core_count(), initializer=torch.set_num_threads, initargs=(1,))
+        self._threads = thread_pool()  # that measure the maps of a GPU
         self._layers: dict[str, str] = {}
         self._stages: list[frozenset[int]] = []
         module = subject.network.module

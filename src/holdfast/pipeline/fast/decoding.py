@@ -11,12 +11,11 @@ import mmap
 import os
 import shutil
 import tempfile
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import reduction
@@ -195,10 +194,14 @@ class Pieces:
     """Pieces of equal size of a file in memory, and the numbers of those that are free."""
 
     def __init__(self, count: int, size: int) -> None:
-        self.file = _nameless(count * size)
+        self.file, self.size = _nameless(count * size), count * size
         self._maps = [mmap.mmap(self.file.fileno(), size, offset=number * size) for number in range(count)]
         self.free = deque(range(count))
         self._registered: list[int] = []
+
+    def reserve(self) -> None:
+        """Take the room that the file needs: without it, a process that writes into it could end with SIGBUS."""
+        os.posix_fallocate(self.file.fileno(), 0, self.size)
 
     def register(self) -> None:
         """Let a GPU read the pieces by itself; where the driver refuses, copies only take longer."""
@@ -227,20 +230,9 @@ def _nameless(size: int) -> IO[bytes]:
     # It has no name: the kernel removes it with the last process that has it open, even where all processes are killed
     # at once, as Ray does.
     memory = Path("/dev/shm")  # noqa: S108  (no name is taken there)
-    if memory.is_dir() and shutil.disk_usage(memory).free > 2 * size:
-        with suppress(OSError):  # another worker may have taken the room meanwhile
-            return _allocated(size, memory)
-    return _allocated(size, None)
-
-
-def _allocated(size: int, folder: Path | None) -> IO[bytes]:
-    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (it stays open)
-    try:
-        # Without allocated space, a process that writes into the file could end with SIGBUS.
-        os.posix_fallocate(file.fileno(), 0, size)
-    except OSError:
-        file.close()
-        raise
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * size
+    file = tempfile.TemporaryFile(dir=memory if roomy else None)  # noqa: SIM115  (it stays open)
+    os.truncate(file.fileno(), size)
     return file
 
 
@@ -296,27 +288,35 @@ class Crew:
         self.most = AHEAD * processes
         self.pieces = Pieces(self.most + SPARE, piece)
         self.processes: Processes[Any, Any] = Processes(Filling(decoder, self.pieces.file.fileno(), piece), processes)
-        self._registering = threading.Thread(target=self.pieces.register, daemon=True) if gpu else None
+        # Both take a second per gigabyte, beside models being loaded.
+        self._thread = ThreadPoolExecutor(1)
+        self._reserved = self._thread.submit(self.pieces.reserve)
+        self._registered = self._thread.submit(self.pieces.register) if gpu else None
 
     def begin(self) -> None:
-        """Start the processes, and let the GPU read the memory, before there is work."""
+        """Start the processes before there is work."""
         for _ in range(self.most // AHEAD):
             self.processes.submit((Unit(0, []), 0))
-        self.begin_registering()
 
-    def begin_registering(self) -> None:
-        """Begin to register the memory: it takes tenths of a second per gigabyte, beside networks being compiled."""
-        if self._registering is not None and self._registering.ident is None:
-            self._registering.start()
+    def reserved(self) -> None:
+        """Wait until there is memory to decode into; raise a HoldfastError where there is not enough."""
+        try:
+            self._reserved.result()
+        except OSError as error:
+            gigabytes = self.pieces.size / 2**30
+            raise HoldfastError(
+                f"there is no room for {gigabytes:.1f} GB of decoded images ({error.strerror}); make room in /dev/shm "
+                "or the folder for temporary files, or run the same command with fewer --workers"
+            ) from error
 
     def registered(self) -> None:
         """Wait until a GPU can read the memory by itself."""
-        if self._registering is not None and self._registering.ident is not None:
-            self._registering.join()
+        if self._registered is not None:
+            self._registered.result()
 
     def close(self) -> None:
         """End the processes."""
-        self.registered()
+        self._thread.shutdown()
         self.processes.close()
         self.pieces.close()
 
@@ -328,8 +328,8 @@ class Arrival:
         self._units, self._decoder, self._crew = iter(units), decoder, crew
         self._pending: deque[tuple[Future[Any], int]] = deque()
         if crew is not None:
+            crew.reserved()
             self._ask(crew)
-            crew.begin_registering()
 
     def __iter__(self) -> Iterator[Arrived]:
         crew = self._crew

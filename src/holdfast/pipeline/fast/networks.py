@@ -6,6 +6,7 @@ import copy
 import logging
 import math
 import operator
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -236,7 +237,7 @@ def batch_size(device: str, asked: int) -> int:
 
 
 def build(classifier: TorchClassifier, asked: int) -> Network:
-    """Return the network of a classifier, tried on two pictures; raise whatever it raises."""
+    """Return the network of a classifier, tried on a few pictures; raise whatever it raises."""
     preprocessing, device = classifier.preprocessing, classifier.device
     geometry = preprocessing.geometry
     if geometry is None or geometry.interpolation not in KNOWN:
@@ -245,13 +246,14 @@ def build(classifier: TorchClassifier, asked: int) -> Network:
     seeing = partial(_seeing, mean=preprocessing.mean, std=preprocessing.std, number=number, device=device)
     module = seeing(copy.deepcopy(classifier.module))
     network = Network(module, geometry, preprocessing.crops_centre, batch_size(device, asked), device, module)
-    answer = network.probabilities(network.blank(2))
-    if tuple(answer.shape) != (2, len(classifier.labels)):
+    count = 8 if device.startswith("cuda") else 2  # cuDNN prepares kernels for each number of pictures
+    answer = network.probabilities(network.blank(count))
+    if tuple(answer.shape) != (count, len(classifier.labels)):
         raise ValueError(f"it answers with shape {tuple(answer.shape)}")
     if device.startswith("cuda"):
         try:
             network.call = seeing(fuse(copy.deepcopy(classifier.module).eval()))
-            pictures = network.blank(8).random_(256)
+            pictures = network.blank(count).random_(256)
             apart = float((network.probabilities(pictures) - module(pictures)).abs().max())
             if not apart < SAME:
                 raise ValueError(f"its answers are off by {apart:.3f}")
@@ -264,7 +266,9 @@ def build(classifier: TorchClassifier, asked: int) -> Network:
 def fuse(network: torch.nn.Module) -> torch.nn.Module:
     """Return a network whose convolutions, with the batch norm, addition and ReLU behind them, are one call each."""
     # Layer by layer, norms, additions and ReLUs only move bytes, and take half of a ResNet's time on a GPU.
-    traced = torch.fx.symbolic_trace(network)
+    tracer = _tracer()
+    graph = tracer.trace(network)
+    traced = torch.fx.GraphModule(tracer.root, graph)
     layers = dict(traced.named_modules())
 
     def layer(node: Any, *kinds: type) -> Any:
@@ -303,6 +307,19 @@ def fuse(network: torch.nn.Module) -> torch.nn.Module:
     traced.delete_all_unused_submodules()
     traced.recompile()
     return traced
+
+
+def _tracer() -> Any:
+    """Return a tracer that leaves networks of other threads alone: torch.fx replaces ``Module.__call__`` for all."""
+    own = threading.get_ident()
+
+    class ThreadTracer(torch.fx.Tracer):
+        def call_module(self, m: Any, forward: Any, args: Any, kwargs: Any) -> Any:
+            if threading.get_ident() != own:
+                return forward(*args, **kwargs)
+            return super().call_module(m, forward, args, kwargs)
+
+    return ThreadTracer()
 
 
 def _fused_layer(convolution: Any) -> torch.nn.Module:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -19,7 +18,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.protocols import Oracle
 from holdfast.core.schema import plain_schema
 from holdfast.core.types import Collection, Image, Sample
-from holdfast.engine import Executor, LocalExecutor, ahead, core_count
+from holdfast.engine import Executor, LocalExecutor, ahead, thread_pool
 from holdfast.models.local_dir import folder_of
 from holdfast.oracle import kinship
 from holdfast.oracle.lineage import lineages
@@ -146,7 +145,7 @@ class JudgeWorker:
             except SampleError:
                 return job, None  # the models' rows say why
 
-        with ThreadPoolExecutor(core_count()) as threads:
+        with thread_pool() as threads:
             loaded = ahead(threads, load, jobs, _JUDGED_AT_ONCE)
             while some := list(islice(loaded, _JUDGED_AT_ONCE)):
                 yield from self._judged(

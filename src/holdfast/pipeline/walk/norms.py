@@ -158,25 +158,78 @@ class NormedSilu(torch.autograd.Function):
         return out, None, None, None, None, None
 
 
-class Biased(torch.autograd.Function):
-    """Images plus a number per channel; gradients reach the images only."""
+class Scaled(torch.autograd.Function):
+    """Images times a number per channel (None: 1) plus another one; gradients reach the images only."""
 
     @staticmethod
-    def forward(ctx: Any, images: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, images: torch.Tensor, scale: torch.Tensor | None, shift: torch.Tensor) -> torch.Tensor:
         """Return the sum, in the layout of ``_laid_out``."""
-        images = _laid_out(images)
-        count, pixels, channels, rows, columns = _shape(images)
-        out, shift = torch.empty_like(images), bias.float().expand(count, -1).contiguous()
-        _values[count, triton.cdiv(pixels, rows)](
-            images, images, shift, torch.ones_like(shift), shift, shift, shift, out, pixels, channels,
-            back=False, silu=False, rows=rows, columns=columns,
-        )  # fmt: skip
-        return out
+        ctx.scale = scale
+        return _scaled(images, torch.ones_like(shift) if scale is None else scale, shift)
 
     @staticmethod
     def backward(ctx: Any, *slopes: Any) -> Any:
-        """Return the gradient as it came."""
-        return slopes[0], None
+        """Return the gradient, scaled."""
+        scale = ctx.scale
+        return slopes[0] if scale is None else _scaled(slopes[0], scale, torch.zeros_like(scale)), None, None
+
+
+def _scaled(images: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    images = _laid_out(images)
+    count, pixels, channels, rows, columns = _shape(images)
+    out = torch.empty_like(images)
+    factor, offset = (number.float().expand(count, -1).contiguous() for number in (scale, shift))
+    _values[count, triton.cdiv(pixels, rows)](
+        images, images, offset, factor, offset, offset, offset, out, pixels, channels,
+        back=False, silu=False, rows=rows, columns=columns,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _doubled(small, large, length, channels, back: tl.constexpr, tile: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Write each pixel of a row of small images four times into the large ones; back: the sum of the four."""
+    row, value = tl.program_id(0).to(tl.int64), tl.program_id(1) * tile + tl.arange(0, tile)
+    inside = value < length
+    target = 4 * row * length + value + value // channels * channels  # column 2x of row 2y
+    if back:
+        total = tl.load(large + target, mask=inside, other=0.0).to(tl.float32)
+        total += tl.load(large + target + channels, mask=inside, other=0.0).to(tl.float32)
+        total += tl.load(large + target + 2 * length, mask=inside, other=0.0).to(tl.float32)
+        total += tl.load(large + target + 2 * length + channels, mask=inside, other=0.0).to(tl.float32)
+        tl.store(small + row * length + value, total.to(small.dtype.element_ty), mask=inside)
+    else:
+        pixel = tl.load(small + row * length + value, mask=inside, other=0.0)
+        tl.store(large + target, pixel, mask=inside)
+        tl.store(large + target + channels, pixel, mask=inside)
+        tl.store(large + target + 2 * length, pixel, mask=inside)
+        tl.store(large + target + 2 * length + channels, pixel, mask=inside)
+
+
+class Doubled(torch.autograd.Function):
+    """Images of twice the size, each pixel four times: torch's kernel takes ten times as long as its bytes need."""
+
+    @staticmethod
+    def forward(ctx: Any, images: torch.Tensor) -> torch.Tensor:
+        """Return them in the layout of ``_laid_out``."""
+        count, channels, height, width = images.shape
+        large = images.new_empty(count, 2 * height, 2 * width, channels).movedim(-1, 1)
+        Doubled._copy(_laid_out(images), large, back=False)
+        return large
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Any) -> Any:
+        """Return the sum over the four pixels that one has become."""
+        count, channels, height, width = slopes[0].shape
+        small = slopes[0].new_empty(count, height // 2, width // 2, channels).movedim(-1, 1)
+        Doubled._copy(small, _laid_out(slopes[0]), back=True)
+        return small
+
+    @staticmethod
+    def _copy(small: torch.Tensor, large: torch.Tensor, *, back: bool) -> None:
+        count, channels, height, width = small.shape
+        length = width * channels
+        _doubled[count * height, triton.cdiv(length, TILE)](small, large, length, channels, back=back, tile=TILE)
 
 
 class FollowedNorms(TorchFunctionMode):
@@ -208,6 +261,7 @@ class FastSteps(TorchFunctionMode):
         super().__init__()
         self._followed = followed
         self._cast: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._norms: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function, or what stands for it."""
@@ -223,6 +277,8 @@ class FastSteps(TorchFunctionMode):
         if function is functional.silu and getattr(args[0], "holds_silu", False):
             return args[0]
         if function is functional.interpolate and kwargs.get("mode", "nearest") == "nearest":
+            if args[0].ndim == 4 and kwargs.get("scale_factor") == 2 and len(args) == 1:
+                return Doubled.apply(args[0])
             with torch.autocast(args[0].device.type, enabled=False):  # which would copy pixels as float32
                 return function(_laid_out(args[0]), *args[1:], **kwargs)  # diffusers changes the layout of many images
         if function in _DIVISIONS and isinstance(args[1], float) and args[1] == 1:
@@ -231,8 +287,22 @@ class FastSteps(TorchFunctionMode):
             args = (args[0], *(self._once(value) if torch.is_tensor(value) else value for value in args[1:]))
         if function is functional.conv2d and len(args) > 2 and args[2] is not None and not args[2].requires_grad:
             convolved: Any = function  # whose type names no call like this one
-            return Biased.apply(convolved(*args[:2], None, *args[3:], **kwargs), args[2])
+            return Scaled.apply(convolved(*args[:2], None, *args[3:], **kwargs), None, args[2])
+        if function is functional.batch_norm and (numbers := self._batch_norm(*args, **kwargs)) is not None:
+            return Scaled.apply(args[0], *numbers)
         return function(*args, **kwargs)
+
+    def _batch_norm(
+        self, images: Any, mean: Any, variance: Any, weight: Any = None, bias: Any = None, training: bool = False,
+        momentum: Any = None, eps: float = 1e-5,
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:  # fmt: skip
+        """Return what a batch norm that is not trained multiplies with and adds; None for other ones."""
+        if training or any(value is None or value.requires_grad for value in (mean, variance, weight, bias)):
+            return None
+        if id(weight) not in self._norms:
+            scale = weight.float() * (variance.float() + eps).rsqrt()
+            self._norms[id(weight)] = weight, scale, bias.float() - mean.float() * scale
+        return self._norms[id(weight)][1:]
 
     def _once(self, weight: torch.Tensor) -> torch.Tensor:
         """Return a weight in bfloat16, as autocast would cast it in every step."""

@@ -212,6 +212,8 @@ def _refilled(
     if not new:
         if free and state:
             held = [place for place, slot in enumerate(slots) if slot is not None]
+            if stepper.device.type == "cuda" and 2 * len(held) > len(slots):
+                return slots, state  # cuDNN takes a second to prepare its kernels for another number of images
             return [slots[place] for place in held], {name: tensor[held] for name, tensor in state.items()}
         return slots, state
     shape = tuple(state["kept"].shape[-2:]) if state else new[0].image.shape[:2]

@@ -77,7 +77,10 @@ class Stepper:
             if self.options.start == "fgsm":
                 original = self._fgsm(original, truth)
             with torch.no_grad():
-                latent = self._generator.encode(original).detach().float().to(self.device)
+                # In 64, 32, 16 …: a GPU prepares kernels for each number of images that it meets.
+                sizes = [1 << bit for bit in reversed(range(len(original).bit_length())) if len(original) >> bit & 1]
+                parts = original.split(sizes) if self.device.type == "cuda" else [original]
+                latent = torch.cat([self._generator.encode(part).detach().float() for part in parts]).to(self.device)
         if self._mask is not None and self._mask.shape != latent.shape[1:]:
             raise UserError(
                 f"the latent mask has shape {tuple(self._mask.shape)}, the latents of {self._generator.name} "

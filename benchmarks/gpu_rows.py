@@ -102,8 +102,8 @@ def part_explain(options: argparse.Namespace, show: Callable[[dict[str, Any]], N
     few = max(8, options.images // 8)
     works: list[tuple[str, int, dict[str, Any]]] = [
         ("gradcam", 0, {}),
+        ("gradcam", 0, {"randomise": True}),
         ("integrated_gradients", few, {}),
-        ("gradcam", 0, {"randomise": True}),  # last: needs torchmetrics, which a machine may lack
     ]
     for method, limit, more in works:
         steps = Steps()

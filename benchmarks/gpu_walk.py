@@ -73,8 +73,8 @@ def main() -> None:
     batches = [int(batch) for batch in asked.batches.split(",")]
     works += [lambda: sparse(*world)] if "sparse" in parts else []
     works += [lambda batch=batch: batched(batch, *world) for batch in batches if "batched" in parts]
-    works += [lambda: profile(batches[0], *world)] if "profile" in parts else []
     works += [lambda: random_walks(batches[0], *world)] if "random" in parts else []
+    works += [lambda: profile(batches[0], *world)] if "profile" in parts else []
     for work in works:
         if time.perf_counter() - STARTED < asked.seconds:
             try:

@@ -21,15 +21,16 @@ norms.TILE, norms.STEPS = 64, 2
 torch.manual_seed(0)
 for shape, groups, silu in (((2, 6, 5, 3), 3, True), ((2, 8, 4, 4), 2, False), ((2, 6, 11), 2, True)):
     images, slopes = 3 * torch.randn(shape) + 5, torch.randn(shape)
-    weight, bias = torch.randn(shape[1]), torch.randn(shape[1])
+    weight, bias, added = torch.randn(shape[1]), torch.randn(shape[1]), torch.randn(shape[1])
     answers = []
     for ours, number in ((True, torch.float32), (False, torch.float64)):
         pixels = images.to(number).requires_grad_()
         arguments = (pixels, groups, weight.to(number), bias.to(number), 1e-5)
         if ours:
-            normed = norms.NormedSilu.apply(*arguments, silu)
+            normed = norms.NormedSilu.apply(*arguments, silu, added)
         else:
-            normed = functional.group_norm(*arguments)
+            per_channel = added.to(number).view(1, -1, *[1] * (len(shape) - 2))
+            normed = functional.group_norm(pixels + per_channel, *arguments[1:])
             normed = functional.silu(normed) if silu else normed
         answers.append((normed.detach(), *torch.autograd.grad(normed, pixels, slopes.to(number))))
     for mine, exact in zip(*answers, strict=True):
@@ -59,16 +60,21 @@ class Block(nn.Module):
         hidden = self.conv(functional.silu(self.first(images)))
         twice = self.second(hidden)  # read by others, too
         hidden = self.batch((functional.silu(twice) + twice + images) / 1.0)
+        hidden = hidden + self.conv(hidden)  # a sum adds the bias of the convolution
+        hidden = self.conv(images) + self.conv(hidden)
+        hidden = hidden + functional.relu(read := self.conv(hidden)) * read.mean()  # read twice by other functions
+        assert read.shape == hidden.shape
         return self.conv(functional.interpolate(hidden, scale_factor=2.0, mode="nearest"))
 
 
 block, images = Block(), torch.randn(2, 4, 5, 5)
-watched = norms.FollowedNorms()
+block.conv.bias.copy_(torch.randn(4))
+watched = norms.WatchedSteps()
 with torch.no_grad(), watched:
     block(images)
-assert watched.weights == {id(block.first.weight)}
+assert watched.followed == {id(block.first.weight)} and watched.biases == {id(block.conv.bias)}
 answers = []
-for mode in (torch.autocast("cpu", enabled=False), norms.FastSteps(watched.weights)):
+for mode in (torch.autocast("cpu", enabled=False), norms.FastSteps(watched)):
     pixels = images.clone().requires_grad_()
     with mode, torch.autocast("cpu", torch.bfloat16, enabled=isinstance(mode, norms.FastSteps)):
         image = block(pixels).float()

@@ -1,7 +1,8 @@
 """Steps of a walk on a GPU that need no compiler: group norm with the SiLU behind it in two kernels each way.
 
-Most of a decoder's time beside its convolutions is bytes moved by norms, activations and casts. ``fast_steps`` is a
-context in which torch calls the kernels below, casts weights once, and leaves out what changes nothing.
+Most of a decoder's time beside its convolutions is bytes moved by norms, activations, biases and casts. ``FastSteps``
+is a context in which torch calls the kernels below, casts weights once, leaves the bias of a convolution to the norm
+or the sum that reads it, and leaves out what changes nothing.
 """
 
 from __future__ import annotations
@@ -113,21 +114,24 @@ def _totals(images: torch.Tensor, slopes: torch.Tensor, *of_channel: torch.Tenso
 
 
 class NormedSilu(torch.autograd.Function):
-    """Group norm with or without SiLU behind it; gradients reach the images only."""
+    """Group norm of images plus ``added`` per channel, with or without SiLU behind it.
+
+    Gradients reach the images only.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, images: torch.Tensor, groups: int, weight: torch.Tensor, bias: torch.Tensor, eps: float, silu: bool
+        ctx: Any, images: torch.Tensor, groups: int, weight: Any, bias: Any, eps: float, silu: bool, added: Any = 0.0
     ) -> torch.Tensor:
         """Return the normed images, in the layout of ``_laid_out``."""
         images = _laid_out(images)
         count, pixels, channels, rows, columns = _shape(images)
         centre = images.flatten(2)[:, :, 0].float().contiguous()  # any value of the channel keeps sums small
         sums = _totals(images, images, centre, centre, centre, back=False, silu=False) / pixels
-        means = (centre + sums[:, 0]).view(count, groups, -1)
+        means = (centre + sums[:, 0] + added).view(count, groups, -1)
         within = (sums[:, 1] - sums[:, 0].square()).view(count, groups, -1).mean(2) + means.var(2, correction=0)
         inverse = (within + eps).rsqrt().repeat_interleave(channels // groups, 1)
-        mean = means.mean(2).repeat_interleave(channels // groups, 1)
+        mean = means.mean(2).repeat_interleave(channels // groups, 1) - added
         scale = inverse * weight
         shift = bias - mean * scale
         out = torch.empty_like(images)
@@ -155,33 +159,37 @@ class NormedSilu(torch.autograd.Function):
             images, slope, mean, scale, shift, factor, constant, out, pixels, channels,
             back=True, silu=ctx.silu, rows=rows, columns=columns,
         )  # fmt: skip
-        return out, None, None, None, None, None
+        return out, None, None, None, None, None, None, None
 
 
 class Scaled(torch.autograd.Function):
-    """Images times a number per channel (None: 1) plus another one; gradients reach the images only."""
+    """Images × scale (None: 1) + shift, both per channel, perhaps plus other images; gradients reach images only."""
 
     @staticmethod
-    def forward(ctx: Any, images: torch.Tensor, scale: torch.Tensor | None, shift: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, images: torch.Tensor, scale: torch.Tensor | None, shift: torch.Tensor, others: Any = None
+    ) -> torch.Tensor:
         """Return the sum, in the layout of ``_laid_out``."""
-        ctx.scale = scale
-        return _scaled(images, torch.ones_like(shift) if scale is None else scale, shift)
+        ctx.scale, ctx.several = scale, others is not None
+        return _scaled(images, torch.ones_like(shift) if scale is None else scale, shift, others)
 
     @staticmethod
     def backward(ctx: Any, *slopes: Any) -> Any:
-        """Return the gradient, scaled."""
-        scale = ctx.scale
-        return slopes[0] if scale is None else _scaled(slopes[0], scale, torch.zeros_like(scale)), None, None
+        """Return the gradient, scaled, and for the others as it came."""
+        scale, (slope,) = ctx.scale, slopes
+        scaled = slope if scale is None else _scaled(slope, scale, torch.zeros_like(scale))
+        return scaled, None, None, slope if ctx.several else None
 
 
-def _scaled(images: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+def _scaled(images: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor, others: Any = None) -> torch.Tensor:
     images = _laid_out(images)
     count, pixels, channels, rows, columns = _shape(images)
-    out = torch.empty_like(images)
+    second, out = images if others is None else _laid_out(others), torch.empty_like(images)
     factor, offset = (number.float().expand(count, -1).contiguous() for number in (scale, shift))
-    _values[count, triton.cdiv(pixels, rows)](
-        images, images, offset, factor, offset, offset, offset, out, pixels, channels,
-        back=False, silu=False, rows=rows, columns=columns,
+    ones, zeros = torch.ones_like(offset), torch.zeros_like(offset)
+    _values[count, triton.cdiv(pixels, rows)](  # back: of the others as they are, and of images × factor + offset
+        images, second, zeros, factor if others is None else ones, offset, factor, offset, out, pixels, channels,
+        back=others is not None, silu=False, rows=rows, columns=columns,
     )  # fmt: skip
     return out
 
@@ -232,12 +240,13 @@ class Doubled(torch.autograd.Function):
         _doubled[count * height, triton.cdiv(length, TILE)](small, large, length, channels, back=back, tile=TILE)
 
 
-class FollowedNorms(TorchFunctionMode):
-    """Watches which group norms are read by one SiLU and by nothing else; ``weights`` are theirs."""
+class WatchedSteps(TorchFunctionMode):
+    """Watches a step: which group norms are read by one SiLU and by nothing else, and which convolutions add a bias."""
 
     def __init__(self) -> None:
         super().__init__()
         self._outputs: list[tuple[torch.Tensor, torch.Tensor, list[Any]]] = []
+        self.biases: set[int] = set()  # ids of the convolutions' biases
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function, and remember who reads the output of a norm."""
@@ -246,20 +255,26 @@ class FollowedNorms(TorchFunctionMode):
         answer = function(*args, **(kwargs or {}))
         if function is functional.group_norm:
             self._outputs.append((_arguments(*args, **(kwargs or {}))[2], answer, []))
+        if function is functional.conv2d and len(args) > 2 and args[2] is not None and not args[2].requires_grad:
+            self.biases.add(id(args[2]))
         return answer
 
     @property
-    def weights(self) -> set[int]:
-        """Return the ids of the norms' weights."""
+    def followed(self) -> set[int]:
+        """Return the ids of the weights of norms that a SiLU follows."""
         return {id(weight) for weight, _, readers in self._outputs if readers == [functional.silu]}
 
 
 class FastSteps(TorchFunctionMode):
-    """A context in which torch computes a step of bfloat16 on a GPU with fewer bytes moved; ``followed`` by SiLU."""
+    """A context in which torch computes a step of bfloat16 on a GPU with fewer bytes moved.
 
-    def __init__(self, followed: set[int]) -> None:
+    A convolution that ``watched`` saw returns its images without the bias, which is kept beside them as ``owed``. A
+    norm or a sum that reads them adds it on the way; for any other function it is added first.
+    """
+
+    def __init__(self, watched: WatchedSteps) -> None:
         super().__init__()
-        self._followed = followed
+        self._followed, self._biases = watched.followed, watched.biases
         self._cast: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._norms: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
 
@@ -268,12 +283,19 @@ class FastSteps(TorchFunctionMode):
         kwargs = kwargs or {}
         if function is functional.group_norm:
             images, groups, weight, bias, eps = _arguments(*args, **kwargs)
-            if weight is None or bias is None:
-                return function(*args, **kwargs)
-            silu = id(weight) in self._followed
-            normed: Any = NormedSilu.apply(images, groups, weight, bias, eps, silu)
-            normed.holds_silu = silu
-            return normed
+            if weight is not None and bias is not None:
+                silu, owed = id(weight) in self._followed, _owed(images)
+                added = 0.0 if owed is None else owed.float()
+                normed: Any = NormedSilu.apply(images, groups, weight, bias, eps, silu, added)
+                normed.holds_silu = silu
+                return normed
+        if function in _SUMS and len(args) == 2 and not kwargs and _addable(*args):
+            biases = [owed for owed in map(_owed, args) if owed is not None]
+            return Scaled.apply(args[0], None, sum(biases[1:], biases[0]), args[1])
+        if getattr(function, "__name__", "") == "__get__" and not torch.is_tensor(answer := function(*args)):
+            return answer  # a shape or a type: nothing has to be added for it
+        args = tuple(map(_settled, args))
+        kwargs = {name: _settled(value) for name, value in kwargs.items()}
         if function is functional.silu and getattr(args[0], "holds_silu", False):
             return args[0]
         if function is functional.interpolate and kwargs.get("mode", "nearest") == "nearest":
@@ -283,11 +305,13 @@ class FastSteps(TorchFunctionMode):
                 return function(_laid_out(args[0]), *args[1:], **kwargs)  # diffusers changes the layout of many images
         if function in _DIVISIONS and isinstance(args[1], float) and args[1] == 1:
             return args[0]
+        if function is functional.conv2d and len(args) > 2 and id(args[2]) in self._biases:
+            weight, bias = map(self._once, args[1:3])
+            convolved: Any = function(args[0], weight, None, *args[3:], **kwargs)
+            convolved.owed = bias
+            return convolved
         if function in (functional.conv2d, functional.linear) and len(args) > 1:
             args = (args[0], *(self._once(value) if torch.is_tensor(value) else value for value in args[1:]))
-        if function is functional.conv2d and len(args) > 2 and args[2] is not None and not args[2].requires_grad:
-            convolved: Any = function  # whose type names no call like this one
-            return Scaled.apply(convolved(*args[:2], None, *args[3:], **kwargs), None, args[2])
         if function is functional.batch_norm and (numbers := self._batch_norm(*args, **kwargs)) is not None:
             return Scaled.apply(args[0], *numbers)
         return function(*args, **kwargs)
@@ -314,6 +338,29 @@ class FastSteps(TorchFunctionMode):
 
 
 _DIVISIONS: tuple[Callable[..., Any], ...] = (torch.Tensor.div, torch.Tensor.__truediv__, torch.div)
+_SUMS: tuple[Callable[..., Any], ...] = (torch.Tensor.add, torch.Tensor.__add__, torch.add)
+
+
+def _owed(value: Any) -> torch.Tensor | None:
+    """Return the bias that a convolution did not add to these images, None where there is none."""
+    owed: torch.Tensor | None = getattr(value, "owed", None)
+    return owed
+
+
+def _settled(value: Any) -> Any:
+    """Return images with the bias that they are owed; any other value as it is."""
+    if _owed(value) is None:
+        return value
+    if not hasattr(value, "settled"):
+        value.settled = Scaled.apply(value, None, value.owed)
+    return value.settled
+
+
+def _addable(first: Any, second: Any) -> bool:
+    """Return whether these are images of one shape and type, and one of them is owed a bias."""
+    both = torch.is_tensor(first) and torch.is_tensor(second)
+    alike = both and first.ndim == 4 and first.shape == second.shape and first.dtype == second.dtype
+    return alike and (_owed(first) is not None or _owed(second) is not None)
 
 
 def _arguments(

@@ -161,7 +161,7 @@ class Stepper:
 
     def _fast_steps(self, latent: torch.Tensor, original: torch.Tensor) -> AbstractContextManager[Any]:
         """Return a context in which steps move fewer bytes, tried on one image; one without effect where it fails."""
-        from holdfast.pipeline.walk.norms import FastSteps, FollowedNorms
+        from holdfast.pipeline.walk.norms import FastSteps, WatchedSteps
 
         def decoded(mode: AbstractContextManager[Any]) -> list[torch.Tensor]:
             start = latent.detach().requires_grad_()
@@ -169,9 +169,9 @@ class Stepper:
                 image = self._generator.decode(start, original).float()
             return [image.detach(), *torch.autograd.grad(image.square().sum(), start)]
 
-        watched = FollowedNorms()
+        watched = WatchedSteps()
         try:
-            plain, steps = decoded(watched), FastSteps(watched.weights)
+            plain, steps = decoded(watched), FastSteps(watched)
             for known, ours in zip(plain, decoded(steps), strict=True):
                 apart = float((ours - known).norm() / known.norm())
                 if not apart < _SAME:

@@ -79,7 +79,7 @@ class Stepper:
             with torch.no_grad():
                 # In 64, 32, 16 …: a GPU prepares kernels for each number of images that it meets.
                 sizes = [1 << bit for bit in reversed(range(len(original).bit_length())) if len(original) >> bit & 1]
-                parts = original.split(sizes) if self.device.type == "cuda" else [original]
+                parts = torch.split(original, sizes) if self.device.type == "cuda" else [original]
                 latent = torch.cat([self._generator.encode(part).detach().float() for part in parts]).to(self.device)
         if self._mask is not None and self._mask.shape != latent.shape[1:]:
             raise UserError(

@@ -7,7 +7,9 @@ import os
 import numpy as np
 import PIL.Image
 import pytest
+import timm
 import torch
+import torchvision
 
 from holdfast.core.errors import MachineError, SampleError, UserError
 from holdfast.core.networks import resolve_device
@@ -312,3 +314,57 @@ def test_switches_stay_exact_until_the_last_thread_has_gone() -> None:
         assert torch.backends.cudnn.allow_tf32
     finally:
         torch.backends.cudnn.allow_tf32 = before
+
+
+def _classifier(network: torch.nn.Module, outputs: int) -> TorchClassifier:
+    labels = LabelSpace(tuple(map(str, range(outputs))))
+    seen = Preprocessing(to_tensor, (64, 64), (0.5,) * 3, (0.2,) * 3, False, {})
+    return TorchClassifier("own", network, labels, seen, architecture="own", device="cpu")
+
+
+def to_tensor(picture: PIL.Image.Image) -> torch.Tensor:
+    return (torch.from_numpy(np.array(picture)).permute(2, 0, 1) / 255 - 0.5) / 0.2
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "efficientnet_b0", "tf_efficientnet_lite0"])
+def test_on_a_cpu_layers_are_fused_and_answers_stay(name: str) -> None:
+    torch.manual_seed(0)
+    if hasattr(torchvision.models, name):
+        network = getattr(torchvision.models, name)(weights=None, num_classes=5)
+    else:
+        network = timm.create_model(name, num_classes=5)
+    for layer in network.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):  # as after training: no norm that does nothing
+            layer.running_mean.normal_(0, 0.2)
+            layer.running_var.uniform_(0.5, 2)
+            layer.weight.data.uniform_(0.5, 2)
+    plain, fused = _classifier(network, 5), _classifier(network, 5)
+    assert fused.fuse_layers() and plain.fingerprint == fused.fingerprint
+    left = [layer for layer in fused._answering.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
+    assert len(left) < len([layer for layer in network.modules() if isinstance(layer, torch.nn.BatchNorm2d)]) / 4
+    random = np.random.default_rng(0)
+    images = [random.integers(0, 256, (64, 64, 3), np.uint8) for _ in range(7)]
+    for some in (images, images[:1]):
+        np.testing.assert_allclose(fused.predict(some), plain.predict(some), atol=1e-5)
+        assert (fused.predict(some).argmax(1) == plain.predict(some).argmax(1)).all()
+    batch = torch.rand(2, 3, 64, 64, requires_grad=True)
+    fused.logits(batch).sum().backward()  # gradients go through the network itself
+    assert batch.grad is not None and batch.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_network_that_cannot_be_traced_rightly_stays_as_it_is(counts: bool) -> None:
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+            self.calls = 0
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            answer = self.layers(batch).mean((2, 3))
+            if counts:  # a trace would repeat its own number
+                return answer * self.calls
+            return answer if answer.sum() > 0 else -answer  # cannot be traced at all
+
+    assert not _classifier(Own(), 4).fuse_layers()

@@ -38,6 +38,7 @@ class AdaptedClassifier:
 
         network = copy.copy(network)
         network._module = copy.deepcopy(network.module)  # a plain model may hold the same one
+        network._answering = network._module  # fused layers would keep the numbers of training
         self.adapt_images, self._prior, self._network = images, prior, network
         kinds = torch.nn.modules.batchnorm._BatchNorm
         self._layers: list[Any] = [

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import MachineError, SampleError, UserError, out_of_memory
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.networks import resolve_device, weights_sha256
+from holdfast.core.networks import fuse, resolve_device, weights_sha256
 from holdfast.core.types import Image, LabelSpace
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ MAX_ASPECT = 16
 CPU_PIXELS = 8 * 224 * 224  # At once on a CPU: the activations of more are handed back to the system layer by layer
 """Models that crop the centre look at images narrower than 1:16 through their middle 1:16 part: resizing the short
 side of a 1 × 5000 image to 256 would otherwise make 300 million pixels that the crop then throws away."""
+
+SAME = 1e-4  # of the largest logit: fused layers add in another order, which changes about 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,7 @@ class TorchClassifier:
         self.device = resolve_device(device)
         self.preprocessing = preprocessing
         self._module = module.float().eval().requires_grad_(False).to(self.device)
+        self._answering: torch.nn.Module | None = None  # what computes answers, after ``fuse_layers``
         self._mean = torch.tensor(preprocessing.mean, device=self.device).view(-1, 1, 1)
         self._std = torch.tensor(preprocessing.std, device=self.device).view(-1, 1, 1)
 
@@ -149,6 +152,27 @@ class TorchClassifier:
     def module(self) -> torch.nn.Module:
         """Return the module that computes the logits of a prepared batch; train a copy, not this one."""
         return self._module
+
+    def fuse_layers(self) -> bool:
+        """Answer with fused layers from now on and return True, if this is a CPU and answers stay the same."""
+        if self._answering is None:
+            self._answering = self._fused() or self._module
+        return self._answering is not self._module
+
+    def _fused(self) -> torch.nn.Module | None:
+        import torch
+
+        norms = any(isinstance(layer, torch.nn.BatchNorm2d) for layer in self._module.modules())
+        if not (norms and self.device.startswith("cpu")):
+            return None
+        pictures = torch.rand(2, 3, *self.preprocessing.size, generator=torch.Generator().manual_seed(0))
+        # Control flow that depends on values, outputs that are no tensor, a torch without oneDNN.
+        with suppress(Exception), torch.inference_mode():
+            fused, pictures = fuse(self._module, "cpu"), (pictures - self._mean) / self._std
+            expected = self._module(pictures)
+            if (fused(pictures) - expected).abs().max() <= SAME * expected.abs().max():
+                return fused
+        return None
 
     def prepare(self, image: Image) -> torch.Tensor:
         """Prepare an RGB image of any size: the normalised CHW tensor, on the CPU."""
@@ -200,7 +224,8 @@ class TorchClassifier:
         import torch
 
         with torch.inference_mode(), exact():
-            logits = self._module(torch.stack(batch).to(self.device))
+            network = self._module if self._answering is None else self._answering
+            logits = network(torch.stack(batch).to(self.device))
             if logits.ndim != 2 or logits.shape[1] != len(self.labels):
                 raise UserError(
                     f"{self.name} answers with shape {tuple(logits.shape)}, which is not {len(self.labels)} labels"

@@ -169,6 +169,9 @@ class Evaluation:
 
     def run(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[Row]:
         """Yield the rows of these jobs, as batches fill."""
+        for each in resources.tested:
+            if isinstance(each.model, TorchClassifier):
+                each.model.fuse_layers()
         batches = self._batches(resources, jobs)
         ask = lambda asked: self._answered(resources, *asked)  # noqa: E731
         answers = ahead(resources.asking, ask, batches, 2) if self._at_once(resources, jobs) else map(ask, batches)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import operator
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -18,6 +16,7 @@ import PIL.Image
 from numpy.typing import NDArray
 
 from holdfast.core.lazy import torch
+from holdfast.core.networks import fuse
 from holdfast.models.torch_classifier import MAX_ASPECT, Geometry, TorchClassifier, picture
 from holdfast.scenarios.tensors.batches import with_own_code
 
@@ -261,86 +260,6 @@ def build(classifier: TorchClassifier, asked: int) -> Network:
             LOG.debug("%s is not fused: %s", classifier.name, error)
             network.call = module
     return network
-
-
-def fuse(network: torch.nn.Module) -> torch.nn.Module:
-    """Return a network whose convolutions, with the batch norm, addition and ReLU behind them, are one call each."""
-    # Layer by layer, norms, additions and ReLUs only move bytes, and take half of a ResNet's time on a GPU.
-    tracer = _tracer()
-    graph = tracer.trace(network)
-    traced = torch.fx.GraphModule(tracer.root, graph)
-    layers = dict(traced.named_modules())
-
-    def layer(node: Any, *kinds: type) -> Any:
-        called = layers[node.target] if isinstance(node, torch.fx.Node) and node.op == "call_module" else None
-        return called if isinstance(called, kinds) else None
-
-    def convolution(node: Any) -> tuple[Any, Any] | None:
-        """Return a convolution with the norm behind it folded in, and its input; None where others read it."""
-        norm = layer(node, torch.nn.BatchNorm2d)
-        first = node if norm is None else node.args[0]
-        plain = layer(first, torch.nn.Conv2d)
-        if plain is None or plain.groups > 1 or plain.padding_mode != "zeros" or isinstance(plain.padding, str):
-            return None
-        if len(node.users) > 1 or len(first.users) > 1 or (norm is None and plain.bias is None):
-            return None
-        return torch.nn.utils.fuse_conv_bn_eval(plain, norm) if norm is not None else plain, first.args[0]
-
-    for node in list(traced.graph.nodes):
-        relu = layer(node, torch.nn.ReLU) is not None or node.target in (torch.relu, torch.nn.functional.relu)
-        source = node.args[0] if relu else None
-        if not isinstance(source, torch.fx.Node):
-            continue
-        adds = source.target in (operator.add, operator.iadd, torch.add) and not source.kwargs
-        both: list[Any] = [source.args[:2], source.args[1::-1]] if adds and len(source.users) == 1 else [(source,)]
-        for behind, *others in both:
-            if (folded := convolution(behind)) is None:
-                continue
-            name = f"fused_{node.name}"
-            traced.add_submodule(name, _fused_layer(folded[0]))
-            with traced.graph.inserting_before(node):
-                node.replace_all_uses_with(traced.graph.call_module(name, (folded[1], *others)))
-            for unused in dict.fromkeys((node, source, behind, behind.args[0])):
-                if not unused.users:
-                    traced.graph.erase_node(unused)
-            break
-    traced.delete_all_unused_submodules()
-    traced.recompile()
-    return traced
-
-
-def _tracer() -> Any:
-    """Return a tracer that leaves networks of other threads alone: torch.fx replaces ``Module.__call__`` for all."""
-    own = threading.get_ident()
-
-    class ThreadTracer(torch.fx.Tracer):
-        def call_module(self, m: Any, forward: Any, args: Any, kwargs: Any) -> Any:
-            if threading.get_ident() != own:
-                return forward(*args, **kwargs)
-            return super().call_module(m, forward, args, kwargs)
-
-    return ThreadTracer()
-
-
-def _fused_layer(convolution: Any) -> torch.nn.Module:
-    rest = (convolution.stride, convolution.padding, convolution.dilation, convolution.groups)
-
-    class Fused(torch.nn.Module):
-        """Convolution, addition of another picture (where there is one) and ReLU."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight, self.bias = convolution.weight, convolution.bias
-
-        def forward(self, images: torch.Tensor, other: torch.Tensor | None = None) -> torch.Tensor:
-            if not images.is_cuda:  # cuDNN is not there
-                sums = torch.nn.functional.conv2d(images, self.weight, self.bias, *rest)
-                return torch.relu(sums if other is None else sums + other)
-            if other is None:
-                return torch.cudnn_convolution_relu(images, self.weight, self.bias, *rest)
-            return torch.cudnn_convolution_add_relu(images, self.weight, other, 1.0, self.bias, *rest)
-
-    return Fused()
 
 
 def _seeing(

@@ -315,8 +315,8 @@ _STUDIES = (
         "walking.walk_settings:GENERATOR_SWAP_STUDY",
         "the models' order by FMR under several generators",
     ),
-    ("oracle-swap", "walking.oracle_swap:STUDY", "FMR under several oracles, and how far these agree"),
-    ("oracle-attack", "walking.oracle_attack:STUDY", "the oracle itself led astray step by step, beside classifiers"),
+    ("oracle-swap", "walking.oracles:SWAP_STUDY", "FMR under several oracles, and how far these agree"),
+    ("oracle-attack", "walking.oracles:ATTACK_STUDY", "the oracle itself led astray step by step, beside classifiers"),
     (
         "adversarial-training",
         "trained.ways_of_training:ADVERSARIAL_STUDY",
@@ -327,7 +327,11 @@ _STUDIES = (
         "trained.augmentation:STUDY",
         "perturbed copies of training scenes as augmentation, then tested again",
     ),
-    ("robust-training", "trained.robust_training:STUDY", "ways of robust training: static against dynamic order"),
+    (
+        "robust-training",
+        "trained.ways_of_training:ROBUST_STUDY",
+        "ways of robust training: static against dynamic order",
+    ),
     ("greyscale", "trained.ways_of_training:GREYSCALE_STUDY", "a model trained without colour against one with it"),
     ("heads", "trained.ways_of_training:HEADS_STUDY", "FMR against the number of attention heads of a small Swin"),
     ("prompts", "prompts:STUDY", "ways to ask for a generated background: how real they look, what they cost"),

@@ -73,7 +73,8 @@ def test_copies_of_an_image_tell_nothing_new() -> None:
 
 def test_a_difference_is_newcombes() -> None:
     """Newcombe (1998), method 10: 56/70 against 48/80 has 0.2000, 0.0524 to 0.3339."""
-    pairs = [(hits / n, *proportion_confint(hits, n, method="wilson")) for hits, n in ((56, 70), (48, 80))]
+    ends = [(hits / n, *proportion_confint(hits, n, method="wilson")) for hits, n in ((56, 70), (48, 80))]
+    pairs = [dict(zip(("estimate", "low", "high"), values, strict=True)) for values in ends]
     assert mining.difference(*pairs) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)
 
 

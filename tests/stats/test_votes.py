@@ -16,8 +16,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from holdfast.core.errors import UserError
 from holdfast.core.votes import decide, parse_rule, read_votes
-from holdfast.stats.people.reliability import reliability
-from holdfast.stats.people.votes import accept, acceptance, agreement_of, answers, naturalness
+from holdfast.stats.people.votes import accept, acceptance, agreement_of, answers, naturalness, reliability
 from made_votes import NATURAL, QUALITY, SHOWS, make_votes
 
 yes_no = st.sampled_from(["yes", "no"])

@@ -20,8 +20,7 @@ from holdfast.stats.people.agreement import agreement
 from holdfast.store import Parts
 from holdfast.studies.study import run_study
 from holdfast.studies.walking import walks as walk_measures
-from holdfast.studies.walking.oracle_attack import led_astray, targets_of
-from holdfast.studies.walking.oracle_swap import same_verdicts
+from holdfast.studies.walking.oracles import led_astray, same_verdicts, targets_of
 from holdfast.studies.walking.transfer import UNMOVED
 
 FIRST, SECOND = "embedded:resnet_rho95", "embedded:vit_rho95"

@@ -25,36 +25,22 @@ LEAST_DOUBT = 0.1  # least relative width of a range: machines are no steadier
 
 @dataclass(frozen=True)
 class CostForecast:
-    """A forecast with its range.
+    """A forecast with its range."""
 
-    Attributes:
-        value: the forecast of the fit to all trials.
-        low: the least forecast of a fit without one of the trials, or a tenth less than ``value``.
-        high: the largest of these forecasts, or a tenth more.
-        fixed: the part of ``value`` that does not grow with the work.
-    """
-
-    value: float
-    low: float
-    high: float
-    fixed: float
+    value: float  # of the fit to all trials
+    low: float  # the least forecast of a fit without one of the trials, or a tenth less than ``value``
+    high: float  # the largest of these forecasts, or a tenth more
+    fixed: float  # the part of ``value`` that does not grow with the work
 
 
 def estimate(
-    measured: Sequence[float],
-    work: Sequence[Mapping[str, float]],
-    wanted: Mapping[str, float],
+    measured: Sequence[float],  # cost per trial
+    work: Sequence[Mapping[str, float]],  # name → amount, per trial
+    wanted: Mapping[str, float],  # name → amount of the run
     *,
-    fixed: bool = True,
+    fixed: bool = True,  # whether there is a fixed part
 ) -> CostForecast:
-    """Forecast the cost of ``wanted`` work: fixed + Σ price × amount, no part below zero, small relative errors.
-
-    Args:
-        measured: cost per trial.
-        work: name → amount per trial.
-        wanted: name → amount of the run.
-        fixed: whether there is a fixed part.
-    """
+    """Forecast the cost of ``wanted`` work: fixed + Σ price × amount, no part below zero, small relative errors."""
     names = list(wanted)
     costs = np.array(measured, float)
     amounts = np.array([[float(fixed), *(amount[name] for name in names)] for amount in work])
@@ -92,62 +78,40 @@ PLANNED_BYTES = 20_000  # of bookkeeping per image, at most: benchmarks/growth.p
 
 @dataclass(frozen=True)
 class RunForecast:
-    """What a run will take.
+    """What a run will take."""
 
-    Attributes:
-        command: the run, as it is typed.
-        unit: what ``--limit`` counts; ``units`` is their number.
-        images: pictures that are read, or made if the verb makes them.
-        conditions: conditions per picture.
-        models: models per picture.
-        rows: rows of the table.
-        bytes: kind of file → bytes written.
-        seconds: wall time.
-        processor: processor time of all cores together, in seconds.
-        memory: peak resident bytes of all processes together.
-        machines: number of machines of ``seconds_on_machines``.
-        seconds_on_machines: wall time if every machine pays the fixed part and they share the rest evenly.
-        whole: whether the last trial was the whole run.
-        load: load of this machine over the last minute, when the trials ended.
-        trials: all measurements, the first (cold) one included.
-        notes: assumptions and observations, a sentence each.
-    """
-
-    command: str
-    unit: str
+    command: str  # the run, as it is typed
+    unit: str  # what ``--limit`` counts; ``units`` is their number
     units: int
-    images: int
-    conditions: int
-    models: int
-    rows: int
-    bytes: Mapping[str, float]
-    seconds: CostForecast
-    processor: CostForecast
-    memory: CostForecast
-    machines: int
-    seconds_on_machines: float
-    whole: bool
-    load: float
-    trials: tuple[Trial, ...]
-    notes: tuple[str, ...]
+    images: int  # pictures that are read, or made if the verb makes them
+    conditions: int  # per picture
+    models: int  # per picture
+    rows: int  # of the table
+    bytes: Mapping[str, float]  # kind of file → bytes written
+    seconds: CostForecast  # wall time
+    processor: CostForecast  # processor time of all cores together, in seconds
+    memory: CostForecast  # peak resident bytes of all processes together
+    machines: int  # number of machines of ``seconds_on_machines``
+    seconds_on_machines: float  # wall time if every machine pays the fixed part and they share the rest evenly
+    whole: bool  # whether the last trial was the whole run
+    load: float  # load of this machine over the last minute, when the trials ended
+    trials: tuple[Trial, ...]  # all measurements, the first (cold) one included
+    notes: tuple[str, ...]  # assumptions and observations, a sentence each
 
 
 def plan(
-    verb: str, *, seconds: float = 60.0, machines: int = 1, progress: Progress = silent, **options: Any
+    verb: str,  # eval, synth, perturb, generate, mine, mask, ask, train, segment or telltale
+    *,
+    seconds: float = 60.0,  # that the trials may take together
+    machines: int = 1,  # that share the run
+    progress: Progress = silent,  # is called with the seconds that are used
+    **options: Any,  # of the command line: ``data="photos/", models="timm:resnet50", out="runs/first"``
 ) -> RunForecast:
     """Forecast what a run takes, from trials of the same command with fewer images.
 
-    Args:
-        verb: eval, synth, perturb, generate, mine, mask, ask, train, segment or telltale.
-        seconds: time that the trials may take together; two are always made, and on a busy machine as many as are
-            needed to tell the price of an image.
-        machines: number of machines that share the run.
-        progress: called with the seconds that are used.
-        **options: options of the command line, ``data="photos/", models="timm:resnet50", out="runs/first"``; trials
-            write to a temporary folder beside ``out``, which is removed.
-
-    Raises:
-        UserError: the verb or an option is unknown, or the command refuses to run.
+    Two trials are always made, and on a busy machine as many as are needed to tell the price of an image. They write to
+    a temporary folder beside ``out``, which is removed. An unknown verb or option, or a command that refuses to run, is
+    a UserError.
     """
     if seconds <= 0:
         raise UserError(f"--seconds {seconds}: trials need some time")
@@ -174,7 +138,8 @@ def _trials(verb: str, options: Mapping[str, Any], load: Workload, seconds: floa
             trials.append(run(words_of(verb, changed), out, size=size, work=load.work(size, variant)))
             used += trials[-1].wall
             progress("trials", min(round(used), round(seconds)), round(seconds))
-            size = _next(trials, load, (PATIENCE if busy() else 1) * seconds - used)
+            size = _size(trials, load, (PATIENCE if busy() else 1) * seconds - used)
+            size = size // load.grain * load.grain if size < load.units else size
     return trials
 
 
@@ -186,14 +151,8 @@ def _beside(out: Any) -> Path | None:
     return next((folder for folder in folders if folder.is_dir() and os.access(folder, os.W_OK)), None)
 
 
-def _next(trials: Sequence[Trial], load: Workload, left: float) -> int:
-    """Return the units of the next trial, or 0 if there is none."""
-    size = _size(trials, load, left)
-    return size // load.grain * load.grain if size < load.units else size
-
-
 def _size(trials: Sequence[Trial], load: Workload, left: float) -> int:
-    """Return a size that takes half of the time that is left, or most of it for the last trial."""
+    """Return the units of a trial that takes half of the time left, or most of it for the last; 0: no more trials."""
     last = trials[-1]
     enough = max(2, len(load.variants))
     recent = trials[-len(load.variants) :]

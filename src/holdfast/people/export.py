@@ -38,8 +38,7 @@ from holdfast.people.database import Database
 from holdfast.people.results import campaign_votes, person_names, votes_as_seen
 from holdfast.people.sources import Shelf
 from holdfast.people.tables import images, items, places, tasks, votes
-from holdfast.stats.people.reliability import reliability
-from holdfast.stats.people.votes import accept, acceptance, agreement_of, answers, naturalness
+from holdfast.stats.people.votes import accept, acceptance, agreement_of, answers, naturalness, reliability
 from holdfast.store import read_json, write_json, write_table, writing
 from holdfast.store.run import table_csv, write_csv, write_frame
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES, codes, interval, resampled_sums
-from holdfast.stats.core.cells import KEYS, Average, summary, wilson
+from holdfast.stats.core.cells import KEYS, Average, share_of, summary
 from holdfast.stats.core.reduce import BINS, Counts, Outcome, right_column
 from holdfast.stats.effects.confidence import ECE_BINS
 from holdfast.stats.effects.drops import corrected_resampled_interval, paired_effect
@@ -45,10 +45,8 @@ def confusion(counts: Counts, condition: str = ORIGINAL) -> pd.DataFrame:
         shown = table.reindex(index=list(KINDS), columns=list(KINDS)).fillna(0).to_numpy(float)
         for label, row in zip(KINDS, shown, strict=True):
             for prediction, n in zip(KINDS, row, strict=True):
-                total = row.sum()
-                low, high = wilson(n, total)
-                share = n / total if total else float("nan")
-                rows.append((model, trained_on, label, prediction, int(n), int(total), share, float(low), float(high)))
+                share = share_of(n, row.sum())
+                rows.append((model, trained_on, label, prediction, int(n), int(row.sum()), *share))
     columns = ["model", "trained_on", "label", "prediction", "n", "total", "share", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -106,8 +104,7 @@ def compressed(counts: Counts) -> pd.DataFrame:
         before, after = (cells[cells["condition"] == name] for name in (ORIGINAL, JPEG))
         effect = paired_effect(before, after, "right", average="micro")
         if effect.n:
-            shares = (effect.first, effect.second, effect.value, effect.low, effect.high)
-            rows.append((model, trained_on, effect.n, *shares))
+            rows.append((model, trained_on, effect.n, effect.first, effect.second, *effect.estimate))
     return pd.DataFrame(rows, columns=["model", "trained_on", "n", "original", "accuracy", "drop", "low", "high"])
 
 
@@ -124,9 +121,7 @@ def pasting(counts: Counts) -> pd.DataFrame:
             shown = group[(group["condition"] == condition) & (group["label"] == label)]
             total = int(shown["n"].sum())
             called = int(shown.loc[shown["prediction"] == PASTED, "n"].sum())
-            low, high = wilson(called, total)
-            share = called / total if total else float("nan")
-            row |= {name: share, f"{name}_low": float(low), f"{name}_high": float(high), f"{name}_n": total}
+            row |= share_of(called, total).row(name) | {f"{name}_n": total}
         rows.append(row)
     frame = pd.DataFrame(rows)
     return frame[frame["same_n"] > 0].reset_index(drop=True) if len(frame) else frame

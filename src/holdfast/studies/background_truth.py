@@ -10,7 +10,17 @@ from holdfast.core.numbers import number
 from holdfast.pipeline.evaluate.background_truth import compare_pasted_with_true
 from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.study import Finding, StudyResult
-from holdfast.studies.study import EMBEDDED, Study, StudyOptions, dots_of, long_form, model_names, subject
+from holdfast.studies.study import (
+    EMBEDDED,
+    Study,
+    StudyOptions,
+    dots_of,
+    farthest,
+    is_clear,
+    long_form,
+    model_names,
+    subject,
+)
 
 
 def run(options: StudyOptions) -> StudyResult:
@@ -56,12 +66,11 @@ def _bias(frame: pd.DataFrame) -> Finding:
         ("bias", "The pasted estimate"),
         ("corrected_bias", "Corrected by the same class's background, it"),
     ):
-        worst = frame.iloc[int(frame[name].abs().argmax())]
-        clear = int(((frame[f"{name}_low"] > 0) | (frame[f"{name}_high"] < 0)).sum())
+        worst = farthest(frame, name)
         error = number(100 * worst[name], 1, sign=True)
         sentences.append(
-            f"{text} is up to {error} points from the truth ({worst['model']}); for {clear} of {len(frame)} models "
-            "the interval of the difference leaves out zero."
+            f"{text} is up to {error} points from the truth ({worst['model']}); for {is_clear(frame, name).sum()} of "
+            f"{len(frame)} models the interval of the difference leaves out zero."
         )
     columns = [
         Column("model", "Model"),

@@ -18,7 +18,7 @@ from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.page.words import listing, short_names
 from holdfast.report.study import Finding
 from holdfast.studies.mask_measures import SCORES, MaskMeasures
-from holdfast.studies.study import ENDS, dots_of, long_form, panel
+from holdfast.studies.study import ENDS, dots_of, farthest, is_clear, long_form, panel
 
 UNDECIDED = "undecided"
 
@@ -60,8 +60,8 @@ def _moved(measures: MaskMeasures) -> Finding:
 
     frame = measures.means
     others = frame[frame["kind"] != EXACT]
-    off = _clear(others)
-    worst = _at(others, others["change"].abs().argmax())
+    off = others[is_clear(others, "change")]
+    worst = farthest(others, "change")
     effect, best_off = frame.iloc[0]["effect"], ""
     if len(off):
         best = _at(off, off["iou"].argmax())
@@ -114,11 +114,6 @@ def _moved(measures: MaskMeasures) -> Finding:
     )
 
 
-def _clear(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows in which the interval of the change leaves out zero."""
-    return frame[(frame["change_low"] > 0) | (frame["change_high"] < 0)]
-
-
 def _effect_columns(measures: MaskMeasures) -> list[Column]:
     columns = [ranged("effect", "Background effect", "points"), ranged("change", "Against exact masks", "points")]
     return columns + ([ranged("bias", "Against the truth", "points")] if measures.truths else [])
@@ -161,8 +156,8 @@ def _by_model(measures: MaskMeasures) -> Finding:
     )
     true = [{"model": short[model], "truth": effect.value} for model, effect in measures.truths.items()]
     others = frame[frame["kind"] != EXACT]
-    worst = _at(others, others["change"].abs().argmax())
-    off = _clear(others)
+    worst = farthest(others, "change")
+    off = others[is_clear(others, "change")]
     sentences = [
         f"In {len(off)} of {len(others)} pairs of model and kind of mask the change against exact masks has an "
         f"interval without zero; the largest is {_plus(worst['change'])} points "
@@ -191,32 +186,25 @@ def _by_model(measures: MaskMeasures) -> Finding:
 
 
 def _flips(measures: MaskMeasures) -> Finding:
-    rows = []
     short = short_names(measures.models)
     exact = measures.effects[measures.effects["kind"] == EXACT].set_index("model")["verdict"]
     every = measures.effects.assign(before=measures.effects["model"].map(exact))
-    both = (every["verdict"] != UNDECIDED) & (every["before"] != UNDECIDED)
-    decided = every[both & (every["verdict"] != every["before"])]  # that other masks turn into another decided one
-    contradicted = decided.groupby("model").size()
-    for model in measures.models:
-        own = measures.effects[measures.effects["model"] == model]
-        before = own.loc[own["kind"] == EXACT, "verdict"].iloc[0]
-        flipped = own[own["verdict"] != before].sort_values("iou", ascending=False, kind="stable")
-        first = _at(flipped, 0) if len(flipped) else None
-        rows.append(
-            {"model": model, "verdict": before, "flips": len(flipped), "contradicts": contradicted.get(model, 0)}
-            | {"iou": np.nan if first is None else float(first["iou"]), "kind": "" if first is None else first["kind"]}
-            | {"becomes": "" if first is None else first["verdict"]}
-        )
-    frame = pd.DataFrame(rows)
+    flipped = every[every["verdict"] != every["before"]].sort_values("iou", ascending=False, kind="stable")
+    # those that other masks turn into another decided verdict
+    decided = flipped[(flipped["verdict"] != UNDECIDED) & (flipped["before"] != UNDECIDED)]
+    best = flipped.drop_duplicates("model").set_index("model")[["iou", "kind", "verdict"]]
+    frame = pd.DataFrame({"model": measures.models, "verdict": exact.reindex(measures.models).to_list()})
+    for column, some in (("flips", flipped), ("contradicts", decided)):
+        frame[column] = frame["model"].map(some.groupby("model").size()).fillna(0).astype(int)
+    frame = frame.join(best.rename(columns={"verdict": "becomes"}), on="model").fillna({"kind": "", "becomes": ""})
     pairs = len(measures.models) * len(measures.kinds)
-    total = int(frame["flips"].sum())
-    if total:
+    if len(flipped):
         top = _at(frame, frame["iou"].argmax())
         sentence = (
-            f"Of {pairs} verdicts {total} are not those of the exact masks, {len(decided)} of them another decided "
-            f"verdict and the rest to or from undecided. The best masks that change one have IoU {number(top['iou'])} "
-            f"({top['kind']}: {top['model']} from {top['verdict']} to {top['becomes']}); above that, none changes."
+            f"Of {pairs} verdicts {len(flipped)} are not those of the exact masks, {len(decided)} of them another "
+            "decided verdict and the rest to or from undecided. The best masks that change one have IoU "
+            f"{number(top['iou'])} ({top['kind']}: {top['model']} from {top['verdict']} to {top['becomes']}); above "
+            "that, none changes."
         )
         if len(decided):
             most = _at(decided, decided["iou"].argmax())
@@ -250,14 +238,12 @@ def _verdicts(measures: MaskMeasures) -> Finding:
 def _ranks(measures: MaskMeasures) -> Finding:
     titles = {"effect": "By background effect", "cross_background": "By cross part, background changed"}
     titles |= {"truth": "Effect against the true one"} if measures.truths else {}
-    rows = []
-    for kind in measures.masks.to_dict("records"):
-        taus = measures.scores[kind["kind"]].tau
-        row = {"kind": kind["kind"], "iou": kind["iou"]}
-        for name in titles:
-            row |= {name: taus[name]["tau"], f"{name}_low": taus[name]["low"], f"{name}_high": taus[name]["high"]}
-        rows.append(row)
-    frame = pd.DataFrame(rows)
+    ends = {"tau": "", "low": "_low", "high": "_high"}
+    frame = pd.DataFrame(
+        {"kind": kind, "iou": iou}
+        | {f"{name}{end}": measures.scores[kind].tau[name][key] for name in titles for key, end in ends.items()}
+        for kind, iou in zip(measures.masks["kind"], measures.masks["iou"], strict=True)
+    )
     columns = [Column("kind", "Masks"), Column("iou", "Mean IoU", "number", digits=3)]
     columns += [ranged(name, title, "number", 2) for name, title in titles.items()]
     others = frame[frame["kind"] != EXACT]

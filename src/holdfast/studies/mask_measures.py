@@ -13,12 +13,12 @@ from holdfast.annotate.degraded import EXACT, FAMILIES, MaskKind
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.evaluate.background_truth import RERENDERED
 from holdfast.results import Results, background_conditions, static_conditions
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval
+from holdfast.stats.core.bootstrap import NO_ESTIMATE, RESAMPLES, Estimate, Floats, interval
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
 from holdfast.stats.effects.drops import paired_effect
 from holdfast.stats.effects.verdict import RANDOM, SAME
-from holdfast.stats.models.between import common, kendall
-from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
+from holdfast.stats.models.between import common
+from holdfast.stats.models.ranks import kendall_of
 
 SCORES = {"score": "Robustness score", "cross_background": "Cross part, background changed"}
 """The published score, 1 less its cross part over the static conditions; and the cross part over those conditions that
@@ -56,8 +56,7 @@ class MaskRun:
 
     def difference(self, first: pd.DataFrame, second: pd.DataFrame) -> Estimate:
         """Return accuracy of the first cells less that of the second, on the pictures that both have."""
-        effect = paired_effect(first, second, right_column(self.outcome), resamples=RESAMPLES, seed=self.seed)
-        return Estimate(effect.value, effect.low, effect.high) if effect.n else NO_ESTIMATE
+        return paired_effect(first, second, right_column(self.outcome), resamples=RESAMPLES, seed=self.seed).estimate
 
     def difference_of_two(self, plus: Sequence[pd.DataFrame], minus: Sequence[pd.DataFrame]) -> Estimate:
         """Return the difference of two differences, on the pictures that all four groups of cells have."""
@@ -107,14 +106,15 @@ def score_changes(run: MaskRun, exact: MaskRun) -> ScoreChanges:
         values[name] = dict(zip(models, measured[name][0, :half].tolist(), strict=True))
         change[name] = _centred(float(gap.mean()), moved.mean(axis=1))
         by_model[name] = {model: _centred(float(gap[i]), moved[:, i]) for i, model in enumerate(models)}
-    tau = {name: _tau(models, measured[name], drawn[name]) for name in ("effect", "cross_background")}
+    here, there = slice(half), slice(half, None)
+    tau = {
+        name: kendall_of(*((measured[name][0, side], drawn[name][:, side]) for side in (here, there)))
+        for name in ("effect", "cross_background")
+    }
     if RERENDERED in accuracy:
         truth = [table[ORIGINAL] - table[RERENDERED] for table in (accuracy, resampled)]
-        pair = [
-            np.concatenate([table["effect"][:, :half], true[:, :half]], axis=1)
-            for table, true in zip((measured, drawn), truth, strict=True)
-        ]
-        tau["truth"] = _tau(models, *pair)
+        effect = (measured["effect"][0, here], drawn["effect"][:, here])
+        tau["truth"] = kendall_of(effect, (truth[0][0, here], truth[1][:, here]))
     return ScoreChanges(values, change, by_model, tau)
 
 
@@ -147,12 +147,6 @@ def _measure(accuracy: Mapping[str, Floats], name: str, scored: Mapping[str, Seq
 def _centred(value: float, moved: Floats) -> Estimate:
     low, high = interval(moved - moved.mean())
     return Estimate(value, value + float(low), value + float(high))
-
-
-def _tau(models: Sequence[str], measured: Floats, drawn: Floats) -> dict[str, float | int | str]:
-    half = len(models)
-    first, second = (dict(zip(models, part.tolist(), strict=True)) for part in (measured[0, :half], measured[0, half:]))
-    return kendall(first, second, first_samples=drawn[:, :half], second_samples=drawn[:, half:])
 
 
 @dataclass(frozen=True)

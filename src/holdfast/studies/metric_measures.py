@@ -20,8 +20,8 @@ from holdfast.pipeline.hard.pool import MineSpec, measure
 from holdfast.report.page.tables import Kind
 from holdfast.report.page.words import short_names
 from holdfast.results import background_conditions, static_conditions
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats
-from holdfast.stats.models.ranks import LEAST_MODELS, MetricValues, ratio
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, ratio
+from holdfast.stats.models.ranks import LEAST_MODELS, MetricValues
 from holdfast.studies.study import DRAWN, StudyOptions, collection_of, evaluate, images_of, is_drawn, model_names
 from holdfast.studies.trained.trainings import right_answers
 from holdfast.studies.walking import walks

@@ -16,7 +16,7 @@ from holdfast.report.page.figures import INK, WIDE, Chart
 from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.page.words import listing, plural, short_names
 from holdfast.report.study import Finding, StudyResult
-from holdfast.stats.core.bootstrap import interval
+from holdfast.stats.core.bootstrap import NO_ESTIMATE, Estimate, interval
 from holdfast.stats.models.ranks import (
     MetricValues,
     correlate,
@@ -25,7 +25,6 @@ from holdfast.stats.models.ranks import (
     mean_of,
     with_holm,
 )
-from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 from holdfast.studies import metric_measures as measures
 from holdfast.studies.metric_measures import Metric
 from holdfast.studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions, subject
@@ -274,10 +273,7 @@ def _every_model(names: Sequence[str], metrics: Sequence[Metric], values: Mappin
     for metric in metrics:
         key = metric.key.replace(" ", "_")
         own = values[metric.key]
-        known = np.asarray(np.isfinite(own.resampled).any(axis=0))
-        low, high = (np.full(known.shape, np.nan) for _ in range(2))
-        if known.any():
-            low[known], high[known] = interval(own.resampled[:, known])
+        low, high = interval(own.resampled)
         table |= {key: own.measured, f"{key}_low": low, f"{key}_high": high}
         columns.append(ranged(key, metric.title, metric.kind, 3 if metric.kind == "number" else 1))
     sentence = "Values as they are, not turned; intervals over images, these models fixed."

@@ -24,11 +24,10 @@ from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.page.words import listing, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.effects.drops import paired_effect
-from holdfast.stats.models.trainings import Estimate
 from holdfast.studies import study
 from holdfast.studies.prompt_measures import Originals, PaintedPictures, measured
 from holdfast.studies.study import Setting, Study, StudyOptions
-from holdfast.studies.walking.walks import in_points
+from holdfast.studies.walking.walks import change_of, in_points
 
 MODELS = ("embedded:resnet_rho0", "embedded:resnet_rho80", "embedded:resnet_rho95", "embedded:resnet_rho95_strong")
 SCENARIO = "generated_background"
@@ -187,7 +186,7 @@ def _drops(
                 )  # fmt: skip
                 rows.append(
                     {"strategy": strategy, "model": model, "seed": seed, "scenes": effect.n, "before": effect.first}
-                    | {"after": effect.second, **Estimate(effect.value, effect.low, effect.high).row("drop")}
+                    | {"after": effect.second, **effect.estimate.row("drop")}
                 )
     return pd.DataFrame(rows)
 
@@ -232,10 +231,7 @@ def _costs(drops: pd.DataFrame, models: Sequence[str]) -> Finding:
         own = frame[frame["model"] == model].dropna(subset="drop").sort_values("drop", kind="stable")
         if own.empty:
             continue
-        costs = [
-            f"{row['strategy']} costs {in_points(Estimate(row['drop'], row['drop_low'], row['drop_high']))}"
-            for row in (own.iloc[-1], own.iloc[0])
-        ]
+        costs = [f"{row['strategy']} costs {in_points(change_of(row, 'drop'))}" for row in (own.iloc[-1], own.iloc[0])]
         sentences.append(f"{short[model]}: {costs[0]}, {costs[1]}.")
     columns = [
         *plain("text", strategy="Strategy", model="Model"),

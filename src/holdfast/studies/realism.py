@@ -21,7 +21,7 @@ from holdfast.report.page.tables import Column, plain
 from holdfast.report.page.words import plural
 from holdfast.report.page.writer import about_world
 from holdfast.report.study import Finding, StudyResult
-from holdfast.stats.core.cells import wilson
+from holdfast.stats.core.cells import share_of
 from holdfast.studies.prompt_measures import (
     coverage,
     diversity,
@@ -284,17 +284,14 @@ def _shown(pool: Pictures, reference: Pictures, looks: Mapping[str, list[str]], 
 
 def look_at(features: Features, texts: Sequence[str], clip: Clip) -> dict[str, dict[str, Any]]:
     """Return text → share of pictures that it fits best, with Wilson's interval, and what is sure and possible."""
+    from scipy.special import softmax
+
     words = text_embeddings(clip, list(texts))
-    logits = clip.scale * features.astype(np.float64) @ words.astype(np.float64).T
-    chance = np.exp(logits - logits.max(axis=1, keepdims=True))
-    chance /= chance.sum(axis=1, keepdims=True)
+    chance = softmax(clip.scale * features.astype(np.float64) @ words.astype(np.float64).T, axis=1)
     best, n = chance.argmax(axis=1), len(features)
-    shares = {}
+    shares: dict[str, dict[str, Any]] = {}
     for at, text in enumerate(texts):
-        hits = int((best == at).sum())
-        low, high = wilson(hits, n)
-        shares[text] = {
-            "share": hits / n, "low": float(low), "high": float(high), "surely": float((chance[:, at] >= SURE).mean()),
-            "perhaps": float((chance[:, at] >= 1 - SURE).mean()), "n": n, "is_plain": at == 0,
-        }  # fmt: skip
+        surely, perhaps = (float((chance[:, at] >= least).mean()) for least in (SURE, 1 - SURE))
+        counted = share_of(int((best == at).sum()), n).row("share", "")
+        shares[text] = counted | {"surely": surely, "perhaps": perhaps, "n": n, "is_plain": at == 0}
     return shares

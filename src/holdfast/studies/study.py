@@ -28,6 +28,7 @@ from holdfast.pipeline.jobs.progress import Progress, environment, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.charts import dots
 from holdfast.report.page.figures import Chart
+from holdfast.report.page.words import short_names
 from holdfast.report.study import DRAWN_WORLD, StudyResult, write_study
 
 Value = bool | int | float | str | tuple[float, ...] | tuple[str, ...]
@@ -299,6 +300,23 @@ def world_note(options: StudyOptions) -> str:
     if not made_for_drawn:
         return ""
     return f"Made for drawn scenes and used on other images here: {' and '.join(made_for_drawn)}."
+
+
+def shortened(names: pd.Series, most: int | None = None) -> pd.Series:
+    """Return the names of models or oracles as charts and sentences show them, at most so long."""
+    short = short_names(list(dict.fromkeys(names)), *(() if most is None else (most,)))
+    return names.map(short)
+
+
+def is_clear(frame: pd.DataFrame, name: str) -> pd.Series:
+    """Return in which rows the interval of a measure leaves out zero."""
+    return (frame[f"{name}_low"] > 0) | (frame[f"{name}_high"] < 0)
+
+
+def farthest(frame: pd.DataFrame, name: str) -> dict[str, Any]:
+    """Return the row in which a measure is farthest from zero."""
+    row = frame.iloc[int(frame[name].abs().fillna(-1).to_numpy().argmax())]
+    return {str(key): value for key, value in row.items()}
 
 
 def long_form(frame: pd.DataFrame, names: Mapping[str, str], *kept: str) -> pd.DataFrame:

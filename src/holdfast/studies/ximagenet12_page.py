@@ -300,7 +300,8 @@ def cost(runs: Mapping[str, Results]) -> Finding:
         spec, jobs = results.run.spec(), _jobs(results)
         planned = _planned(results)
         folds, hours = int(spec["folds"]), float(jobs["seconds"].sum()) / 3600
-        recipe = spec.get("trained_by") or {}
+        recipe, packages = spec.get("trained_by") or {}, results.run.environment().get("packages", {})
+        libraries = [f"{name} {packages[name]}" for name in ("holdfast", "torch", "timm") if name in packages]
         # Twelve folds are more trainings, each on 11/12 of the scenes.
         whole = hours * planned / len(jobs)
         rows.append(
@@ -316,7 +317,7 @@ def cost(runs: Mapping[str, Results]) -> Finding:
                 "size": int(recipe.get("size", 0)),
                 "hours": hours,
                 "twelve": whole * (12 / folds) * (11 / 12) / (1 - 1 / folds) if folds > 1 else None,
-                "libraries": _libraries(results),
+                "libraries": ", ".join(libraries),
                 "device": listing(sorted(set(jobs["device"].dropna()))),
             }
         )
@@ -337,12 +338,6 @@ def cost(runs: Mapping[str, Results]) -> Finding:
         "more scenes."
     )
     return Finding("What it took", [sentence], frame, columns, caption="The runs behind this page")
-
-
-def _libraries(results: Results) -> str:
-    """Return the versions that training depends on, as recorded where it ran."""
-    packages = results.run.environment().get("packages", {})
-    return ", ".join(f"{name} {packages[name]}" for name in ("holdfast", "torch", "timm") if name in packages)
 
 
 def _jobs(results: Results) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
-from holdfast.stats.audit import counts, ratios, regressions, squares
+from holdfast.stats.audit import regressions, shares, squares
 from holdfast.stats.audit.claims import check_claims, printed_twice
 from holdfast.stats.audit.printed import AuditFinding, Printed, read_table
 
@@ -36,17 +36,17 @@ def audit(
     ours = Printed.of(table, name)
     other = None if reference is None else Printed.of(reference, "reference")
     return [
-        *ratios.fmr_is_ratio(ours, other),
-        *ratios.repeated_totals(ours, other),
+        *shares.fmr_is_ratio(ours, other),
+        *shares.repeated_totals(ours, other),
         *squares.variances(ours),
         *squares.cut_variances(ours),
         *squares.scores(ours),
         *squares.against_accuracies(ours, other),
         *squares.suspected_squares(ours, other),
-        *counts.whole_counts(ours, n),
-        *counts.totals(ours, n),
+        *shares.whole_counts(ours, n),
+        *shares.totals(ours, n),
         *regressions.t_in_p(ours),
-        *ratios.wrong_denominator(ours),
+        *shares.wrong_denominator(ours),
         *regressions.regression_slips(ours),
         *printed_twice(ours, [Printed.of(frame, other_name) for other_name, frame in (also or {}).items()]),
     ]

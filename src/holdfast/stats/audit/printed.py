@@ -206,6 +206,10 @@ class Printed:
             if own_role == role and column in self.numeric
         }
 
+    def column(self, role: str) -> str | None:
+        """Return the numeric column of this role without a prefix; None if there is none."""
+        return self.having(role).get("")
+
     @cached_property
     def _usual_decimals(self) -> dict[str, int]:
         """Column → decimals that its cells share although some lost their trailing zeros on the way to a file."""

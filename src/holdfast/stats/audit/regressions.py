@@ -42,7 +42,7 @@ def regression_slips(table: Printed) -> Iterator[AuditFinding]:
 
 def t_in_p(table: Printed) -> Iterator[AuditFinding]:
     """A p column that holds t = estimate / standard error, and a t column that does not."""
-    columns = {role: table.having(role).get("") for role in ("estimate", "se", "t", "p")}
+    columns = {role: table.column(role) for role in ("estimate", "se", "t", "p")}
     for row in table.rows:
         estimate, error, t, p = (table.figure(row, column) for column in columns.values())
         ratio = estimate.size.over(error.rounded) if estimate and error and error.value > 0 else None
@@ -64,7 +64,7 @@ def t_in_p(table: Printed) -> Iterator[AuditFinding]:
 
 def probability(table: Printed, row: int) -> Interval | None:
     """Return the p that a cell may stand for; "<.0001" stands for 0 to 0.0001."""
-    column = table.having("p").get("") or next((name for name, (_, role) in table.roles.items() if role == "p"), None)
+    column = table.column("p") or next((name for name, (_, role) in table.roles.items() if role == "p"), None)
     if column is None:
         return None
     text = table.columns[column][row]
@@ -78,10 +78,10 @@ def probability(table: Printed, row: int) -> Interval | None:
 
 def _t_size(table: Printed, row: int) -> Interval | None:
     """Return |t| of a row, from its column or as |estimate| / standard error."""
-    printed = table.figure(row, table.having("t").get(""))
+    printed = table.figure(row, table.column("t"))
     if printed:
         return printed.size
-    estimate, error = (table.figure(row, table.having(role).get("")) for role in ("estimate", "se"))
+    estimate, error = (table.figure(row, table.column(role)) for role in ("estimate", "se"))
     if not (estimate and error) or error.rounded.low <= 0:
         return None
     return estimate.size.over(error.rounded)
@@ -111,7 +111,7 @@ def _probabilities(table: Printed) -> Iterator[AuditFinding]:
         size, _ = printed[row]
         return Interval(float(2 * scipy_stats.t.sf(size.high, df)), float(2 * scipy_stats.t.sf(size.low, df)))
 
-    own = table.having("df").get("")
+    own = table.column("df")
     cells = {row: cell for row in printed if own and (cell := table.figure(row, own)) and cell.value > 0}
     stated = {row: cell.value for row, cell in cells.items()}
     rows = [row for row in printed if row not in stated]
@@ -142,7 +142,7 @@ def _probabilities(table: Printed) -> Iterator[AuditFinding]:
 
 def _signs(table: Printed) -> Iterator[AuditFinding]:
     """The estimate and its t have one sign, where signs of t are printed at all."""
-    estimates, ts = table.having("estimate").get(""), table.having("t").get("")
+    estimates, ts = table.column("estimate"), table.column("t")
     if not (estimates and ts):
         return
     pairs = {row: (table.figure(row, estimates), table.figure(row, ts)) for row in table.rows}
@@ -157,8 +157,8 @@ def _signs(table: Printed) -> Iterator[AuditFinding]:
 
 def _intervals(table: Printed) -> Iterator[AuditFinding]:
     """An interval holds its estimate; one of a regression is the estimate ± one factor times its standard error."""
-    lows, highs = table.having("low").get(""), table.having("high").get("")
-    estimates, errors = table.having("estimate").get(""), table.having("se").get("")
+    lows, highs = table.column("low"), table.column("high")
+    estimates, errors = table.column("estimate"), table.column("se")
     if not (lows and highs):
         return
     value_column = estimates or (table.others[0] if len(table.others) == 1 else None)
@@ -212,7 +212,7 @@ def _ends(
 def _stars(table: Printed) -> Iterator[AuditFinding]:
     """More stars mean a smaller p, by one of the usual conventions."""
     column = next((name for name, (_, role) in table.roles.items() if role == "stars"), None)
-    estimates = table.having("estimate").get("")
+    estimates = table.column("estimate")
     source = column or estimates
     if source is None:
         return

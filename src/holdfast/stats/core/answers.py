@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_names
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import Codes, Floats, codes
+from holdfast.stats.core.bootstrap import Codes, Floats, codes, ratio, sums
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
 
 _KEPT = 200_000  # Tables with fewer rows keep their codes: 30 MB
@@ -132,6 +132,12 @@ class Answers:
         """Return what the model was trained on where no condition is meant: originals, or '' as delivered."""
         return ORIGINAL if ORIGINAL in self.trained else ""
 
+    def shares(self, where: NDArray[np.bool_], hits: Floats | None = None) -> Floats:
+        """Return the share of hits (right answers) among each photo's rows, (sources,); NaN where it has none."""
+        source, counted = self.source[where], self.right if hits is None else hits
+        rows, right = (sums(source, values[where], len(self.sources)) for values in (self.n, counted))
+        return ratio(right, rows)
+
     def under(self, condition: str) -> NDArray[np.bool_]:
         """Return which cells are under a condition."""
         place = self.conditions.index(condition) if condition in self.conditions else -2
@@ -165,6 +171,13 @@ def from_counts(counts: Counts, model: str, *, outcome: Outcome = "full") -> Ans
     )  # fmt: skip
 
 
+def named_conditions(frame: pd.DataFrame) -> list[str]:
+    """Return the name of each row's condition: id, variant unless it is the paper's, parameters where several."""
+    keys = list(zip(*(frame[column] for column in ("condition", "variant", "parameters")), strict=True))
+    names = condition_names(keys)
+    return [names[key] for key in keys]
+
+
 def numbered_column(frame: pd.DataFrame, name: str) -> tuple[Codes, list[str]]:
     """Return codes into the sorted distinct words of a column, −1 where there is none (or no such column)."""
     if name not in frame:
@@ -186,9 +199,9 @@ def _given(confusion: pd.DataFrame, model: str, trained: list[str], conditions: 
     if confusion.empty:
         return given
     rows = confusion[confusion["model"] == model]
-    sums = rows.groupby(["trained_on", "condition", "prediction"], observed=True)["n"].sum()
+    counted = rows.groupby(["trained_on", "condition", "prediction"], observed=True)["n"].sum()
     places = [{name: place for place, name in enumerate(names)} for names in (trained, conditions, labels)]
-    for key, n in sums.items():
+    for key, n in counted.items():
         at = [place.get(str(word), -1) for place, word in zip(places, key, strict=True)]  # type: ignore[call-overload]
         if min(at) >= 0:
             given[tuple(at)] = n

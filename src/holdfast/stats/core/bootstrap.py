@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,31 @@ Z = 1.959963984540054  # The 97.5 % quantile of the normal distribution
 
 _BAGS = 5_000
 _ELEMENTS = 2_000_000  # of a block of weights: 16 MB
+
+
+class Estimate(NamedTuple):
+    """A number with its interval, 95 % where nothing else is said."""
+
+    value: float
+    low: float
+    high: float
+
+    def row(self, name: str, prefix: str | None = None) -> dict[str, float]:
+        """Return the columns ``name``, ``name_low`` and ``name_high`` of a table; ``prefix`` in place of ``name_``."""
+        prefix = f"{name}_" if prefix is None else prefix
+        return {name: self.value, f"{prefix}low": self.low, f"{prefix}high": self.high}
+
+    def clipped(self, lowest: float = 0.0, highest: float = 1.0) -> Estimate:
+        """Return the estimate with an interval that stays within bounds."""
+        return Estimate(self.value, max(self.low, lowest), min(self.high, highest))
+
+
+NO_ESTIMATE = Estimate(float("nan"), float("nan"), float("nan"))
+
+
+def ratio(part: Floats, whole: Floats) -> Floats:
+    """Divide; NaN where ``whole`` is zero."""
+    return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) > 0))
 
 
 def codes(labels: ArrayLike) -> tuple[Codes, int]:
@@ -145,6 +170,15 @@ def donor_noise(values: Floats, photo: Codes, donor: Codes, column: Codes, colum
     return np.asarray((axes[:, kept] * np.sqrt(variances[kept])).T * stretch)
 
 
+def lenders(donor: Codes, photo: Codes) -> Codes | None:
+    """Return who lent each row its background: a donor, or the photo itself where it has none (−1).
+
+    None where there are no donors at all.
+    """
+    lent = donor >= 0
+    return np.where(lent, donor, donor.max() + 1 + photo) if lent.any() else None
+
+
 def others_share(share: Floats) -> Floats:
     """Return the share of all other clusters, by which a cluster's sum of residuals is too small (jackknife).
 
@@ -180,20 +214,53 @@ def drawn_weights(count: int, resamples: int, seed: int = 0) -> NDArray[np.float
     return np.ascontiguousarray(_weights(drawn, resamples, seed).T.astype(np.float32)[number])
 
 
-def interval(samples: ArrayLike, *, level: float = 0.95, axis: int = 0) -> tuple[Floats, Floats]:
-    """Return the percentile interval of resampled statistics.
+def interval(samples: ArrayLike, *, level: float = 0.95) -> tuple[Floats, Floats]:
+    """Return the percentile interval of resampled statistics, (resamples, …).
 
     NaN resamples (an empty class, say) are left out; where all are NaN, so are both ends.
     """
     values = np.asarray(samples, np.float64)
     shares = [(1 - level) / 2, 1 - (1 - level) / 2]
     if not np.isnan(values).any():
-        low, high = np.quantile(values, shares, axis=axis)
+        low, high = np.quantile(values, shares, axis=0)
         return low, high
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
-        low, high = np.nanquantile(values, shares, axis=axis)
+        low, high = np.nanquantile(values, shares, axis=0)
     return low, high
+
+
+def estimated(value: ArrayLike, samples: ArrayLike, *, level: float = 0.95) -> Estimate:
+    """Return a number with the percentile interval of its resamples."""
+    low, high = interval(samples, level=level)
+    return Estimate(float(value), float(low), float(high))  # type: ignore[arg-type]
+
+
+def adjusted_mean(
+    value: float,
+    size: float,
+    residuals: ArrayLike,
+    clusters: ArrayLike,
+    second: ArrayLike | None = None,
+    *,
+    freedom: float = np.inf,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Estimate:
+    """Return a mean of differences with its interval, which keeps a width where few or no photos changed.
+
+    The bootstrap of ``deviations``, with one imagined photo that gains 1 and one that loses 1 (Bonett and Price's
+    adjustment). ``size``: the effective number of photos. ``residuals``: what each row adds to the mean's deviation.
+    """
+    shrunk = value * size / (size + 2)
+    strayed = deviations(
+        residuals, clusters, second, extra=[(1 - shrunk) / size, (-1 - shrunk) / size], freedom=freedom,
+        resamples=resamples, seed=seed,
+    )  # fmt: skip
+    low, high = interval(shrunk + strayed * size / (size + 2), level=level)
+    # the shrunk centre must not push the mean itself out of its interval
+    return Estimate(value, min(float(low), value), max(float(high), value))
 
 
 def _grouped(table: Floats, number: Codes, count: int) -> Floats:
@@ -247,32 +314,17 @@ def paired_change(
 ) -> dict[str, Any]:
     """Return the mean of after − before over images with its interval, the two means, and how many rose and fell.
 
-    A bootstrap over clusters with one imagined cluster that gains and one that loses everything (Bonett and Price's
-    adjustment, as in ``stats.effects.drops``), so that it keeps a width where few or none changed.
+    The interval is that of ``adjusted_mean`` over clusters.
     """
     first, second = (np.asarray(values, np.float64).reshape(-1) for values in (before, after))
-    if not len(first):
-        empty = dict.fromkeys(("before", "after", "estimate", "low", "high"), float("nan"))
-        return {"n": 0, "prompts": 0, **empty, "gained": 0, "lost": 0}
-    change = second - first
-    value, count = float(change.mean()), codes(clusters)[1]
-    shrunk = value * count / (count + 2)
-    strayed = deviations(
-        (change - value) / len(change), clusters, extra=[(1 - shrunk) / count, (-1 - shrunk) / count],
-        resamples=resamples, seed=seed,
-    )  # fmt: skip
-    low, high = (float(values) for values in interval(shrunk + strayed * count / (count + 2)))
-    return {
-        "n": len(change),
-        "prompts": count,
-        "before": float(first.mean()),
-        "after": float(second.mean()),
-        "estimate": value,
-        "low": max(min(low, value), -1.0),
-        "high": min(max(high, value), 1.0),
-        "gained": int((change > 0).sum()),
-        "lost": int((change < 0).sum()),
-    }
+    change, count = second - first, codes(clusters)[1]
+    means, mean = (float("nan"), float("nan")), NO_ESTIMATE
+    if len(change):
+        means, value = (float(first.mean()), float(second.mean())), float(change.mean())
+        residuals = (change - value) / len(change)
+        mean = adjusted_mean(value, count, residuals, clusters, resamples=resamples, seed=seed).clipped(-1.0)
+    row = {"n": len(change), "prompts": count, "before": means[0], "after": means[1], **mean.row("estimate", "")}
+    return row | {"gained": int((change > 0).sum()), "lost": int((change < 0).sum())}
 
 
 def mcnemar(fell: ArrayLike, rose: ArrayLike) -> NDArray[np.float64]:

@@ -12,7 +12,18 @@ from numpy.typing import ArrayLike, NDArray
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd, scipy_special
 from holdfast.stats.core.answers import Answers, CountedEstimate, from_counts, numbered_column
-from holdfast.stats.core.bootstrap import Codes, Floats, Z, codes, others_share, sums
+from holdfast.stats.core.bootstrap import (
+    NO_ESTIMATE,
+    Codes,
+    Estimate,
+    Floats,
+    Z,
+    codes,
+    lenders,
+    others_share,
+    ratio,
+    sums,
+)
 from holdfast.stats.core.reduce import Counts, Outcome
 
 Average = Literal["macro", "micro"]  # Every class weighs the same, or every photo does
@@ -76,6 +87,12 @@ def stratified_rows(right: Floats, n: Floats, level: float = 0.95) -> tuple[Floa
     return wilson_at(plain * effective, effective, scipy_special.stdtrit(freedom, (1 + level) / 2))
 
 
+def share_of(right: float, n: float) -> Estimate:
+    """Return a share with Wilson's interval; NaN where ``n`` is 0."""
+    low, high = wilson(right, n)
+    return Estimate(right / n if n else float("nan"), float(low), float(high))
+
+
 def newcombe(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> tuple[Floats, Floats, Floats]:
     """Return first − second of two independent estimates (value, low, high) with Newcombe's hybrid interval.
 
@@ -107,9 +124,8 @@ def class_accuracies(answers: Answers) -> ClassAccuracies:
     n, right = sums(cell, answers.n, size), sums(cell, answers.right, size)
     effect = design_effects(answers.right, answers.n, cell, size, source=answers.source)
     low, high = wilson_at(right / effect, n / effect, Z)
-    share = np.divide(right, n, out=np.full(size, np.nan), where=n > 0)
     return ClassAccuracies(
-        answers.conditions, answers.labels, *(table.reshape(shape) for table in (n, share, low, high))
+        answers.conditions, answers.labels, *(table.reshape(shape) for table in (n, ratio(right, n), low, high))
     )
 
 
@@ -142,24 +158,23 @@ class _Groups:
     low: Floats
     high: Floats
 
+    def accuracy(self, at: int) -> CountedEstimate:
+        """Return the accuracy of a group."""
+        ends = (float(values[at]) for values in (self.value, self.low, self.high))
+        return CountedEstimate(*ends, int(self.n[at].sum()))
+
 
 def accuracies(answers: Answers, *, average: Average = "macro") -> dict[tuple[str, str], CountedEstimate]:
     """Return (trained_on, condition) → accuracy."""
-    groups = _accuracies(answers, _group(answers)[0], _group(answers)[1], average)
-    return {
-        key: CountedEstimate(
-            float(groups.value[at]), float(groups.low[at]), float(groups.high[at]), int(groups.n[at].sum())
-        )
-        for at, key in enumerate(groups.keys)
-    }
+    groups = _accuracies(answers, *_group(answers), average)
+    return {key: groups.accuracy(at) for at, key in enumerate(groups.keys)}
 
 
 def pooled_accuracy(answers: Answers, *, average: Average = "macro", level: float = 0.95) -> CountedEstimate:
     """Return the accuracy over all cells; NaN where there are none."""
     if not len(answers.n):
         return CountedEstimate(float("nan"), float("nan"), float("nan"), 0)
-    group = _accuracies(answers, np.zeros(len(answers.n), np.intp), [("", "")], average, level=level)
-    return CountedEstimate(float(group.value[0]), float(group.low[0]), float(group.high[0]), int(group.n.sum()))
+    return _accuracies(answers, np.zeros(len(answers.n), np.intp), [("", "")], average, level=level).accuracy(0)
 
 
 def pooled_influence(answers: Answers) -> Floats:
@@ -230,8 +245,8 @@ def summary(
         groups = _accuracies(answers, group, keys, average, cluster, level)
         for at, (trained_on, condition) in enumerate(keys):
             row: dict[str, object] = {"model": model, "trained_on": trained_on, "condition": condition}
-            row |= {"n": int(groups.n[at].sum()), "accuracy": float(groups.value[at])}
-            row |= {"low": float(groups.low[at]), "high": float(groups.high[at])}
+            own = groups.accuracy(at)
+            row |= {"n": own.n, "accuracy": own.value, "low": own.low, "high": own.high}
             rows.append(row | _worst_class(answers, groups, at) | _worst_group(answers, group == at))
     return ordered(counts, pd.DataFrame(rows))
 
@@ -267,8 +282,8 @@ def design_effects(
     lent = np.zeros(len(n), bool) if donor is None else donor >= 0
     has_donors = np.bincount(group, lent, groups) > 0
     if donor is not None and has_donors.any():
-        # a photo without a donor is its own lender
-        lender = np.where(lent, donor, donor.max() + 1 + source)
+        lender = lenders(donor, source)
+        assert lender is not None
         key = codes(group * (np.intp(lender.max()) + 1) + lender)[0]
         part = sums(key, n, int(key.max()) + 1)[key] / total[group]
         over_lenders, _ = _squares(residual / others_share(part), group, groups, lender)
@@ -339,10 +354,8 @@ def _quantile(level: float) -> float:
 
 def _worst_class(answers: Answers, groups: _Groups, at: int) -> dict[str, object]:
     classes = np.flatnonzero(groups.n[at])
-    worst, accuracy, low, high = _worst(groups.right[at][classes], groups.n[at][classes])
-    name = answers.labels[classes[worst]]
-    bounds = {"worst_class_accuracy": accuracy, "worst_class_low": low, "worst_class_high": high}
-    return {"worst_class": name, **bounds}
+    worst, accuracy = _worst(groups.right[at][classes], groups.n[at][classes])
+    return {"worst_class": answers.labels[classes[worst]], **accuracy.row("worst_class_accuracy", "worst_class_")}
 
 
 def _worst_group(answers: Answers, own: NDArray[np.bool_]) -> dict[str, object]:
@@ -351,24 +364,17 @@ def _worst_group(answers: Answers, own: NDArray[np.bool_]) -> dict[str, object]:
     key, number = np.unique(answers.label[own] * np.intp(max(width, 1)) + answers.donor_label[own], return_inverse=True)
     n, right = (sums(number, values[own], len(key)) for values in (answers.n, answers.right))
     enough = n >= GROUP_MINIMUM
-    if not enough.any():
-        nothing = float("nan")
-        return {"worst_group": "", "worst_group_donor": "", "worst_group_n": 0, "worst_group_accuracy": nothing,
-                "worst_group_low": nothing, "worst_group_high": nothing}  # fmt: skip
-    worst, accuracy, low, high = _worst(right[enough], n[enough])
-    label, donor = divmod(int(key[enough][worst]), width)
-    return {
-        "worst_group": answers.labels[label],
-        "worst_group_donor": answers.donor_labels[donor],
-        "worst_group_n": int(n[enough][worst]),
-        "worst_group_accuracy": accuracy,
-        "worst_group_low": low,
-        "worst_group_high": high,
-    }
+    names, count, accuracy = ("", ""), 0, NO_ESTIMATE
+    if enough.any():
+        worst, accuracy = _worst(right[enough], n[enough])
+        label, donor = divmod(int(key[enough][worst]), width)
+        names, count = (answers.labels[label], answers.donor_labels[donor]), int(n[enough][worst])
+    group = {"worst_group": names[0], "worst_group_donor": names[1], "worst_group_n": count}
+    return group | accuracy.row("worst_group_accuracy", "worst_group_")
 
 
-def _worst(right: Floats, n: Floats) -> tuple[int, float, float, float]:
-    """Return the place of the least accuracy (among equals of the most photos), it, and its simultaneous interval."""
+def _worst(right: Floats, n: Floats) -> tuple[int, Estimate]:
+    """Return the place of the least accuracy (among equals of the most photos), and it with a simultaneous interval."""
     worst = int(np.lexsort((-n, right / n))[0])
-    low, high = exact(right[worst], n[worst], 1 - 0.05 / len(n))
-    return worst, float(right[worst] / n[worst]), float(low), float(high)
+    ends = exact(right[worst], n[worst], 1 - 0.05 / len(n))
+    return worst, Estimate(float(right[worst] / n[worst]), *map(float, ends))

@@ -11,9 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.lazy import pd, scipy_sparse, scipy_stats
-from holdfast.core.names import condition_names
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, deviations, interval
+from holdfast.stats.core.answers import named_conditions
+from holdfast.stats.core.bootstrap import (
+    NO_ESTIMATE,
+    RESAMPLES,
+    Estimate,
+    Floats,
+    codes,
+    deviations,
+    drawn_weights,
+    estimated,
+)
 
 COLUMNS = [
     "row_id", "sample_id", "source_id", "condition", "variant", "parameters", "model", "trained_on", "label", "correct",
@@ -38,10 +47,7 @@ def looks(rows: pa.Table, attributions: pa.Table) -> pd.DataFrame:
     frame: pd.DataFrame = attributions.to_pandas().merge(rows.select(COLUMNS).to_pandas(), on="row_id")
     for column in _TEXT:
         frame[column] = frame[column].astype(object)
-    keys = list(zip(frame["condition"], frame["variant"], frame["parameters"], strict=True))
-    names = condition_names(keys)
-    frame["condition"] = [names[key] for key in keys]
-    return frame.drop(columns=["variant", "parameters"])
+    return frame.assign(condition=named_conditions(frame)).drop(columns=["variant", "parameters"])
 
 
 def shares(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
@@ -61,11 +67,10 @@ def shares(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) ->
             ones = np.ones(len(fine))
             sources = fine["source_id"].to_numpy()
             options = {"resamples": resamples, "seed": seed}
-            row |= {"area": float(area.mean())}
-            row |= _named("share", "", ratio_of_sums(share, ones, sources, **options))
-            row |= _named("ratio", "ratio_", ratio_of_sums(share, area, sources, **options))
-            row |= _named("hits", "hits_", ratio_of_sums(hit, ones, sources, **options))
-            row |= _named("change", "change_", _change(frame, key, fine, **options))
+            row |= {"area": float(area.mean()), **ratio_of_sums(share, ones, sources, **options).row("share", "")}
+            row |= ratio_of_sums(share, area, sources, **options).row("ratio")
+            row |= ratio_of_sums(hit, ones, sources, **options).row("hits")
+            row |= _change(frame, key, fine, **options).row("change")
         rows.append(row)
     table = pd.DataFrame(rows)
     for name in ("low", "high", "hits_low", "hits_high"):
@@ -74,37 +79,25 @@ def shares(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) ->
     return table
 
 
-def ratio_of_sums(
-    top: Floats, bottom: Floats, clusters: np.ndarray, *, resamples: int, seed: int
-) -> tuple[float, float, float]:
+def ratio_of_sums(top: Floats, bottom: Floats, clusters: np.ndarray, *, resamples: int, seed: int) -> Estimate:
     """Return Σ top / Σ bottom with its 95 % interval, by a bootstrap of its linear part over whole clusters."""
     value = float(top.sum() / bottom.sum())
     if codes(clusters)[1] < 2:
-        return value, float("nan"), float("nan")
+        return Estimate(value, float("nan"), float("nan"))
     strayed = deviations((top - value * bottom) / bottom.sum(), clusters, resamples=resamples, seed=seed)
-    low, high = interval(value + strayed)
-    return value, float(low), float(high)
+    return estimated(value, value + strayed)
 
 
-def _change(
-    frame: pd.DataFrame, key: tuple[Any, ...], fine: pd.DataFrame, **options: Any
-) -> tuple[float, float, float]:
+def _change(frame: pd.DataFrame, key: tuple[Any, ...], fine: pd.DataFrame, **options: Any) -> Estimate:
     """Return the mean change of share against the original, on the photos that have both."""
-    nothing = float("nan")
-    if key[-1] == ORIGINAL:
-        return nothing, nothing, nothing
     same = (frame[_OF] == list(key[:-1])).all(axis=1)
     before = frame[same & (frame["condition"] == ORIGINAL) & (frame["status"] == "ok")]
     reference = before.groupby("source_id")["share"].mean()
     paired = fine[fine["source_id"].isin(reference.index)]
-    if paired.empty:
-        return nothing, nothing, nothing
+    if key[-1] == ORIGINAL or paired.empty:
+        return NO_ESTIMATE
     change = paired["share"].to_numpy(np.float64) - paired["source_id"].map(reference).to_numpy(np.float64)
     return ratio_of_sums(change, np.ones(len(change)), paired["source_id"].to_numpy(), **options)
-
-
-def _named(name: str, prefix: str, values: tuple[float, float, float]) -> dict[str, float]:
-    return {name: values[0], f"{prefix}low": values[1], f"{prefix}high": values[2]}
 
 
 def correlations(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
@@ -148,37 +141,24 @@ def _paired(group: pd.DataFrame) -> pd.DataFrame:
 
 
 def _spearman(paired: pd.DataFrame, keys: list[str], column: str, *, resamples: int, seed: int) -> dict[str, Any]:
-    nothing = {"n": 0, "photos": 0, "rho": float("nan"), "low": float("nan"), "high": float("nan")}
     if paired.empty:
-        return nothing
+        return {"n": 0, "photos": 0, **NO_ESTIMATE.row("rho", "")}
     cell = paired.groupby(keys, sort=True).ngroup().to_numpy()
     photo, photos = codes(paired["source_id"].to_numpy())
     share, drop = paired[column].to_numpy(np.float64), paired["drop"].to_numpy(np.float64)
     count = int(cell.max()) + 1
-    nothing |= {"n": count, "photos": photos}
-    if count < FEWEST:
-        return nothing
-    sums = [_sums(photo, cell, values, (photos, count)) for values in (np.ones(len(cell)), share, drop)]
+    estimate = NO_ESTIMATE
+    # Sums by photo and cell, sparse: most photos are in few cells.
+    sums = [
+        scipy_sparse.csr_array((values, (photo, cell)), shape=(photos, count))
+        for values in (np.ones(len(cell)), share, drop)
+    ]
     whole = float(_rhos(sums, np.ones((1, photos)))[0])
-    if not np.isfinite(whole) or photos < 2:
-        return nothing
-    rng = np.random.default_rng(seed)
-    at_once = max(1, CELLS_AT_ONCE // count)
-    parts = []
-    for start in range(0, resamples, at_once):
-        draws = rng.integers(0, photos, (min(at_once, resamples - start), photos))
-        weights = np.stack([np.bincount(values, minlength=photos) for values in draws]).astype(np.float64)
-        parts.append(_rhos(sums, weights))
-    drawn = np.concatenate(parts)
-    if not np.isfinite(drawn).any():
-        return nothing
-    low, high = interval(drawn)
-    return nothing | {"rho": whole, "low": float(low), "high": float(high)}
-
-
-def _sums(photo: np.ndarray, cell: np.ndarray, values: Floats, shape: tuple[int, int]) -> Any:
-    """Return sums of values by photo and cell, sparse: most photos are in few cells."""
-    return scipy_sparse.csr_array((values, (photo, cell)), shape=shape)
+    if count >= FEWEST and photos > 1 and np.isfinite(whole):
+        blocks = np.array_split(drawn_weights(photos, resamples, seed).T, -(-resamples * count // CELLS_AT_ONCE))
+        drawn = np.concatenate([_rhos(sums, weights.astype(np.float64)) for weights in blocks])
+        estimate = estimated(whole, drawn) if np.isfinite(drawn).any() else NO_ESTIMATE
+    return {"n": count, "photos": photos, **estimate.row("rho", "")}
 
 
 def _rhos(sums: list[Any], weights: Floats) -> Floats:
@@ -212,15 +192,13 @@ def sanity(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) ->
     fine = frame[(frame["status"] == "ok") & frame["rank_correlation"].notna()]
     rows = []
     for key, group in fine.groupby(_OF, sort=False):
-        alike = group["rank_correlation"].to_numpy(np.float64)
-        value, low, high = ratio_of_sums(
-            alike, np.ones(len(alike)), group["source_id"].to_numpy(), resamples=resamples, seed=seed
-        )
+        alike, sources = group["rank_correlation"].to_numpy(np.float64), group["source_id"].to_numpy()
+        mean = ratio_of_sums(alike, np.ones(len(alike)), sources, resamples=resamples, seed=seed)
         rows.append(
             dict(zip(_OF, key, strict=True))
-            | {"n": len(group), "rank_correlation": value, "low": low, "high": high}
+            | {"n": len(group), **mean.row("rank_correlation", "")}
             | {name: float(group[name].mean()) for name in ("structural_similarity", "share", "share_randomised")}
-            | {"changed": value < ALIKE, "zero": int((alike == 0).sum())}
+            | {"changed": mean.value < ALIKE, "zero": int((alike == 0).sum())}
         )
     return pd.DataFrame(rows)
 
@@ -246,6 +224,6 @@ def cascades(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
                     dict(zip(_OF, key, strict=True))
                     | {"stage": stage, "n": len(group), "structural_similarity": float(similar[:, stage].mean())}
                     | {"zero": int((alike[:, stage] == 0).sum())}
-                    | _named("rank_correlation", "", ratio)
+                    | ratio.row("rank_correlation", "")
                 )
     return pd.DataFrame(rows, columns=columns)

@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from holdfast.core.lazy import pd, scipy_optimize, scipy_special, scipy_stats
+from holdfast.core.lazy import pd, scipy_optimize, scipy_special
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import Floats
+from holdfast.stats.core.bootstrap import Floats, Z
 from holdfast.stats.core.cells import KEYS, ordered, wilson
 from holdfast.stats.core.reduce import BINS, Counts
 
@@ -101,14 +101,14 @@ def background_auroc(counts: Counts) -> pd.DataFrame:
     return ordered(counts, pd.DataFrame(rows, columns=columns))
 
 
-def auroc_interval(auroc: float, n: int, others: int, *, level: float = 0.95) -> tuple[float, float]:
+def auroc_interval(auroc: float, n: int, others: int) -> tuple[float, float]:
     """Return the score-like interval of an AUROC (Newcombe 2006, method 5).
 
     All θ with |auroc − θ| ≤ z √V(θ), V Hanley and McNeil's variance with N* = (n + others)/2 − 1 in both places:
     V(θ) = θ(1 − θ)(1 + N*(1 − θ)/(2 − θ) + N* θ/(1 + θ)) / (n · others). Unlike DeLong's it has a width at 0 and 1. It
     takes the two sets as independent, which for an image and its own background makes it a little wide.
     """
-    z, middle = float(scipy_stats.norm.ppf((1 + level) / 2)), (n + others) / 2 - 1
+    middle = (n + others) / 2 - 1
 
     def lower(estimate: float) -> float:
         if estimate <= 0:
@@ -116,7 +116,7 @@ def auroc_interval(auroc: float, n: int, others: int, *, level: float = 0.95) ->
 
         def excess(theta: float) -> float:
             spread = 1 + middle * (1 - theta) / (2 - theta) + middle * theta / (1 + theta)
-            return estimate - theta - z * math.sqrt(theta * (1 - theta) * spread / (n * others))
+            return estimate - theta - Z * math.sqrt(theta * (1 - theta) * spread / (n * others))
 
         return float(scipy_optimize.brentq(excess, 0.0, min(estimate, 1 - 1e-9)))  # at 1 itself the excess is 0 again
 

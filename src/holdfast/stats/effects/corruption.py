@@ -17,10 +17,11 @@ from holdfast.core.lazy import pd
 from holdfast.core.names import scenario_of
 from holdfast.core.numbers import percent
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, two_way_sums
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval
 from holdfast.stats.core.cells import Average
-from holdfast.stats.core.grid import averages, donor_rows, grid, judged
+from holdfast.stats.core.grid import judged
 from holdfast.stats.core.reduce import Counts, Outcome
+from holdfast.stats.models.between import common
 
 _ALEXNET_ERRORS = (
     *(0.886428, 0.894468, 0.922640, 0.819880, 0.826268, 0.785948, 0.798360, 0.866816),
@@ -122,31 +123,14 @@ def _errors(
     counts: Counts, groups: Mapping[str, list[str]], outcome: Outcome, average: Average, resamples: int, seed: int
 ) -> _Laid:
     """Return the error of every model under every corruption, on the photos that all models answered."""
-    laid = grid(counts, outcome=outcome, conditions=[name for names in groups.values() for name in names])
-    rate = laid.rate()
-    shared = np.asarray(~np.isnan(rate).any(axis=1))
-    names: list[str] = []
-    estimates, parts, photos = [], [], []
-    places, weight = np.full(laid.n.shape[1:], -1), np.zeros(laid.n.shape[1:])
-    for name, conditions in groups.items():
-        columns = [i for i, own in enumerate(laid.conditions) if own in conditions and shared[:, i].any()]
-        if not columns or not laid.models:
-            continue
-        here = 1 - np.where(shared[:, None, columns], rate[:, :, columns], np.nan)
-        estimate, part = averages(here.reshape(len(here), -1), laid.classes, average)
-        places[:, columns], weight[:, columns] = len(names), 1 / len(columns)
-        names.append(name)
-        estimates.append(estimate.reshape(len(laid.models), len(columns)).mean(axis=1))
-        parts.append(part.reshape(len(here), len(laid.models), len(columns)).mean(axis=2))
-        photos.append(int(shared[:, columns].any(axis=1).sum()))
-    if not names:
-        return _Laid(laid.models, [], np.zeros((1 + resamples, len(laid.models), 0)), [])
-    error, part = np.stack(estimates, axis=1), np.stack(parts, axis=2)
-    places = np.where(places >= 0, places + np.arange(len(places))[:, None] * len(names), -1)
-    donors = donor_rows(laid, np.where(shared[:, None, :], rate, np.nan), average, places, weight)
-    moved = two_way_sums(part.reshape(len(part), -1), donors, resamples=resamples, seed=seed)
-    everything = np.concatenate([error[None], error + moved.reshape(resamples, *error.shape)])
-    return _Laid(laid.models, names, everything, photos)
+    names = [name for conditions in groups.values() for name in conditions]
+    shared = common(counts, outcome=outcome, average=average, conditions=names, resamples=resamples, seed=seed)
+    members = {name: [i for i, own in enumerate(shared.conditions) if own in groups[name]] for name in groups}
+    members = {name: columns for name, columns in members.items() if columns}
+    everything = 1 - shared.everything
+    errors = [everything[:, :, columns].mean(axis=2) for columns in members.values()]
+    photos = [int(shared.answered[:, columns].any(axis=1).sum()) for columns in members.values()]
+    return _Laid(shared.models, list(members), np.stack(errors or [everything[:, :, 0:0].sum(axis=2)], axis=2), photos)
 
 
 def _measured(
@@ -172,24 +156,13 @@ def _measured(
     if before is not None and ours is not None:
         added = errors - before
         relative = _mean_ratio(_ratio(added, added[:, ours])[:, :, counted])
-    models = pd.DataFrame(
-        {
-            "model": laid.models,
-            "error": mean[0],
-            "low": np.clip(low, 0, 1),
-            "high": np.clip(high, 0, 1),
-            "mce": mce[0],
-            "relative_mce": relative[0],
-            "clean_error": np.nan if before is None else before[0, :, 0],
-            "corruptions": len(wanted),
-            "conditions": sum(len(by_corruption[name]) for name in wanted),
-            "n": photos,
-        }
-    )
-    models["mce_low"], models["mce_high"] = interval(mce[1:])
-    models["relative_low"], models["relative_high"] = interval(relative[1:])
+    clean_error = np.nan if before is None else before[0, :, 0]
+    sizes = (len(wanted), sum(len(by_corruption[name]) for name in wanted), photos)
+    ends = (np.clip(low, 0, 1), np.clip(high, 0, 1))
+    values = (laid.models, mean[0], *ends, mce[0], *interval(mce[1:]), relative[0], *interval(relative[1:]))
+    models = pd.DataFrame(dict(zip(MODELS, (*values, clean_error, *sizes), strict=True)))
     detail = _by_corruption(laid, shown, counted, by_corruption, errors, ratios)
-    return CorruptionError(models[MODELS], detail, mean[1:], _sentence(models, reference))
+    return CorruptionError(models, detail, mean[1:], _sentence(models, reference))
 
 
 def _ratio(errors: Floats, divisor: Floats) -> Floats:

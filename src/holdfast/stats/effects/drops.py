@@ -18,10 +18,11 @@ from holdfast.stats.core.answers import Answers, from_counts, numbered_column
 from holdfast.stats.core.bootstrap import (
     RESAMPLES,
     Codes,
+    Estimate,
     Floats,
+    adjusted_mean,
     codes,
-    deviations,
-    interval,
+    lenders,
     mcnemar,
     stratum_weights,
     sums,
@@ -56,6 +57,11 @@ class Effect:
     rose: int
     p: float
     wide_class: int = -1
+
+    @property
+    def estimate(self) -> Estimate:
+        """Return the difference with its interval."""
+        return Estimate(self.value, self.low, self.high)
 
 
 _NOTHING = float("nan")
@@ -179,25 +185,16 @@ def effect_of(
     if paired is None:
         return NO_EFFECT
     size = 1 / float(np.square(paired.weight).sum())
-    shrunk = paired.value * size / (size + 2)
-    strayed = deviations(
-        paired.residual,
-        paired.source if cluster is None else cluster[paired.source],
-        paired.donor,
-        extra=[(1 - shrunk) / size, (-1 - shrunk) / size],
-        freedom=paired.freedom,
-        resamples=resamples,
-        seed=seed,
-    )
-    bounds = interval(shrunk + strayed * size / (size + 2), level=level)
-    # the shrunk centre must not push the estimate itself out of its interval
-    low, high = max(min(float(bounds[0]), paired.value), -1.0), min(max(float(bounds[1]), paired.value), 1.0)
-    owner = paired.owner if cluster is None else cluster[paired.owner]
+    source, owner = (own if cluster is None else cluster[own] for own in (paired.source, paired.owner))
+    mean = adjusted_mean(
+        paired.value, size, paired.residual, source, paired.donor, freedom=paired.freedom, level=level,
+        resamples=resamples, seed=seed,
+    ).clipped(-1.0)  # fmt: skip
     signs = np.sign(np.bincount(owner, paired.change).round(9))
     fell, rose = int((signs > 0).sum()), int((signs < 0).sum())
     return Effect(
-        len(np.unique(paired.owner)), paired.first, paired.second, paired.value, low, high, fell, rose,
-        float(mcnemar(fell, rose)), paired.wide_class,
+        len(np.unique(paired.owner)), paired.first, paired.second, *mean, fell, rose, float(mcnemar(fell, rose)),
+        paired.wide_class,
     )  # fmt: skip
 
 
@@ -276,10 +273,10 @@ def _paired(cells: Pairs, average: Average) -> _Paired | None:
     before, after = (float((values * weight).sum()) for values in shares)
     lent = cells.donor >= 0
     kept, residual = _join_lent(residual, part, photo, lent)
-    donor = np.where(lent, cells.donor, cells.donor.max() + 1 + cells.source)[kept] if lent.any() else None
+    lender = lenders(cells.donor, cells.source)
     return _Paired(
         before, after, before - after, weight, freedom, shares[0] - shares[1], owner, residual[kept],
-        cells.source[kept], donor, wide,
+        cells.source[kept], None if lender is None else lender[kept], wide,
     )  # fmt: skip
 
 

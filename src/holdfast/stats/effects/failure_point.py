@@ -17,7 +17,15 @@ from holdfast.core.lazy import pd
 from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import from_counts
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums, sums, t_quantile
+from holdfast.stats.core.bootstrap import (
+    NO_ESTIMATE,
+    RESAMPLES,
+    Floats,
+    estimated,
+    interval,
+    resampled_sums,
+    t_quantile,
+)
 from holdfast.stats.core.reduce import Counts, Outcome
 
 LEAST_SEVERITIES = 3
@@ -72,12 +80,10 @@ def failure_points(
             (model, name, level, len(photos), *values)
             for level, *values in zip(levels, curve.tolist(), low.tolist(), high.tolist(), strict=True)
         ]
-        medians, means = interval(_median(shares, levels)), interval(shares.sum(axis=1))
-        points.append((
-            model, name, len(photos), len(levels), float(_median(curve[None], levels)[0]), float(medians[0]),
-            float(medians[1]), float(curve.sum()), float(means[0]), float(means[1]), int(back.sum()),
-            int(lasted[:, -1].sum()), int(whole.sum()),
-        ))  # fmt: skip
+        median = estimated(_median(curve[None], levels)[0], _median(shares, levels))
+        sizes = (int(back.sum()), int(lasted[:, -1].sum()), int(whole.sum()))
+        mean = estimated(curve.sum(), shares.sum(axis=1))
+        points.append((model, name, len(photos), len(levels), *median, *mean, *sizes))
         orders += [
             (name, model, other, *_compared(survival[model, name], survival[other, name], pairs, resamples, seed))
             for other in counts.models
@@ -169,14 +175,9 @@ def _severities(conditions: list[str]) -> dict[str, dict[int, str]]:
 def _survived(counts: Counts, model: str, outcome: Outcome, levels: dict[int, str]) -> _Survival | None:
     answers = from_counts(counts, model, outcome=outcome)
     answers = answers.part(answers.on(answers.base()))
-    count = len(answers.sources)
-    right = np.full((1 + len(levels), count), np.nan)
-    for place, condition in enumerate([ORIGINAL, *(levels[level] for level in sorted(levels))]):
-        where = answers.under(condition)
-        rows = sums(answers.source[where], answers.n[where], count)
-        hits = sums(answers.source[where], answers.right[where], count)
-        right[place] = np.divide(hits, rows, out=np.full(count, np.nan), where=rows > 0)
-    whole = ~np.isnan(right).any(axis=0)
+    conditions = [ORIGINAL, *(levels[level] for level in sorted(levels))]
+    right = np.stack([answers.shares(answers.under(condition)) for condition in conditions])
+    whole = np.asarray(~np.isnan(right).any(axis=0))
     # The strongest severity with a right answer, and the weakest without one; the original is 0.
     step = np.arange(len(right))[:, None]
     last, first = np.where(right == 1, step, -1).max(axis=0), np.where(right < 1, step, len(right)).min(axis=0)
@@ -203,19 +204,17 @@ def _compared(
     """Return n, difference of means with its interval, and whether the order of two models turns with severity."""
     both, ours, theirs = np.intersect1d(first[0], second[0], return_indices=True)
     if not len(both):
-        nan = float("nan")
-        return 0, nan, nan, nan, False
+        return 0, *NO_ESTIMATE, False
     gaps = first[1][ours] - second[1][theirs]
     drawn = resampled_sums(np.c_[gaps, np.ones(len(both))], both, resamples=resamples, seed=seed)
     shares = drawn[:, :-1] / drawn[:, -1:]
-    low, high = interval(shares.sum(axis=1))
     # Bonferroni over severities and pairs; normal, since resamples have no such tails.
     reach = (
         t_quantile(len(both) - 1.0, 1 - 0.025 / (pairs * gaps.shape[1])) * shares.std(axis=0) if len(both) > 1 else 2
     )
     middle = gaps.mean(axis=0)
     turns = bool((middle - reach > 0).any() and (middle + reach < 0).any())
-    return len(both), float(gaps.sum(axis=1).mean()), float(low), float(high), turns
+    return len(both), *estimated(gaps.sum(axis=1).mean(), shares.sum(axis=1)), turns
 
 
 def _sentence(points: pd.DataFrame, orders: pd.DataFrame) -> str:

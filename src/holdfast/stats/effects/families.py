@@ -6,7 +6,7 @@ And shape against texture: which of two classes a model names when the object's 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import combinations
@@ -112,7 +112,7 @@ def family_drops(
     names = [name for name in shared.conditions if name != ORIGINAL]
     if ORIGINAL not in shared.conditions or not names:
         return FamilyDrops(*empty, [], "There is no photo that every model answered under original and a scenario.")
-    everything = np.concatenate([shared.accuracy[None], shared.resampled])
+    everything = shared.everything
     clean = everything[:, :, shared.conditions.index(ORIGINAL)]
     kinds = list(dict.fromkeys(families[name] for name in names))
     members = [[at for at, name in enumerate(shared.conditions) if families.get(name) == kind] for kind in kinds]
@@ -272,27 +272,30 @@ def attribute_drops(
 
     Intervals hold for all groups of a model and condition together (Bonferroni).
     """
-    value = counts.cells["source_id"].astype(str).map(values).fillna(UNKNOWN)
-    names = sorted(value.unique())
-    tables = []
-    for name in names:
-        part = in_group(counts, (value == name).to_numpy())
-        table = drops(
-            part, outcome=outcome, average=average, resamples=max(resamples, IN_TAIL * len(names)), seed=seed,
-            level=simultaneous(len(names)),
-        )  # fmt: skip
-        tables.append(table.assign(value=name))
-    frame = pd.concat(tables, ignore_index=True)
+    groups = len({values.get(source, UNKNOWN) for source in counts.cells["source_id"].astype(str).unique()})
+    frame = _by_group(
+        counts, values, drops, outcome=outcome, average=average, resamples=max(resamples, IN_TAIL * groups), seed=seed,
+        level=simultaneous(groups),
+    )  # fmt: skip
     return frame.sort_values("drop", ascending=False, kind="stable", ignore_index=True)
 
 
 def group_verdicts(counts: Counts, values: Mapping[str, str], **settings: Any) -> pd.DataFrame:
     """Return ``what_it_holds`` of each group of photos (column ``value``), the largest background effect first."""
-    value = counts.cells["source_id"].astype(str).map(values).fillna(UNKNOWN)
-    tables = [what_it_holds(in_group(counts, (value == name).to_numpy()), **settings).assign(value=name)
-              for name in sorted(value.unique())]  # fmt: skip
-    frame = pd.concat(tables, ignore_index=True)
+    frame = _by_group(counts, values, what_it_holds, **settings)
     return frame.sort_values("background_effect", ascending=False, kind="stable", ignore_index=True)
+
+
+def _by_group(
+    counts: Counts, values: Mapping[str, str], statistic: Callable[..., pd.DataFrame], **options: Any
+) -> pd.DataFrame:
+    """Return a statistic of each group of photos, below each other; the column ``value`` names the group."""
+    value = counts.cells["source_id"].astype(str).map(values).fillna(UNKNOWN)
+    tables = [
+        statistic(in_group(counts, (value == name).to_numpy()), **options).assign(value=name)
+        for name in sorted(value.unique())
+    ]
+    return pd.concat(tables, ignore_index=True)
 
 
 def in_group(counts: Counts, chosen: NDArray[np.bool_]) -> Counts:

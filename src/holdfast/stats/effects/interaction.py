@@ -88,7 +88,8 @@ def interaction_of(
     laid = _usable(laid, reference_condition)
     reason = _why_not(laid, reference_condition)
     if reason:
-        return _nothing(reason, laid)
+        nan, tables = float("nan"), (pd.DataFrame(columns=PAIRS), pd.DataFrame(columns=DROPS))
+        return Interaction(nan, (nan, nan), nan, "gee", "", reason, *tables, len(laid.sources), reason)
     means = _means(laid)
     contrasts = (len(laid.models) - 1) * (len(laid.conditions) - 1)
     separated = bool(((means.accuracy <= 0) | (means.accuracy >= 1)).any())
@@ -312,9 +313,3 @@ def _and_donors(laid: AnswerGrid) -> str:
 
 def _words(p: float) -> str:
     return "< .0001" if p < 0.0001 else f"= {p:.4f}"
-
-
-def _nothing(reason: str, laid: AnswerGrid) -> Interaction:
-    nan = float("nan")
-    empty = pd.DataFrame(columns=PAIRS), pd.DataFrame(columns=DROPS)
-    return Interaction(nan, (nan, nan), nan, "gee", "", reason, *empty, len(laid.sources), reason)

@@ -226,19 +226,17 @@ def score_parts(
     counts: Counts,
     *,
     conditions: Sequence[str] | None = None,
-    outcome: Outcome = "full",
-    average: Average = "macro",
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Return what each condition adds to the score: a row per model × part × condition, and one (WHOLE) per part.
 
     ``squared``: (C(i) − μ)² with ``low`` and ``high``, and for a whole part the variance, with an interval made like
-    the score's. Models without a score are left out. Options as of ``scores``.
+    the score's. Models without a score are left out. Options as of ``scores``; accuracies are full and macro.
     """
     rows: list[dict[str, Any]] = []
     for model in counts.models:
-        design = _design(counts, model, conditions, outcome, average)
+        design = _design(counts, model, conditions, "full", "macro")
         if design is None:
             continue
         for part, places in (("cross", design.cross), ("inner", design.inner)):

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.lazy import pd
-from holdfast.core.names import condition_names
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, codes, interval
+from holdfast.stats.core.answers import named_conditions
+from holdfast.stats.core.bootstrap import NO_ESTIMATE, RESAMPLES, Codes, Floats, codes, estimated
 from holdfast.stats.effects.families import IN_TAIL, UNKNOWN, simultaneous
 
 SEGMENT = "segment"  # The task of such rows in the one table
@@ -52,11 +52,7 @@ def segmented(rows: pa.Table) -> pd.DataFrame:
     for column in ("task", "model", "trained_on", "condition", "variant", "parameters", "label", "status"):
         frame[column] = frame[column].astype(object).fillna("").astype(str)
     frame = frame[frame["task"] == SEGMENT].reset_index(drop=True)
-    if frame.empty:
-        return frame
-    keys = list(zip(frame["condition"], frame["variant"], frame["parameters"], strict=True))
-    names = condition_names(keys)
-    return frame.assign(condition=[names[key] for key in keys])
+    return frame.assign(condition=named_conditions(frame))
 
 
 def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0, level: float = 0.95) -> pd.DataFrame:
@@ -74,8 +70,7 @@ def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0, 
         sums = _resampled(*wide, resamples, seed)
         whole, drawn = _measures(wide[0].sum(0)[None], len(classes)), _measures(sums, len(classes))
         for name, value, others in zip(MEASURES, whole, drawn, strict=True):
-            low, high = interval(others, level=level)
-            row |= {name: float(value[0]), f"{name}_low": float(low), f"{name}_high": float(high)}
+            row |= estimated(value[0], others, level=level).row(name)
         rows.append(row | _drop(frame, group, (str(row["model"]), str(row["trained_on"])), resamples, seed, level))
     return pd.DataFrame(rows)
 
@@ -121,15 +116,14 @@ def by_class(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
         for place, name in enumerate(classes):
             row = dict(zip(KEYS, key, strict=True)) | {"class": name, "n": int(seen.get(name, 0))}
             for measure, values in drawn.items():
-                row[measure] = float(whole[measure][0, place])
-                if measure in ("iou", "pixel_accuracy", "boundary_f"):
-                    low, high = interval(values[:, place])
-                    row |= {f"{measure}_low": float(low), f"{measure}_high": float(high)}
+                estimate = estimated(whole[measure][0, place], values[:, place]).row(measure)
+                ranged = measure in ("iou", "pixel_accuracy", "boundary_f")
+                row |= estimate if ranged else {measure: estimate[measure]}
             rows.append(row)
     return pd.DataFrame(rows)
 
 
-def cells_from_segments(frame: pd.DataFrame, *, conditions: Sequence[str] | None = None) -> pd.DataFrame:
+def cells_from_segments(frame: pd.DataFrame) -> pd.DataFrame:
     """Return IoU (0..1, as ``accuracy``) and ``n`` photos per model × condition × class, for a regression.
 
     The background is left out: it is in every photo and says little about the class. A model that was trained within
@@ -137,8 +131,6 @@ def cells_from_segments(frame: pd.DataFrame, *, conditions: Sequence[str] | None
     """
     chosen = experiments(frame)
     chosen = chosen[chosen["class"] != BACKGROUND]
-    if conditions is not None:
-        chosen = chosen[chosen["condition"].isin(list(conditions))]
     shown = chosen.assign(photos=chosen["truth"] > 0)
     summed = shown.groupby(["model", "condition", "class"], sort=False)[["intersection", "union", "photos"]].sum()
     summed = summed.reset_index().rename(columns={"class": "label", "photos": "n"})
@@ -251,15 +243,12 @@ def _drop(
     frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], resamples: int, seed: int, level: float
 ) -> dict[str, float]:
     """Return how much lower the mIoU is than that of the same photos' originals, resampled together."""
-    nothing = {"drop": np.nan, "drop_low": np.nan, "drop_high": np.nan}
     model, trained_on = key
-    if group["condition"].iloc[0] == ORIGINAL:
-        return nothing
     same = (frame["model"] == model) & (frame["condition"] == ORIGINAL)
     before = frame[same & frame["trained_on"].isin(["" if trained_on == "" else ORIGINAL])]
     shared = set(before["source_id"]) & set(group["source_id"])
-    if not shared:
-        return nothing
+    if group["condition"].iloc[0] == ORIGINAL or not shared:
+        return NO_ESTIMATE.row("drop")
     both = pd.concat([before[before["source_id"].isin(shared)], group[group["source_id"].isin(shared)]])
     classes = sorted(both["class"].unique())
     table, photos, labels = _wide(both, classes)
@@ -273,5 +262,4 @@ def _drop(
         half = sums.shape[1] // 2
         return _measures(sums[:, :half], len(classes))[0] - _measures(sums[:, half:], len(classes))[0]
 
-    low, high = interval(lost(sums), level=level)
-    return {"drop": float(lost(paired.sum(0)[None])[0]), "drop_low": float(low), "drop_high": float(high)}
+    return estimated(lost(paired.sum(0)[None])[0], lost(sums), level=level).row("drop")

@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, span
-from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts
-from holdfast.stats.core.bootstrap import Floats, sums
+from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.core.grid import holm
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.drops import NO_EFFECT, Effect
@@ -28,12 +27,11 @@ from holdfast.stats.effects.verdict import (
     MARGIN,
     NEEDED,
     NO_EXCESS,
-    RANDOM,
-    SAME,
+    Cells,
     Excess,
+    Hits,
     VerdictEvidence,
-    all_wrong,
-    constant_answer,
+    gathered,
     verdict_row,
 )
 from holdfast.stats.models.gate import COLUMNS, Gate, named_model, paired_conditions
@@ -126,37 +124,11 @@ class SequentialEvidence:
 
     def look(self, answers: Answers) -> VerdictEvidence:
         """Return the evidence after all answers so far, of one model; intervals never widen from look to look."""
-        under = {name: answers.under(name) for name in NEEDED}
-        known = np.array([*(name in self.classes for name in answers.donor_labels), False])
-        classed = under[RANDOM] & known[answers.donor_label]
-        captured = (answers.captured, answers.captured)
-        effect = partial(self._effect, answers)
-        excess = partial(self._excess, answers)
-        return VerdictEvidence(
-            missing=tuple(name for name in NEEDED if not under[name].any()),
-            background=effect("background", under[SAME], under[RANDOM]),
-            object=effect("object", under[SAME], classed, captured),
-            paste=effect("paste", under[ORIGINAL], under[SAME]),
-            capture=effect("capture", classed, classed, (answers.captured, answers.captured_before)),
-            original=excess("original", under[ORIGINAL]),
-            pasted=excess("pasted", under[SAME]),
-            replaced=excess("replaced", under[RANDOM]),
-            only_background=NO_EXCESS,
-            silhouette=NO_EXCESS,
-            wrong=all_wrong(answers),
-            constant=constant_answer(answers),
-        )
+        return gathered(answers, self.classes, partial(self._effect, answers), partial(self._excess, answers))
 
-    def _effect(
-        self,
-        answers: Answers,
-        name: str,
-        first: NDArray[np.bool_],
-        second: NDArray[np.bool_],
-        hits: tuple[Floats, Floats] | None = None,
-    ) -> Effect:
+    def _effect(self, answers: Answers, name: str, first: Cells, second: Cells, hits: Hits = None) -> Effect:
         ours, theirs = hits or (answers.right, answers.right)
-        before, after = _shares(answers, first, ours), _shares(answers, second, theirs)
+        before, after = answers.shares(first, ours), answers.shares(second, theirs)
         kept = self._evenly(answers.sources, ~np.isnan(before + after))
         if name == "background":
             self.left_out = int((~np.isnan(before + after) & ~kept).sum())
@@ -169,14 +141,14 @@ class SequentialEvidence:
             int((before > after).sum()), int((before < after).sum()), float("nan"),
         )  # fmt: skip
 
-    def _excess(self, answers: Answers, name: str, side: NDArray[np.bool_]) -> Excess:
+    def _excess(self, answers: Answers, condition: str) -> Excess:
         """Return the accuracy above guessing, which is one in the number of classes, as all are equally often there."""
-        shares = _shares(answers, side, answers.right_restricted)
+        shares = answers.shares(answers.under(condition), answers.right_restricted)
         kept = self._evenly(answers.sources, ~np.isnan(shares))
-        if not kept.any():
+        if condition not in NEEDED or not kept.any():
             return NO_EXCESS
         chance = 1 / len({label for _, label in self.place.values()})
-        interval = self._interval(name, shares[kept], 0.0)
+        interval = self._interval(condition, shares[kept], 0.0)
         return Excess(
             int(kept.sum()), interval.mean, chance, interval.mean - chance, interval.low - chance,
             interval.high - chance, float("nan"),
@@ -256,14 +228,6 @@ def simulated_decisions(
     return float((yes < no).mean()), float((no < yes).mean()), float(np.cumsum(photos)[last].mean())
 
 
-def _shares(answers: Answers, side: NDArray[np.bool_], hits: Floats) -> Floats:
-    """Return the share of hits of each photo, NaN where it has no answer."""
-    count = len(answers.sources)
-    rows = sums(answers.source[side], answers.n[side], count)
-    right = sums(answers.source[side], hits[side], count)
-    return np.asarray(np.divide(right, rows, out=np.full(count, np.nan), where=rows > 0))
-
-
 def sequential_gate(
     old: Counts,
     new: Counts,
@@ -293,14 +257,15 @@ def sequential_gate(
             continue
         row: dict[str, object] = dict.fromkeys(COLUMNS, float("nan")) | {"condition": name, "n": 0, "donors": 0}
         if pairs is not None:
-            differences = pairs.differences
-            p_pass, p_fail, low, high = _tested(differences.photos, margin, 1 - level)
-            row |= {
-                "old": pairs.old, "new": pairs.new, "difference": differences.mean, "low": low, "high": high,
-                "n": len(differences.photos), "unanswered": pairs.unanswered,
-                "better": int((differences.photos > 0).sum()), "worse": int((differences.photos < 0).sum()),
-                "p_pass": p_pass, "p_fail": p_fail,
-            }  # fmt: skip
+            photos = pairs.differences.photos
+            interval = running_interval(photos, alpha=1 - level, before=None)
+            # p-values and one-sided bounds that hold whenever one stops
+            p_pass, p_fail = (
+                min(1.0, float(np.exp(-log_capital(photos, -margin, least=-1, most=1, above=side))))
+                for side in (True, False)
+            )
+            row |= pairs.numbers() | {"donors": 0, "low": interval.low, "high": interval.high}
+            row |= {"p_pass": p_pass, "p_fail": p_fail}
         rows.append(row)
     table = pd.DataFrame(rows, columns=COLUMNS)
     table["p_fail"] = holm(table["p_fail"].fillna(1).to_numpy(np.float64))
@@ -335,10 +300,3 @@ def _overall(table: pd.DataFrame, borrowing: Sequence[str], margin: float, level
             "--sequential, or ask both models in rounds (holdfast check --stop when-decided): there none is lent twice."
         )
     return Gate(verdict, table, margin, float("nan"), f"{text} {errs}")
-
-
-def _tested(photos: Floats, margin: float, alpha: float) -> tuple[float, float, float, float]:
-    """Return p-values for passing and failing that hold whenever one stops, and one-sided bounds of the difference."""
-    above, below = (log_capital(photos, -margin, least=-1, most=1, above=side) for side in (True, False))
-    interval = running_interval(photos, alpha=alpha, before=None)
-    return min(1.0, float(np.exp(-above))), min(1.0, float(np.exp(-below))), interval.low, interval.high

@@ -20,7 +20,6 @@ def spread_interval(
     value: Measure,
     *,
     reached: float | None = None,
-    level: float = 0.95,
     quadratic: bool = False,
 ) -> tuple[float, float]:
     """Return an interval for ``value(true deviations)`` by inverting a bootstrap test.
@@ -37,7 +36,7 @@ def spread_interval(
     if float(np.trace(covariance)) <= 1e-15:
         return observed, observed
     noise = _noise(deviations, epsilon, covariance, value, quadratic)
-    few = (1 - level) / 2 * len(epsilon)
+    few = 0.025 * len(epsilon)
 
     def surprisingly_large(size: float) -> bool:
         return int(np.count_nonzero(noise.simulated(size) >= observed)) <= few

@@ -7,18 +7,18 @@ of each are pasted, so that what pasting itself does cancels. docs/statistics/ho
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd, scipy_special
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, sums
+from holdfast.stats.core.bootstrap import RESAMPLES, Estimate, Floats, sums
 from holdfast.stats.core.cells import Average, design_effects, wilson
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.drops import NO_EFFECT, Effect, effect_of, pair
@@ -31,6 +31,8 @@ NEEDED = (ORIGINAL, SAME, RANDOM)  # Without these there is no verdict; without 
 MARGIN = 0.05
 
 
+Cells = NDArray[np.bool_]  # which cells of the answers
+Hits = tuple[Floats, Floats] | None
 Step = Literal["yes", "no", "open"]
 Reason = Literal[
     "", "wrong", "constant", "missing", "guessing", "perhaps guessing", "pasting", "perhaps pasting", "interval",
@@ -73,6 +75,11 @@ class Excess:
     low: float
     high: float
     p: float
+
+    @property
+    def estimate(self) -> Estimate:
+        """Return the excess with its interval."""
+        return Estimate(self.value, self.low, self.high)
 
 
 _NOTHING = float("nan")
@@ -216,26 +223,40 @@ def evidence_of(
     capture nothing. ``background``: the effect of the background, where it is known already.
     """
     answers = answers.part(answers.on(trained_on))
-    under = {name: answers.under(name) for name in (*NEEDED, ONLY, SILHOUETTE)}
-    effect = partial(effect_of, average=average, resamples=resamples, seed=seed)
+    place = answers.trained.index(trained_on) if trained_on in answers.trained else 0
+
+    def effect(name: str, first: Cells, second: Cells, hits: Hits = None) -> Effect:
+        if name == "background" and background is not None:
+            return background
+        return effect_of(pair(answers, first, second, hits), average=average, resamples=resamples, seed=seed)
+
+    return gathered(answers, classes, effect, _excesses(answers, place).__getitem__, place)
+
+
+def gathered(
+    answers: Answers,
+    classes: Collection[str],
+    effect: Callable[..., Effect],  # of a name, the cells of two sides, and what is counted on them (right answers)
+    excess: Callable[[str], Excess],  # of a condition
+    trained: int = 0,
+) -> VerdictEvidence:
+    """Return the evidence of a verdict: which effects and excesses it rests on; the two functions measure them."""
+    under = {name: answers.under(name) for name in NEEDED}
     known = np.array([*(name in classes for name in answers.donor_labels), False])
     classed = under[RANDOM] & known[answers.donor_label]
-    captured = (answers.captured, answers.captured)
-    place = answers.trained.index(trained_on) if trained_on in answers.trained else 0
-    excess = _excesses(answers, place)
     return VerdictEvidence(
         missing=tuple(name for name in NEEDED if not under[name].any()),
-        background=background or effect(pair(answers, under[SAME], under[RANDOM])),
-        object=effect(pair(answers, under[SAME], classed, captured)),
-        paste=effect(pair(answers, under[ORIGINAL], under[SAME])),
-        capture=effect(pair(answers, classed, classed, (answers.captured, answers.captured_before))),
-        original=excess[ORIGINAL],
-        pasted=excess[SAME],
-        replaced=excess[RANDOM],
-        only_background=excess[ONLY],
-        silhouette=excess[SILHOUETTE],
+        background=effect("background", under[SAME], under[RANDOM]),
+        object=effect("object", under[SAME], classed, (answers.captured, answers.captured)),
+        paste=effect("paste", under[ORIGINAL], under[SAME]),
+        capture=effect("capture", classed, classed, (answers.captured, answers.captured_before)),
+        original=excess(ORIGINAL),
+        pasted=excess(SAME),
+        replaced=excess(RANDOM),
+        only_background=excess(ONLY),
+        silhouette=excess(SILHOUETTE),
         wrong=all_wrong(answers),
-        constant=constant_answer(answers, place),
+        constant=constant_answer(answers, trained),
     )
 
 
@@ -293,7 +314,7 @@ def _numbers(evidence: VerdictEvidence, margin: float) -> dict[str, object]:
     }
     numbers: dict[str, object] = {}
     for name, effect in named.items():
-        numbers |= {name: effect.value, f"{name}_low": effect.low, f"{name}_high": effect.high}
+        numbers |= effect.estimate.row(name)
     return numbers | {
         ORIGINAL: evidence.paste.first,
         SAME: evidence.background.first,

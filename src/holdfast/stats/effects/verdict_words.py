@@ -129,11 +129,11 @@ def more_photos(row: Mapping[str, Any], *, margin: float = MARGIN) -> tuple[int,
     return max(1, fewest), max(1, most)
 
 
-def photo_advice(row: Mapping[str, Any], *, margin: float = MARGIN) -> str:
+def photo_advice(row: Mapping[str, Any]) -> str:
     """Return what more photos would do for the verdict of a row of ``what_it_holds``, in a sentence."""
-    needed, names = more_photos(row, margin=margin), open_numbers(row)
+    needed, names = more_photos(row), open_numbers(row)
     if row["leans"] != "open" and row["sees"] != "open":
-        return f"None needed: both intervals lie clear of the margin of {points(margin, 0)}."
+        return f"None needed: both intervals lie clear of the margin of {points(MARGIN, 0)}."
     if not names:
         return "They would not help: what is open is so for another reason than their number."
     if needed:

@@ -59,7 +59,7 @@ class Association:
 def association(answered: Rows, inside: Rows, outside: Rows, prompts: NDArray[Any], *, level: float) -> Association:
     """Return an answer's rate inside a group of images against its rate outside."""
     first, second = (share(answered[part], prompts[part], level=level) for part in (inside, outside))
-    excess, low, high = difference(*((rate["estimate"], rate["low"], rate["high"]) for rate in (first, second)))
+    excess, low, high = difference(first, second)
     hits, others = (int(answered[part].sum()) for part in (inside, outside))
     # Half an image in each cell (Haldane, Anscombe), so that an answer never given without it has an odds ratio, too.
     ratio = (hits + 0.5) * (second["n"] - others + 0.5) / ((first["n"] - hits + 0.5) * (others + 0.5))
@@ -291,11 +291,6 @@ def measure(answers: ExplainedAnswers, *, shuffles: int = 5, seed: int = 0) -> M
 
 def asked_factors(kinds: Sequence[str], values: Sequence[str], index: pd.Index) -> pd.DataFrame:
     """Return the factors of generated images: of each only the kind that was asked for is known."""
-    return pd.DataFrame(
-        {
-            factor: [value if kind == factor else "" for kind, value in zip(kinds, values, strict=True)]
-            for factor in FACTORS
-        },
-        index=index,
-        dtype=object,
-    )
+    asked, known = np.asarray(kinds, object), np.asarray(values, object)
+    columns = {factor: np.where(asked == factor, known, "") for factor in FACTORS}
+    return pd.DataFrame(columns, index=index, dtype=object)

@@ -15,10 +15,8 @@ from numpy.typing import ArrayLike
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import seed_from
 from holdfast.core.lazy import pd
-from holdfast.stats.core.bootstrap import codes, sums
+from holdfast.stats.core.bootstrap import NO_ESTIMATE, Estimate, codes, sums
 from holdfast.stats.core.cells import newcombe, wilson
-
-Interval = tuple[float, float, float]  # Estimate, low, high
 
 
 def shared(failed: pd.DataFrame, surrogates: Sequence[str], at_least: int) -> pd.Series:
@@ -37,7 +35,7 @@ def share(hits: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> dict[
     """
     hit = np.asarray(hits, np.float64)
     if not len(hit):
-        return {"n": 0, "prompts": 0, "estimate": np.nan, "low": np.nan, "high": np.nan}
+        return {"n": 0, "prompts": 0, **NO_ESTIMATE.row("estimate", "")}
     number, count = codes(clusters)
     mean = float(hit.mean())
     expected = len(hit) * mean * (1 - mean)
@@ -45,18 +43,18 @@ def share(hits: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> dict[
     if expected > 0:
         effect = float(np.square(sums(number, hit - mean, count)).sum()) * count / max(count - 1, 1) / expected
     size = len(hit) / max(effect, 1.0)
-    low, high = wilson(mean * size, size, level)
-    return {"n": len(hit), "prompts": count, "estimate": mean, "low": float(low), "high": float(high)}
+    estimate = Estimate(mean, *map(float, wilson(mean * size, size, level)))
+    return {"n": len(hit), "prompts": count, **estimate.row("estimate", "")}
 
 
-def difference(first: Interval, second: Interval) -> Interval:
-    """Return first − second with Newcombe's hybrid interval, as for independent shares.
+def difference(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> Estimate:
+    """Return first − second of two rows of ``share`` with Newcombe's hybrid interval, as for independent shares.
 
     A hard set and its pool share images, and a hard set and its control share prompts; both make the true interval
     narrower, so this one is rather too wide.
     """
-    value, low, high = (float(end) for end in newcombe(first, second))
-    return value, low, high
+    ends = ([row[name] for name in ("estimate", "low", "high")] for row in (first, second))
+    return Estimate(*map(float, newcombe(*ends)))
 
 
 def accuracies(
@@ -76,15 +74,13 @@ def drops(accuracy: pd.DataFrame, *, of: str = "hard", against: Sequence[str] = 
 
     Positive where the model is less accurate on ``of``. Takes the table of ``accuracies``.
     """
-    cells = {
-        (row["model"], row["set"]): (row["estimate"], row["low"], row["high"]) for row in accuracy.to_dict("records")
-    }
-    rows = []
-    for model in dict.fromkeys(accuracy["model"]):
-        for other in against:
-            if (model, other) in cells:
-                value, low, high = difference(cells[model, other], cells[model, of])
-                rows.append({"model": model, "against": other, "estimate": value, "low": low, "high": high})
+    cells = {(row["model"], row["set"]): row for row in accuracy.to_dict("records")}
+    rows = [
+        {"model": model, "against": other} | difference(cells[model, other], cells[model, of]).row("estimate", "")
+        for model in dict.fromkeys(accuracy["model"])
+        for other in against
+        if (model, other) in cells
+    ]
     return pd.DataFrame(rows, columns=["model", "against", "estimate", "low", "high"])
 
 
@@ -102,14 +98,12 @@ def rates(images: pd.DataFrame, hard: pd.Series, by: str) -> pd.DataFrame:
         inside = images[by] == value
         own = share(hard[inside], images.loc[inside, "prompt_id"])
         row: dict[str, Any] = {"value": value, "hard": int(hard[inside].sum())} | own
-        excess = (np.nan, np.nan, np.nan)
+        excess = NO_ESTIMATE
         if not inside.all():
             both = [share(hard[part], images.loc[part, "prompt_id"], level=strict) for part in (inside, ~inside)]
-            first, second = ((rate["estimate"], rate["low"], rate["high"]) for rate in both)
-            excess = difference(first, second)
-        row |= dict(zip(("excess", "excess_low", "excess_high"), excess, strict=True))
-        row["stands_out"] = "over" if excess[1] > 0 else "under" if excess[2] < 0 else ""
-        rows.append(row)
+            excess = difference(*both)
+        stands_out = "over" if excess.low > 0 else "under" if excess.high < 0 else ""
+        rows.append(row | excess.row("excess") | {"stands_out": stands_out})
     columns = ["value", "n", "prompts", "hard", "estimate", "low", "high", "excess", "excess_low", "excess_high"]
     frame = pd.DataFrame(rows, columns=[*columns, "stands_out"])
     return frame.sort_values(["estimate", "value"], ascending=[False, True]).reset_index(drop=True)

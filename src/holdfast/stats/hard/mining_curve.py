@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.lazy import pd
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, estimated, ratio, resampled_sums
 from holdfast.stats.hard.mining import share, shared
 
 MOST_SUBSETS = 1_000  # Subsets of one size; of more, so many are drawn at random
@@ -54,8 +54,7 @@ def fit_curve(k: ArrayLike, values: ArrayLike, draws: ArrayLike | None = None) -
         table = np.asarray(draws, np.float64)[:, known]
         table = table[np.isfinite(table).all(axis=1)]
         if len(table):
-            ends = interval(_best(x, table)[0])
-            low, high = float(ends[0]), float(ends[1])
+            _, low, high = estimated(floor, _best(x, table)[0])
     return Curve(floor, fall, rate, error, low, high)
 
 
@@ -101,7 +100,7 @@ def subset_accuracies(
         chosen = _subsets(len(surrogates), k, rng)
         inside = np.stack([wrong[:, list(subset)].all(axis=1) for subset in chosen], axis=1)
         n, hits = inside.sum(axis=0), (inside & right[:, None]).sum(axis=0)
-        accuracy = np.divide(hits, n, out=np.full(len(n), np.nan), where=n > 0)
+        accuracy = ratio(hits, n)
         names = ["+".join(surrogates[place] for place in subset) for subset in chosen]
         rows += [(target, k, name, int(m), value) for name, m, value in zip(names, n, accuracy, strict=True)]
         drawn = _resampled_mean(inside, right, images["prompt_id"], resamples, seed)
@@ -131,10 +130,8 @@ def _resampled_mean(
     columns = np.concatenate([inside, inside & right[:, None]], axis=1)
     sums = resampled_sums(columns, np.asarray(prompts), resamples=resamples, seed=seed)
     n, hits = np.split(sums, 2, axis=1)
-    known = n > 0
-    accuracy = np.divide(hits, n, out=np.zeros_like(n), where=known)
-    nothing = np.full(resamples, np.nan)
-    return np.asarray(np.divide(accuracy.sum(axis=1), known.sum(axis=1), out=nothing, where=known.any(axis=1)))
+    accuracy = np.divide(hits, n, out=np.zeros_like(n), where=n > 0)
+    return ratio(accuracy.sum(axis=1), (n > 0).sum(axis=1))
 
 
 def _summary(accuracy: Floats, n: NDArray[Any], drawn: Floats) -> dict[str, Any]:
@@ -142,15 +139,8 @@ def _summary(accuracy: Floats, n: NDArray[Any], drawn: Floats) -> dict[str, Any]
     row: dict[str, Any] = {"subsets": len(known), "images": float(n.mean())}
     if not len(known):
         return row | dict.fromkeys(("estimate", "low", "high", "spread", "lowest", "highest"), float("nan"))
-    low, high = interval(drawn)
-    return row | {
-        "estimate": float(known.mean()),
-        "low": float(low),
-        "high": float(high),
-        "spread": float(known.std()),
-        "lowest": float(known.min()),
-        "highest": float(known.max()),
-    }
+    row |= estimated(known.mean(), drawn).row("estimate", "")
+    return row | {"spread": float(known.std()), "lowest": float(known.min()), "highest": float(known.max())}
 
 
 def stand_in_curve(images: pd.DataFrame, failed: pd.DataFrame, surrogates: Sequence[str]) -> pd.DataFrame:

@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.lazy import pd
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, interval, resampled_sums
+from holdfast.stats.core.bootstrap import (
+    NO_ESTIMATE,
+    RESAMPLES,
+    Floats,
+    codes,
+    estimated,
+    interval,
+    ratio,
+    resampled_sums,
+)
 from holdfast.stats.hard.mining import share
 
 PERMUTATIONS = 5_000  # Of models, to judge a difference; all of them where there are no more
@@ -33,15 +42,10 @@ def overlap(
         drawn = resampled_sums(table, images["prompt_id"].to_numpy(), resamples=resamples, seed=seed)
         both, first_only, second_only = (float(value) for value in total[0, :3])
         p, q = (both + first_only) / total.sum(), (both + second_only) / total.sum()
-        row: dict[str, Any] = {
-            "first": first,
-            "second": second,
-            "both": int(both),
-            "either": int(both + first_only + second_only),
-        }
+        either = int(both + first_only + second_only)
+        row: dict[str, Any] = {"first": first, "second": second, "both": int(both), "either": either}
         for name, statistic in (("jaccard", _jaccard), ("kappa", _kappa)):
-            low, high = interval(statistic(drawn))
-            row |= {name: float(statistic(total)[0]), f"{name}_low": float(low), f"{name}_high": float(high)}
+            row |= estimated(statistic(total)[0], statistic(drawn)).row(name)
         row["by_chance"] = p * q / (p + q - p * q) if p + q > 0 else np.nan
         row["second_given_first"] = both / (both + first_only) if both + first_only else np.nan
         row["first_given_second"] = both / (both + second_only) if both + second_only else np.nan
@@ -55,8 +59,7 @@ def _cells(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Floats:
 
 
 def _jaccard(sums: Floats) -> Floats:
-    either = sums[:, :3].sum(axis=1)
-    return np.asarray(np.divide(sums[:, 0], either, out=np.full(len(sums), np.nan), where=either > 0))
+    return ratio(sums[:, 0], sums[:, :3].sum(axis=1))
 
 
 def _kappa(sums: Floats) -> Floats:
@@ -170,8 +173,7 @@ def persistence(
     value = _lasting(table.sum(axis=0, keepdims=True))[0]
     nothing = np.full(resamples, np.nan)
     drawn = _lasting(resampled_sums(table, prompts, resamples=resamples, seed=seed)) if np.isfinite(value) else nothing
-    low, high = interval(drawn)
-    return row | {"lasting": float(value), "lasting_low": float(low), "lasting_high": float(high)}
+    return row | estimated(value, drawn).row("lasting")
 
 
 def _lasting(sums: Floats) -> Floats:
@@ -196,9 +198,9 @@ def intraclass(failed: ArrayLike, prompts: ArrayLike, *, resamples: int = RESAMP
     table = np.stack([np.ones(count), sizes, sizes**2, sums, sums**2 / sizes], axis=1)
     value = _correlation(table.sum(axis=0, keepdims=True))[0]
     if not np.isfinite(value):
-        return {"estimate": float("nan"), "low": float("nan"), "high": float("nan")}
-    low, high = interval(_correlation(resampled_sums(table, np.arange(count), resamples=resamples, seed=seed)))
-    return {"estimate": float(value), "low": float(low), "high": float(high)}
+        return NO_ESTIMATE.row("estimate", "")
+    drawn = resampled_sums(table, np.arange(count), resamples=resamples, seed=seed)
+    return estimated(value, _correlation(drawn)).row("estimate", "")
 
 
 def _correlation(sums: Floats) -> Floats:

@@ -20,7 +20,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.names import condition_names
 from holdfast.core.numbers import percent, span
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import RESAMPLES, codes, drawn_weights, interval
+from holdfast.stats.core.bootstrap import NO_ESTIMATE, RESAMPLES, Estimate, codes, drawn_weights, estimated
 from holdfast.stats.core.cells import design_effect, newcombe, stratified, wilson
 from holdfast.stats.effects.sequential import ALPHA, RoundPlan, RunningInterval, running_interval
 from holdfast.stats.effects.verdict import MARGIN
@@ -126,7 +126,7 @@ def question_drops(frame: pd.DataFrame) -> pd.DataFrame:
             share = _share(both.assign(donor_id=both["donor_id_after"]), right, 0.95, balanced=kind == "two_way")
             rows.append(
                 {"model": model, "kind": kind, "condition": condition, "n": len(both), "lenient": effect.second}
-                | _named("drop", (effect.value, effect.low, effect.high)) | _named("both", share)
+                | effect.estimate.row("drop") | share.row("both")
             )  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -138,7 +138,7 @@ def image_pairs(group: pd.DataFrame) -> dict[str, float]:
     right about one at most and gets nothing; a coin gets 1 / options². The interval resamples photos.
     """
     if group["label"].nunique() < 2:
-        return _named("pairs_right", (np.nan, np.nan, np.nan)) | {"pairs": 0.0}
+        return NO_ESTIMATE.row("pairs_right") | {"pairs": 0.0}
     place, photos = codes(group["source_id"].to_numpy(object))
     weights = drawn_weights(photos, RESAMPLES).astype(np.float64)
     weights = np.concatenate([np.ones((photos, 1)), weights], axis=1)[place]
@@ -153,8 +153,7 @@ def image_pairs(group: pd.DataFrame) -> dict[str, float]:
             total += sums.sum(axis=0) ** 2 - (sums**2).sum(axis=0)
     with np.errstate(invalid="ignore"):
         shares = right / asked
-    low, high = interval(shares[1:])
-    return _named("pairs_right", (float(shares[0]), float(low), float(high))) | {"pairs": asked[0] / 2}
+    return estimated(shares[0], shares[1:]).row("pairs_right") | {"pairs": asked[0] / 2}
 
 
 def questions_of_rows(rows: pa.Table, answers: pa.Table, **options: Any) -> pd.DataFrame:
@@ -197,39 +196,35 @@ def _measured(group: pd.DataFrame, kind: str, level: float, rounds: RoundPlan | 
     }
     balanced = kind == "two_way"
     for name in SHARES:
-        measured |= _named(name, _share(good, good[name], level, balanced=balanced, rounds=rounds))
+        measured |= _share(good, good[name], level, balanced=balanced, rounds=rounds).row(name)
     for name in ("strict", "lenient"):
         chance = 1 / choices if choices > 1 else float("nan")
-        values = [(measured[f"{name}{end}"] - chance) / (1 - chance) for end in ("", "_low", "_high")]
-        measured |= _named(f"{name}_corrected", (values[0], values[1], values[2]))
+        values = ((measured[f"{name}{end}"] - chance) / (1 - chance) for end in ("", "_low", "_high"))
+        measured |= Estimate(*values).row(f"{name}_corrected")
     ends = {}
     for place in (FIRST, SECOND):
         some = good[good["place"] == place]
         ends[place] = _share(some, some["lenient"], level, rounds=rounds)
-        measured |= _named(f"{place}_place", ends[place])
-    measured |= _named("position_bias", _difference(ends[FIRST], ends[SECOND], whole=rounds is not None))
+        measured |= ends[place].row(f"{place}_place")
+    measured |= _difference(ends[FIRST], ends[SECOND], whole=rounds is not None).row("position_bias")
     if rounds is None and len(good):
         measured |= image_pairs(good)
         if measured["pairs_right_low"] == measured["pairs_right_high"]:  # all resamples agree: the accuracy's interval
             measured["pairs_right_low"] = min(measured["pairs_right"], measured["lenient_low"] ** 2)
             measured["pairs_right_high"] = max(measured["pairs_right"], measured["lenient_high"] ** 2)
     named = good[good["says_first"].notna()]
-    return measured | _named("says_first", _share(named, named["says_first"], level, balanced=balanced, rounds=rounds))
-
-
-def _named(name: str, estimate: tuple[float, float, float]) -> dict[str, float]:
-    return dict(zip((name, f"{name}_low", f"{name}_high"), estimate, strict=True))
+    return measured | _share(named, named["says_first"], level, balanced=balanced, rounds=rounds).row("says_first")
 
 
 def _share(
     rows: pd.DataFrame, values: pd.Series, level: float, *, balanced: bool = False, rounds: RoundPlan | None = None
-) -> tuple[float, float, float]:
+) -> Estimate:
     """Return a share with its interval; ``balanced``: the mean of the shares of both places.
 
     Where one of the places does not occur, nobody knows its share: the interval then holds whatever it may be.
     """
     if rows.empty:
-        return float("nan"), float("nan"), float("nan")
+        return NO_ESTIMATE
     if rounds is not None:
         return _running(values.astype(float).groupby(rows["source_id"].to_numpy()).mean(), rounds)
     right_or_not = values.astype(bool).astype(int)
@@ -240,34 +235,30 @@ def _share(
     right, n = sums["right"].to_numpy(float), sums["n"].to_numpy(float)
     if len(sums) == 1:
         low, high = (float(end) for end in wilson(right[0], n[0], level))
-        return float(right[0] / n[0]), *((low / 2, (high + 1) / 2) if balanced else (low, high))
-    low, high = stratified(right, n, level)
-    return float(np.mean(right / n)), low, high
+        return Estimate(float(right[0] / n[0]), *((low / 2, (high + 1) / 2) if balanced else (low, high)))
+    return Estimate(float(np.mean(right / n)), *stratified(right, n, level))
 
 
-def _running(shares: pd.Series, rounds: RoundPlan) -> tuple[float, float, float]:
+def _running(shares: pd.Series, rounds: RoundPlan) -> Estimate:
     """Return the mean over photos and its interval after the last look, cut with those of all looks before."""
     now, photos = None, []
     for names in rounds:
         photos += [name for name in names if name in shares.index]
         now = running_interval(shares[photos], least=0, alpha=ALPHA, before=now)
     if now is None or not now.n:
-        return float("nan"), float("nan"), float("nan")
-    return (now.mean, now.low, now.high) if now.low <= now.high else (now.mean, 0.0, 1.0)
+        return NO_ESTIMATE
+    return Estimate(now.mean, *((now.low, now.high) if now.low <= now.high else (0.0, 1.0)))
 
 
-def _difference(
-    first: tuple[float, float, float], second: tuple[float, float, float], *, whole: bool = False
-) -> tuple[float, float, float]:
+def _difference(first: Estimate, second: Estimate, *, whole: bool = False) -> Estimate:
     """Return Newcombe's hybrid score interval of the difference of two shares (1998, method 10).
 
     It takes them as independent. Where every question is asked both ways round they are not: photos that are easy are
     easy in both, which makes it a little wide. ``whole``: from the worst ends of both, where one may stop at any time.
     """
     if whole:
-        return first[0] - second[0], first[1] - second[2], first[2] - second[1]
-    difference, low, high = (float(end) for end in newcombe(first, second))
-    return difference, max(low, -1.0), min(high, 1.0)
+        return Estimate(first.value - second.value, first.low - second.high, first.high - second.low)
+    return Estimate(*map(float, newcombe(first, second))).clipped(-1.0)
 
 
 def examples(frame: pd.DataFrame, column: str, count: int) -> pd.DataFrame:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,8 +135,22 @@ class Common:
     conditions: list[str]
     accuracy: Floats  # (models, conditions), 0..1
     resampled: Floats  # (resamples, models, conditions), accuracies in resamples of photos and donors
-    n: NDArray[np.intp]  # (conditions,) photos
-    photos: int  # in all conditions together
+    answered: NDArray[np.bool_]  # (photos, conditions) which photos all models answered
+
+    @property
+    def n(self) -> NDArray[np.intp]:
+        """Return the number of photos of each condition, (conditions,)."""
+        return np.asarray(self.answered.sum(axis=0))
+
+    @property
+    def photos(self) -> int:
+        """Return the number of photos in all conditions together."""
+        return int(self.answered.any(axis=1).sum())
+
+    @property
+    def everything(self) -> Floats:
+        """Return the accuracies and, behind them, those of the resamples, (1 + resamples, models, conditions)."""
+        return np.concatenate([self.accuracy[None], self.resampled])
 
 
 class AverageOptions(TypedDict, total=False):
@@ -181,8 +195,7 @@ def common(
         [laid.conditions[i] for i in kept],
         estimate.reshape(shape),
         (estimate + moved).reshape(resamples, *shape),
-        shared[:, kept].sum(axis=0),
-        int(shared[:, kept].any(axis=1).sum()),
+        shared[:, kept],
     )
 
 
@@ -200,24 +213,23 @@ def ranking(counts: Counts, *, level: float = 0.95, **options: Unpack[AverageOpt
     accuracy = shared.accuracy.mean(axis=1)
     moved = shared.resampled.mean(axis=2) - accuracy
     half = _simultaneous(moved, shared.photos, level)
-    lows, highs = ranks_of(clearly_better(accuracy, moved, shared.photos, level))
-    table = pd.DataFrame(
-        {
-            "model": shared.models,
-            "accuracy": accuracy,
-            "low": np.clip(accuracy - half, 0, 1),
-            "high": np.clip(accuracy + half, 0, 1),
-            "rank": [f"{a}" if a == b else f"{a}–{b}" for a, b in zip(lows, highs, strict=True)],
-            "rank_low": lows,
-            "rank_high": highs,
-            "n": shared.photos,
-        }
-    ).sort_values("accuracy", ascending=False, kind="stable", ignore_index=True)
-    if len(accuracy) == 1:
-        return Between(table[RANKS], _ALONE, _ALONE)
+    ends = {"low": np.clip(accuracy - half, 0, 1), "high": np.clip(accuracy + half, 0, 1)}
+    ranks = ranks_of(clearly_better(accuracy, moved, shared.photos, level))
+    table = in_ranks({"model": shared.models, "accuracy": accuracy, **ends, "n": shared.photos}, ranks, RANKS)
+    return Between(table.table, _ALONE, _ALONE) if len(accuracy) == 1 else table
+
+
+def in_ranks(
+    values: Mapping[str, Any], ranks: tuple[NDArray[np.intp], NDArray[np.intp]], columns: Sequence[str]
+) -> Between:
+    """Return models with their first and last ranks, the largest value (the second of ``columns``) first."""
+    lows, highs = ranks
+    words = [f"{a}" if a == b else f"{a}–{b}" for a, b in zip(lows, highs, strict=True)]
+    table = pd.DataFrame({**values, "rank": words, "rank_low": lows, "rank_high": highs})
+    table = table.sort_values(columns[1], ascending=False, kind="stable", ignore_index=True)[list(columns)]
     first = table.loc[table["rank_low"] == 1, "model"]
     sentence = f"{first.iloc[0]} is first." if len(first) == 1 else f"{len(first)} models share the first rank."
-    return Between(table[RANKS], sentence, "")
+    return Between(table, sentence, "")
 
 
 def _simultaneous(moved: Floats, photos: int, level: float) -> Floats:

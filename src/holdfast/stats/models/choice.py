@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from holdfast.stats.models.ranks import clearly_better, simultaneous_widths
 POWER_QUANTILE = 0.8416  # Of the normal: a difference that stays as observed is then found four times in five
 
 FACTORS = (2.0, 0.5)
+LEVEL = 0.95  # of all bounds
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,6 @@ def choose(
     limit_milliseconds: float | None = None,
     outcome: Outcome = "full",
     average: Average = "macro",
-    level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> ModelChoice:
@@ -135,23 +135,23 @@ def choose(
     names = [name for weight in weights for name in weight.conditions]
     shared = common(counts, outcome=outcome, average=average, conditions=names, resamples=resamples, seed=seed)
     _check_shared(counts, shared, names)
-    table = _table(shared, _vector(weights, shared), costs or {}, level)
-    table["eligible"], table["why_not"] = _within(table, limit_bytes, limit_milliseconds)
     accuracy, moved = _weighted(shared, _vector(weights, shared))
+    table = _table(shared, accuracy, moved, costs or {})
+    table["eligible"], table["why_not"] = _within(table, limit_bytes, limit_milliseconds)
     within = table["eligible"].to_numpy(bool)
-    best, together, more = _best(shared, accuracy, moved, within, level)
+    best, together, more = _best(shared, accuracy, moved, within)
     table["best"] = _share_best(accuracy + moved, within)
     for what, column in (("time", "milliseconds"), ("size", "bytes")):
         on, share = front(table["accuracy"].to_numpy(float), accuracy + moved, table[column].to_numpy(float))
         table[f"front_{what}"], table[f"front_{what}_share"] = on, share
-    _add_differences(table, accuracy, moved, shared.photos, best, level)
+    _add_differences(table, accuracy, moved, shared.photos, best)
     ordered = table.sort_values(["eligible", "accuracy"], ascending=False, kind="stable", ignore_index=True)
     answered = int(own_cells(counts, names)["source_id"].nunique())
     return ModelChoice(
         ordered,
         _by_condition(shared),
         _shown_weights(weights, shared),
-        _sensitivity(weights, shared, within, best, level),
+        _sensitivity(weights, shared, within, best),
         shared.models[best] if best >= 0 else "",
         tuple(shared.models[weight] for weight in together),
         shared.photos,
@@ -187,20 +187,13 @@ def _weighted(shared: Common, vector: Floats) -> tuple[Floats, Floats]:
     return accuracy, shared.resampled @ vector - accuracy
 
 
-def _table(shared: Common, vector: Floats, costs: Mapping[str, ModelCost], level: float) -> pd.DataFrame:
-    accuracy, moved = _weighted(shared, vector)
-    low, high, _ = judged(accuracy, moved, shared.photos, level=level)
+def _table(shared: Common, accuracy: Floats, moved: Floats, costs: Mapping[str, ModelCost]) -> pd.DataFrame:
+    low, high, _ = judged(accuracy, moved, shared.photos)
     frame = pd.DataFrame({"model": shared.models, "accuracy": accuracy})
     frame["low"], frame["high"] = np.clip(low, 0, 1), np.clip(high, 0, 1)
-    known = [costs.get(name, ModelCost(reason="not measured")) for name in shared.models]
-    for column in ("parameters", "bytes", "milliseconds", "fast", "slow"):
-        frame[column] = [_number(getattr(cost, column)) for cost in known]
-    frame["reason"] = [cost.reason for cost in known]
-    return frame
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+    known = [asdict(costs.get(name, ModelCost(reason="not measured"))) for name in shared.models]
+    numbers = ("parameters", "bytes", "milliseconds", "fast", "slow")
+    return frame.join(pd.DataFrame(known).astype(dict.fromkeys(numbers, float))[[*numbers, "reason"]])
 
 
 def _within(
@@ -220,7 +213,7 @@ def _within(
 
 
 def _best(
-    shared: Common, accuracy: Floats, moved: Floats, within: NDArray[np.bool_], level: float
+    shared: Common, accuracy: Floats, moved: Floats, within: NDArray[np.bool_]
 ) -> tuple[int, list[int], tuple[int, int] | None]:
     """Return the best within limits (−1: none), those not told from it, and photos that would tell the first two."""
     places = np.flatnonzero(within)
@@ -228,14 +221,14 @@ def _best(
         return -1, [], None
     order = places[np.argsort(-accuracy[places], kind="stable")]
     best = int(order[0])
-    better = clearly_better(accuracy, moved, shared.photos, level)
+    better = clearly_better(accuracy, moved, shared.photos)
     together = [int(place) for place in order if not better[best, place]]
     if len(together) < 2:
         return best, together, None
     second = together[1]
     difference = float(accuracy[best] - accuracy[second])
     spread = float((moved[:, best] - moved[:, second]).std())
-    half = float(simultaneous_widths(moved, level)[best, second])
+    half = float(simultaneous_widths(moved)[best, second])
     if difference <= 1e-12 or spread <= 1e-12:
         return best, together, None
     return best, together, range_of(shared.photos, difference / spread, half / spread + POWER_QUANTILE)
@@ -269,23 +262,21 @@ def front(accuracy: Floats, resampled: Floats, cost: Floats) -> tuple[NDArray[np
     return on, share
 
 
-def _add_differences(
-    table: pd.DataFrame, accuracy: Floats, moved: Floats, photos: int, best: int, level: float
-) -> None:
+def _add_differences(table: pd.DataFrame, accuracy: Floats, moved: Floats, photos: int, best: int) -> None:
     """Add differences to the best, with bounds that hold for all pairs together."""
     models = len(accuracy)
     table["difference"] = accuracy - accuracy[best] if best >= 0 else np.nan
     half = np.full(models, np.nan)
     if best >= 0 and models > 1:
-        widths = simultaneous_widths(moved, level)[best]
+        widths = simultaneous_widths(moved)[best]
         # Where no photo moves a difference, the exact bound for photos that all agree.
-        exact = 1 - ((1 - level) / (models * (models - 1))) ** (1 / max(photos, 1))
+        exact = 1 - ((1 - LEVEL) / (models * (models - 1))) ** (1 / max(photos, 1))
         half = np.where(widths > 0, widths, exact)
     if best >= 0:
         half[best] = 0.0
     table["difference_low"] = np.clip(table["difference"] - half, -1, 1)
     table["difference_high"] = np.clip(table["difference"] + half, -1, 1)
-    better = clearly_better(accuracy, moved, photos, level)
+    better = clearly_better(accuracy, moved, photos)
     table["told_apart"] = better[best] | better[:, best] if best >= 0 else False
 
 
@@ -308,26 +299,16 @@ def _shown_weights(weights: Sequence[Weight], shared: Common) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _sensitivity(
-    weights: Sequence[Weight], shared: Common, within: NDArray[np.bool_], base: int, level: float
-) -> pd.DataFrame:
+def _sensitivity(weights: Sequence[Weight], shared: Common, within: NDArray[np.bool_], base: int) -> pd.DataFrame:
     """Return the best model when one weight is doubled or halved."""
     columns = ["name", "factor", "best", "accuracy", "share", "together", "changed"]
     rows = []
     for entry in weights if len(weights) > 1 and base >= 0 else ():
         for factor in FACTORS:
-            changed = [Weight(w.name, w.weight * factor if w is entry else w.weight, w.conditions) for w in weights]
+            changed = [replace(w, weight=w.weight * factor) if w is entry else w for w in weights]
             accuracy, moved = _weighted(shared, _vector(changed, shared))
-            best, together, _ = _best(shared, accuracy, moved, within, level)
-            rows.append(
-                {
-                    "name": entry.name,
-                    "factor": factor,
-                    "best": shared.models[best],
-                    "accuracy": float(accuracy[best]),
-                    "share": float(_share_best(accuracy + moved, within)[best]),
-                    "together": ", ".join(shared.models[place] for place in together),
-                    "changed": best != base,
-                }
-            )
+            best, together, _ = _best(shared, accuracy, moved, within)
+            share, names = _share_best(accuracy + moved, within)[best], [shared.models[place] for place in together]
+            values = (shared.models[best], float(accuracy[best]), float(share), ", ".join(names), best != base)
+            rows.append((entry.name, factor, *values))
     return pd.DataFrame(rows, columns=columns)

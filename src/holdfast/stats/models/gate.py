@@ -229,6 +229,15 @@ class PairedPhotos:
     new: float
     unanswered: int
 
+    def numbers(self) -> dict[str, Any]:
+        """Return what a gate's row says of these photos, whatever the test."""
+        photos = self.differences.photos
+        return {
+            "old": self.old, "new": self.new, "difference": self.differences.mean, "n": len(photos),
+            "donors": self.differences.donors, "better": int((photos > 0).sum()), "worse": int((photos < 0).sum()),
+            "unanswered": self.unanswered,
+        }  # fmt: skip
+
 
 def _rows(cells: pd.DataFrame, model: str, condition: str, outcome: Outcome) -> pd.DataFrame:
     """Return photo, donor, rows and right answers of a model under a condition."""
@@ -247,7 +256,7 @@ def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int) -> PairedPho
     are taken to be those that the old model got right.)
     """
     both = pd.concat([before, after], ignore_index=True)
-    (photo, sources), (donor, donors) = numbered_column(both, "source_id"), numbered_column(both, "donor_id")
+    (photo, sources), (donor, _) = numbered_column(both, "source_id"), numbered_column(both, "donor_id")
     is_new = np.arange(len(both)) >= len(before)
     rows, hits = (both[name].to_numpy(np.float64) for name in ("n", "right"))
     count = len(sources)
@@ -264,13 +273,10 @@ def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int) -> PairedPho
         return None
     new = np.divide(right, n + lost, out=np.zeros_like(n), where=kept)
     total = np.where(is_new, (n + lost)[photo], -old_n[photo])
-    cell, cells = codes(photo[kept[photo]] * np.intp(len(donors) + 1) + donor[kept[photo]] + 1)
-    owner, lender = np.zeros(cells, np.intp), np.zeros(cells, np.intp)
-    owner[cell], lender[cell] = photo[kept[photo]], donor[kept[photo]]
-    value = sums(cell, (hits / total)[kept[photo]], cells)
-    share = sums(cell, rows[kept[photo]], cells)
-    share = share / sums(owner, share, count)[owner]
-    differences = Differences((new - old)[kept], codes(owner)[0], lender, value, share)
+    share, mine = rows / sums(photo, rows, count)[photo], kept[photo]
+    differences = Differences.of(
+        (new - old)[kept], codes(photo[mine])[0], donor[mine], (hits / total)[mine], share[mine]
+    )  # fmt: skip
     return PairedPhotos(differences, float(old[kept].mean()), float(new[kept].mean()), int((lost > 0).sum()))
 
 
@@ -284,23 +290,8 @@ def _row(condition: str, pairs: PairedPhotos | None, margin: float, level: float
     p_pass, p_fail = (1.0, 1.0) if few else p_values(differences, -margin)
     low, high = bounds(differences, -margin, level=level)
     more = (nan, nan) if few else more_photos(differences, margin=margin, level=level, family=family)
-    return {
-        "condition": condition,
-        "old": pairs.old,
-        "new": pairs.new,
-        "difference": differences.mean,
-        "low": low,
-        "high": high,
-        "n": len(differences.photos),
-        "donors": differences.donors,
-        "better": int((differences.photos > 0).sum()),
-        "worse": int((differences.photos < 0).sum()),
-        "unanswered": pairs.unanswered,
-        "p_pass": p_pass,
-        "p_fail": p_fail,
-        "more_photos": more[0],
-        "most_photos": more[1],
-    }
+    tested = {"low": low, "high": high, "p_pass": p_pass, "p_fail": p_fail}
+    return {"condition": condition, **pairs.numbers(), **tested, "more_photos": more[0], "most_photos": more[1]}
 
 
 def more_photos(

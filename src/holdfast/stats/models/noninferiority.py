@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.core.lazy import scipy_optimize, scipy_special
-from holdfast.stats.core.bootstrap import Codes, Floats, cluster_freedom, t_quantile
+from holdfast.stats.core.bootstrap import Codes, Floats, cluster_freedom, codes, lenders, sums, t_quantile
 from holdfast.stats.core.bootstrap import two_way as two_way_sums
 
 MOST_EXACT = 5_000  # Photos up to which p-values are computed over all outcomes
@@ -29,6 +29,14 @@ class Differences:
     donor: Codes  # (cells,) codes, −1 where there is none
     value: Floats  # (cells,) the cell's part of its photo's difference
     share: Floats  # (cells,) the cell's part of its photo's rows
+
+    @classmethod
+    def of(cls, photos: Floats, photo: Codes, donor: Codes, gain: Floats, rows: Floats) -> Differences:
+        """Return differences of photos from what each row gains; rows of one photo and donor are one cell."""
+        cell, cells = codes(photo * np.intp(donor.max() + 2) + donor + 1)
+        owner, lender = np.zeros((2, cells), np.intp)
+        owner[cell], lender[cell] = photo, donor
+        return cls(photos, owner, lender, sums(cell, gain, cells), sums(cell, rows, cells))
 
     @property
     def donors(self) -> int:
@@ -172,8 +180,8 @@ def two_way(differences: Differences) -> tuple[float, float, float]:
     n = len(differences.photos)
     mean = float(differences.photos.sum()) / (n + 1)
     residual = (differences.value - differences.share * differences.mean) / n
-    lent = differences.donor >= 0
-    donor = np.where(lent, differences.donor, differences.donor.max() + 1 + differences.photo)
+    lender = lenders(differences.donor, differences.photo)
+    donor = differences.photo if lender is None else lender
     grouped, both = two_way_sums(residual, differences.photo, donor)
     variance = max(both, *(float(np.square(part).sum()) for part in grouped))
     return mean, math.sqrt(variance + 0.5 / n**2), max(min(n - 1, cluster_freedom(donor)), 1.0)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
-from holdfast.core.names import condition_names
+from holdfast.stats.core.answers import named_conditions
 from holdfast.stats.core.cells import summary
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.models.gate import Gate, gate
@@ -25,22 +25,17 @@ KEY = ["sample_id", "condition", "variant", "parameters", "seed", "fold", "train
 class Parity:
     """Whether two models are the same.
 
-    Attributes:
-        verdict: equivalent where every condition is, different where one is, else undecided.
-        conditions: a row per condition: ``flips``, the share of pictures with two answers, with ``flips_low`` and
-            ``flips_high`` (95 %), ``flipped`` and ``n``; accuracies ``old`` and ``new``, their ``difference`` with
-            ``low`` and ``high`` (90 %, which is what the two tests look at), photos ``lost`` and ``gained``,
-            ``verdict`` ('' where the object is gone), and ``more_photos`` that would decide.
-        flips: a row per picture with two answers, those that the new model lost first.
-        margin: the difference of accuracies that still counts as equal, 0..1.
-        sentence: all of it in one.
+    ``conditions``: a row per condition: ``flips``, the share of pictures with two answers, with ``flips_low`` and
+    ``flips_high`` (95 %), ``flipped`` and ``n``; accuracies ``old`` and ``new``, their ``difference`` with ``low`` and
+    ``high`` (90 %, which is what the two tests look at), photos ``lost`` and ``gained``, ``verdict`` ('' where the
+    object is gone), and ``more_photos`` that would decide.
     """
 
-    verdict: ParityVerdict
+    verdict: ParityVerdict  # equivalent where every condition is, different where one is, else undecided
     conditions: pd.DataFrame
-    flips: pd.DataFrame
-    margin: float
-    sentence: str
+    flips: pd.DataFrame  # a row per picture with two answers, those that the new model lost first
+    margin: float  # the difference of accuracies that still counts as equal, 0..1
+    sentence: str  # all of it in one
 
     def __repr__(self) -> str:
         return f"Parity({self.sentence!r}, {len(self.conditions)} conditions)"
@@ -60,11 +55,14 @@ def parity(
     """
     for name in (old, new):
         if name not in counts.models:
-            raise UserError(
-                f"{name} has no answers in this run, so there is nothing to compare: {_trouble(counts, name)}"
-            )
+            errors = counts.trouble.loc[counts.trouble["model"] == name, "error"]
+            why = errors.iloc[0] if len(errors) else f"it has {', '.join(counts.models)}"
+            raise UserError(f"{name} has no answers in this run, so there is nothing to compare: {why}")
     paired = _paired(rows, old, new, "" if outcome == "full" else "_restricted")
-    agreement = summary(reduce(_as_rows(paired), order=counts.conditions), outcome=outcome, average="micro")
+    # the pairs as rows of one model that is right where the two agree
+    agree = paired.assign(correct=~paired["flip"], correct_restricted=~paired["flip"])
+    counted = reduce(pa.Table.from_pandas(agree, preserve_index=False), order=counts.conditions)
+    agreement = summary(counted, outcome=outcome, average="micro")
     gates = [
         gate(counts, counts, old_model=a, new_model=b, margin=margin, outcome=outcome)
         for a, b in ((old, new), (new, old))
@@ -83,11 +81,6 @@ def parity(
     return Parity(overall, table, flips, margin, _sentence(overall, table, margin))
 
 
-def _trouble(counts: Counts, model: str) -> str:
-    own = counts.trouble[counts.trouble["model"] == model]
-    return str(own["error"].iloc[0]) if len(own) else f"it has {', '.join(counts.models)}"
-
-
 def _paired(rows: pa.Table, old: str, new: str, suffix: str) -> pd.DataFrame:
     """Return a row per picture that both models answered: the new one's, with both answers and whether they differ."""
     answered = rows.filter((pc.field("status") == "ok") & (pc.field("task") == "classify")).to_pandas()
@@ -100,18 +93,8 @@ def _paired(rows: pa.Table, old: str, new: str, suffix: str) -> pd.DataFrame:
     words = merged[[answer, f"{answer}_old"]].astype(object)
     flip = words[answer].fillna("") != words[f"{answer}_old"].fillna("")
     was, now = merged[f"{right}_old"].astype(bool), merged[right].astype(bool)
-    keys = list(merged[["condition", "variant", "parameters"]].astype(str).itertuples(index=False, name=None))
-    names = condition_names(keys)
-    paired: pd.DataFrame = merged.assign(
-        name=[names[key] for key in keys], flip=flip, lost=was & ~now, gained=now & ~was
-    )
+    paired: pd.DataFrame = merged.assign(name=named_conditions(merged), flip=flip, lost=was & ~now, gained=now & ~was)
     return paired
-
-
-def _as_rows(paired: pd.DataFrame) -> pa.Table:
-    """Return the pairs as rows of one model that is right where the two agree."""
-    agree = ~paired["flip"]
-    return pa.Table.from_pandas(paired.assign(correct=agree, correct_restricted=agree), preserve_index=False)
 
 
 def _conditions(agreement: pd.DataFrame, gates: list[Gate]) -> pd.DataFrame:

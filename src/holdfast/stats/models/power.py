@@ -25,17 +25,17 @@ def worth(
     """
     if donors < 2:
         return 0.0
-    limit, reserve = float(scipy_stats.norm.ppf(1 - alpha / 2)), float(scipy_stats.norm.ppf(power))
+    limit, reserve = _quantiles(power, alpha)
     few = ((limit + reserve) / (float(scipy_stats.t.ppf(1 - alpha / 2, donors - 1)) + reserve)) ** 2
     return few / (1 + max(photos / donors - 1, 0.0) * donor_share)
 
 
-def donors_needed(photos: int, *, donor_share: float = DONOR_SHARE) -> int:
+def donors_needed(photos: int) -> int:
     """Return the donors with which photos keep four fifths of their worth: about a third as many as photos."""
     low, high = 1, max(photos, 20)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if worth(photos, middle, donor_share=donor_share) >= WORTH else (middle, high)
+        low, high = (low, middle) if worth(photos, middle) >= WORTH else (middle, high)
     return high
 
 
@@ -112,9 +112,7 @@ def detectable(
     )
 
 
-def photos_to_settle(
-    n: int, *, value: float, low: float, high: float, margin: float, power: float = 0.8, alpha: float = 0.05
-) -> float:
+def photos_to_settle(n: int, *, value: float, low: float, high: float, margin: float) -> float:
     """Return the photos, in all, with which an interval like this one would lie on one side of a margin.
 
     The interval narrows with the root of the number of photos, so n' = n (s (z₁₋α/₂ + z_power) / |value − margin|)²,
@@ -124,23 +122,26 @@ def photos_to_settle(
     distance = abs(value - margin)
     if distance < 1e-9:
         return math.inf
-    limit = float(scipy_stats.norm.ppf(1 - alpha / 2))
+    limit, reserve = _quantiles()
     error = (high - low) / (2 * limit)
-    return float(math.ceil(n * (error * (limit + float(scipy_stats.norm.ppf(power))) / distance) ** 2 - 1e-9))
+    return float(math.ceil(n * (error * (limit + reserve) / distance) ** 2 - 1e-9))
 
 
-def photo_range(
-    n: int, *, value: float, low: float, high: float, margin: float, power: float = 0.8, alpha: float = 0.05
-) -> tuple[int, int] | None:
+def photo_range(n: int, *, value: float, low: float, high: float, margin: float) -> tuple[int, int] | None:
     """Return the fewest and the most photos, in all, of ``photos_to_settle`` over the middle half of the estimate.
 
     The number hangs on the distance of the estimate from the margin, which is itself uncertain, so it is computed for
     both ends of the estimate's 50 % interval. None where these ends lie on both sides of the margin, or where the most
     is more than ten times the fewest: such a range advises nobody.
     """
-    limit = float(scipy_stats.norm.ppf(1 - alpha / 2))
+    limit, reserve = _quantiles()
     error = (high - low) / (2 * limit)
-    return range_of(n, abs(value - margin) / error, limit + float(scipy_stats.norm.ppf(power))) if error > 0 else None
+    return range_of(n, abs(value - margin) / error, limit + reserve) if error > 0 else None
+
+
+def _quantiles(power: float = 0.8, alpha: float = 0.05) -> tuple[float, float]:
+    """Return the normal quantiles z₁₋α/₂ and z_power."""
+    return float(scipy_stats.norm.ppf(1 - alpha / 2)), float(scipy_stats.norm.ppf(power))
 
 
 def range_of(n: int, statistic: float, wanted: float) -> tuple[int, int] | None:
@@ -156,8 +157,6 @@ def sample_sizes(
     drops: pd.DataFrame,
     *,
     difference: float = 0.02,
-    power: float = 0.8,
-    alpha: float = 0.05,
     donors: Mapping[str, int] | None = None,
 ) -> pd.DataFrame:
     """Return for each row of ``drops`` the photos ``difference`` would need, and what its own number can detect.
@@ -169,12 +168,9 @@ def sample_sizes(
     frame = drops[["model", "trained_on", "condition", "n"]].copy()
     frame["donors"] = [int((donors or {}).get(name, 0)) for name in frame["condition"]]
     frame["discordant_share"] = (drops["lost"] + drops["gained"]) / drops["n"]
-    frame["photos_needed"] = [
-        photos_needed(difference, discordant_share=share, power=power, alpha=alpha)
-        for share in frame["discordant_share"]
-    ]
+    frame["photos_needed"] = [photos_needed(difference, discordant_share=share) for share in frame["discordant_share"]]
     frame["detectable"] = [
-        detectable(int(n), discordant_share=share, power=power, alpha=alpha, donors=count)
+        detectable(int(n), discordant_share=share, donors=count)
         for n, share, count in zip(frame["n"], frame["discordant_share"], frame["donors"], strict=True)
     ]
     return frame
@@ -188,6 +184,6 @@ def _photos(difference: float, discordant_share: float, power: float, alpha: flo
     if not (0 < alpha < 1 and alpha / 2 < power < 1):
         raise UserError("alpha lies between 0 and 1, power between alpha / 2 and 1")
     share = max(discordant_share, difference)
-    under_null = float(scipy_stats.norm.ppf(1 - alpha / 2)) * math.sqrt(share)
-    under_truth = float(scipy_stats.norm.ppf(power)) * math.sqrt(max(share - difference**2, 0.0))
+    limit, reserve = _quantiles(power, alpha)
+    under_null, under_truth = limit * math.sqrt(share), reserve * math.sqrt(max(share - difference**2, 0.0))
     return (under_null + under_truth) ** 2 / difference**2

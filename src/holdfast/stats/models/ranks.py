@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -12,9 +12,18 @@ from numpy.typing import NDArray
 
 from holdfast.core.fingerprint import seed_from
 from holdfast.core.lazy import scipy_stats
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, Z, interval, resampled_sums
+from holdfast.stats.core.bootstrap import (
+    NO_ESTIMATE,
+    RESAMPLES,
+    Estimate,
+    Floats,
+    Z,
+    estimated,
+    interval,
+    ratio,
+    resampled_sums,
+)
 from holdfast.stats.core.grid import holm
-from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 
 _WORK = 6e7  # Differences of models looked at: a thousand models are compared in fewer resamples than ten
 
@@ -28,7 +37,6 @@ def rank_ranges(
     high: Floats,
     influence: Floats,
     *,
-    level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -42,8 +50,7 @@ def rank_ranges(
     moved = resampled_sums(influence, np.arange(len(influence)), resamples=resamples, seed=seed) - influence.sum(axis=0)
     own, by_photos = (high - low) / (2 * Z), np.sqrt(np.square(influence).sum(axis=0))
     moved *= np.fmax(1, np.divide(own, by_photos, out=np.ones(len(value)), where=(by_photos > 0) & np.isfinite(own)))
-    better = clearly_better(value, moved, len(influence), level) & beyond_reach(value, low, high, influence)
-    return ranks_of(better)
+    return ranks_of(clearly_better(value, moved, len(influence)) & beyond_reach(value, low, high, influence))
 
 
 def ranks_of(better: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -51,7 +58,7 @@ def ranks_of(better: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.in
     return 1 + better.sum(axis=0), len(better) - better.sum(axis=1)
 
 
-def clearly_better(value: Floats, moved: Floats, photos: int, level: float) -> NDArray[np.bool_]:
+def clearly_better(value: Floats, moved: Floats, photos: int, level: float = 0.95) -> NDArray[np.bool_]:
     """Return whether the row's model is better than the column's, (models, models), all claims holding together.
 
     A difference has to exceed ``simultaneous_widths``. Where no photo moves it: a sign test, Bonferroni over the pairs.
@@ -65,7 +72,7 @@ def clearly_better(value: Floats, moved: Floats, photos: int, level: float) -> N
     return np.asarray((gap > 1e-12) & np.where(widths > 0, gap > widths, certain))
 
 
-def simultaneous_widths(moved: Floats, level: float) -> Floats:
+def simultaneous_widths(moved: Floats, level: float = 0.95) -> Floats:
     """Return half widths of all differences of two columns, (columns, columns); 0 where a difference never moves.
 
     The ``level`` quantile of the largest deviation over all pairs, in units of each pair's own spread (max-t).
@@ -128,11 +135,6 @@ class MetricValues:
         return max(0.0, 1 - float(np.nanvar(self.resampled[:, known], axis=0).mean()) / total)
 
 
-def ratio(part: Floats, whole: Floats) -> Floats:
-    """Divide; NaN where ``whole`` is zero."""
-    return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) > 0))
-
-
 def mean_of(values: Sequence[MetricValues]) -> MetricValues:
     """Return the mean of several metrics of one kind, measured on independent images."""
     return MetricValues(
@@ -187,36 +189,20 @@ def correlate(first: MetricValues, second: MetricValues, *, seed: int = 0) -> di
         return empty | {"reason": "all models are equal in one of them"}
     one_samples, other_samples = one_samples[:, known], other_samples[:, known]
     rho = float(spearman(values[None], other[None])[0])
-    images_low, images_high = _span(spearman(one_samples, other_samples))
+    _, images_low, images_high = estimated(rho, spearman(one_samples, other_samples))
     models = _draw_models(n, len(one_samples), seed)
     drawn = [np.take_along_axis(samples, models, axis=1) for samples in (one_samples, other_samples)]
-    low, high = _span(spearman(*drawn))
+    _, low, high = estimated(rho, spearman(*drawn))
     least_low, least_high = bonett_wright(rho, n)
-    without = [spearman(np.delete(values, i)[None], np.delete(other, i)[None])[0] for i in range(n)]
-    names = [str(i) for i in range(n)]
-    ranked = kendall(
-        dict(zip(names, values.tolist(), strict=True)), dict(zip(names, other.tolist(), strict=True)),
-        first_samples=drawn[0], second_samples=drawn[1],
-    )  # fmt: skip
+    without = np.array([spearman(np.delete(values, i)[None], np.delete(other, i)[None])[0] for i in range(n)])
+    extremes = without[np.isfinite(without)] if np.isfinite(without).any() else without
+    ranked = kendall_of((values, drawn[0]), (other, drawn[1]))
     return empty | {
         "spearman": rho, "low": np.fmin(low, least_low), "high": np.fmax(high, least_high),
         "images_low": images_low, "images_high": images_high,
-        "least": _extreme(without, min), "most": _extreme(without, max),
+        "least": float(extremes.min()), "most": float(extremes.max()),
         "tau": ranked["tau"], "tau_low": ranked["low"], "tau_high": ranked["high"], "p": ranked["p"],
     }  # fmt: skip
-
-
-def _span(samples: Floats) -> tuple[float, float]:
-    known = samples[np.isfinite(samples)]
-    if not len(known):
-        return float("nan"), float("nan")
-    low, high = interval(known)
-    return float(low), float(high)
-
-
-def _extreme(values: Sequence[float], end: Callable[[list[float]], float]) -> float:
-    known = [float(value) for value in values if np.isfinite(value)]
-    return end(known) if known else float("nan")
 
 
 def _with_models_drawn(values: Sequence[MetricValues], seed: int) -> list[tuple[Floats, Floats]] | None:
@@ -243,7 +229,7 @@ def mean_correlation(values: Mapping[str, MetricValues], *, seed: int = 0) -> Es
     known = np.isfinite(drawn)  # a resample may have one model only, or several that are equal
     means = ratio(np.where(known, drawn, 0.0).sum(axis=0), known.sum(axis=0).astype(np.float64))
     finite = measured[np.isfinite(measured)]
-    return Estimate(float(finite.mean()) if len(finite) else float("nan"), *_span(means))
+    return estimated(finite.mean() if len(finite) else np.nan, means)
 
 
 def correlates_more(predictor: MetricValues, base: MetricValues, target: MetricValues, *, seed: int = 0) -> Estimate:
@@ -253,7 +239,7 @@ def correlates_more(predictor: MetricValues, base: MetricValues, target: MetricV
         return NO_ESTIMATE
     (first, first_drawn), (second, second_drawn), (aim, aim_drawn) = rows
     more = spearman(first, aim)[0] - spearman(second, aim)[0]
-    return Estimate(float(more), *_span(spearman(first_drawn, aim_drawn) - spearman(second_drawn, aim_drawn)))
+    return estimated(more, spearman(first_drawn, aim_drawn) - spearman(second_drawn, aim_drawn))
 
 
 def with_holm(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -290,6 +276,13 @@ def kendall(
         low, high = interval(_taus(first_samples[:, at], second_samples[:, to]))
         result |= {"low": float(low), "high": float(high)}
     return result
+
+
+def kendall_of(first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> dict[str, float | int | str]:
+    """Return ``kendall`` of two measures, each (models,) and (resamples, models), over the models that have both."""
+    known = np.flatnonzero(np.isfinite(first[0]) & np.isfinite(second[0]))
+    scores = [{str(place): float(values[place]) for place in known} for values, _ in (first, second)]
+    return kendall(*scores, first_samples=first[1][:, known], second_samples=second[1][:, known])
 
 
 def _taus(ours: Floats, theirs: Floats) -> Floats:

@@ -44,8 +44,8 @@ def effective_robustness(
     if reason:
         return Between(pd.DataFrame(columns=EFFECTIVE), reason, reason)
     frames = []
+    everything = shared.everything
     for column in at:
-        everything = np.concatenate([shared.accuracy[None], shared.resampled])
         n = float(min(shared.n[0], shared.n[column]))
         fitted, slope = through(logits(everything[:, :, 0], n), logits(everything[:, :, column], n), line)
         predicted = np.asarray(scipy_special.expit(fitted))
@@ -164,7 +164,7 @@ def _beside(
         reason = f"There is no condition beside {clean} with photos that every model answered."
         return pd.DataFrame(columns=columns), reason
     names, photos = [*(shared.conditions[i] for i in at), MEAN], [*(int(shared.n[i]) for i in at), shared.photos]
-    row = rows_of(shared, np.concatenate([shared.accuracy[None], shared.resampled]), ours)
+    row = rows_of(shared, shared.everything, ours)
     frames = [
         pd.DataFrame({"model": name, "condition": names, **row(model), "n": photos})
         for model, name in enumerate(shared.models)
@@ -184,7 +184,7 @@ def _shared(counts: Counts, clean: str, sample: AverageOptions) -> Common:
     order = [first, *(i for i in range(len(shared.conditions)) if i != first)]
     return Common(
         shared.models, [shared.conditions[i] for i in order], shared.accuracy[:, order],
-        shared.resampled[:, :, order], shared.n[order], shared.photos,
+        shared.resampled[:, :, order], shared.answered[:, order],
     )  # fmt: skip
 
 

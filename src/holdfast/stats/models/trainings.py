@@ -9,29 +9,9 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import scipy_stats
-
-Floats = NDArray[np.float64]
+from holdfast.stats.core.bootstrap import Estimate, Floats
 
 PERMUTATIONS = 20_000
-
-
-class Estimate(NamedTuple):
-    """A number with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def row(self, name: str) -> dict[str, float]:
-        """Return the columns ``name``, ``name_low`` and ``name_high`` of a table."""
-        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
-
-    def clipped(self, lowest: float = 0.0, highest: float = 1.0) -> Estimate:
-        """Return the estimate with an interval that stays within bounds."""
-        return Estimate(self.value, max(self.low, lowest), min(self.high, highest))
-
-
-NO_ESTIMATE = Estimate(float("nan"), float("nan"), float("nan"))
 
 
 class Trend(NamedTuple):

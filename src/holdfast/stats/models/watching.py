@@ -43,25 +43,15 @@ def changes(
     """
     names = [name for name in old.conditions if name in set(own_cells(old)["condition"].astype(str))]
     tail = spent(number) / max(len(names), 1)
-    rows = _paired(old, new, (old_model, new_model), names, outcome, tail) if paired else None
-    if rows is None:
+    if paired:
+        pairs = paired_conditions(old, new, 0.0, old_model, new_model, outcome, names)
+        rows = [{"condition": name} | paired_change(pairs.get(name), tail) for name in names]
+    else:
         rows = _unpaired(old, new, (old_model, new_model), names, outcome, tail)
     for row in rows:
-        row["change"] = _word(row["low"], row["high"], int(row["n"]))
+        change: Change = "worse" if row["high"] < 0 else "better" if row["low"] > 0 else "no change shown"
+        row["change"] = change if row["n"] else "not compared"
     return pd.DataFrame(rows, columns=["condition", "n", "old", "new", "difference", "low", "high", "change"])
-
-
-def _word(low: float, high: float, n: int) -> Change:
-    if not n:
-        return "not compared"
-    return "worse" if high < 0 else "better" if low > 0 else "no change shown"
-
-
-def _paired(
-    old: Counts, new: Counts, models: tuple[str, str], names: list[str], outcome: Outcome, tail: float
-) -> list[dict[str, Any]]:
-    pairs = paired_conditions(old, new, 0.0, *models, outcome, names)
-    return [{"condition": name} | paired_change(pairs.get(name), tail) for name in names]
 
 
 def paired_change(pairs: PairedPhotos | None, tail: float) -> dict[str, Any]:

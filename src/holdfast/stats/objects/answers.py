@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,16 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.lazy import pd
-from holdfast.core.names import condition_names
 from holdfast.core.schema import PREDICTIONS
 from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.answers import coded, named_conditions
 from holdfast.stats.core.bootstrap import Codes, Floats
 from holdfast.stats.objects.matching import MatchTable, PredictedBoxes, TrueBoxes, match
 
 DETECT = "detect"  # The task of such rows in the one table
 
 _WORDS = ("model", "condition", "variant", "parameters", "status", "label", "predicted", "size")
-_SETTING = ["condition", "variant", "parameters"]
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,6 @@ class DetectorAnswers:
 
     def matched(self, model: str, condition: str, *, sizes: tuple[str, ...] = ("all",)) -> MatchTable:
         """Return the predictions of a model under a condition matched to the objects, with photos as images."""
-        from dataclasses import replace
-
         span = self.span(model, condition)
         objects = self.objects
         own = objects[
@@ -120,9 +117,7 @@ def detector_answers(
     pictures = _frame(images).drop_duplicates("row_id")
     if row_ids is not None:
         pictures = pictures[pictures["row_id"].isin(set(row_ids))]
-    keys = list(zip(*(pictures[name] for name in _SETTING), strict=True))
-    names = condition_names(keys)
-    pictures = pictures.assign(condition=[names[key] for key in keys])
+    pictures = pictures.assign(condition=named_conditions(pictures))
     fine = pictures["status"] == "ok"
     failed = pictures[~fine].reset_index(drop=True)
     pictures = pictures[fine].sort_values(["model", "condition", "source_id", "sample_id", "seed"], ignore_index=True)
@@ -149,8 +144,6 @@ def _frame(table: pa.Table) -> pd.DataFrame:
 
 def _guesses(table: pa.Table, place: dict[str, int], labels: list[str]) -> tuple[Codes, Codes, Floats, Floats]:
     """Return picture, class, corners and score of every prediction of an answered picture, sorted by picture."""
-    from holdfast.stats.core.answers import coded
-
     row, row_ids = coded(table["row_id"])
     number, names = coded(table["label"])
     at = {name: code for code, name in enumerate(labels)}

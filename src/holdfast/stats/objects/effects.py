@@ -15,12 +15,15 @@ from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import (
+    NO_ESTIMATE,
     RESAMPLES,
     Codes,
+    Estimate,
     Floats,
+    adjusted_mean,
     codes,
-    deviations,
-    interval,
+    estimated,
+    lenders,
     resampled_sums,
 )
 from holdfast.stats.core.cells import design_effects, wilson
@@ -99,14 +102,13 @@ def _share(objects: pd.DataFrame, column: str, name: str) -> dict[str, float]:
     """Return a share of objects, with Wilson's interval for as many independent objects as these are worth."""
     n = len(objects)
     if not n:
-        return _named(name, (np.nan, np.nan, np.nan))
+        return NO_ESTIMATE.row(name)
     hits = objects[column].to_numpy(np.float64)
     effect = design_effects(
         hits, np.ones(n), np.zeros(n, np.intp), 1, source=codes(objects["source_id"].to_numpy(object))[0],
         donor=numbered_column(objects, "donor_id")[0],
     )[0]  # fmt: skip
-    low, high = (float(bound) for bound in wilson(hits.sum() / effect, n / effect))
-    return _named(name, (float(hits.mean()), low, high))
+    return Estimate(float(hits.mean()), *map(float, wilson(hits.sum() / effect, n / effect))).row(name)
 
 
 def regions_found(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
@@ -160,72 +162,50 @@ def _drops(
     names = {"found": ("recall_drop", 1), "wrong_class": ("wrong_class_change", -1)}
     for column in columns:
         name, sign = names[column]
-        numbers |= _named(name, (np.nan, np.nan, np.nan))
+        numbers |= NO_ESTIMATE.row(name)
         if condition == ORIGINAL or before.empty or after.empty:
             continue
         effect = object_effect(before, after, column, resamples=resamples, seed=seed)
-        ends = (effect.value, effect.low, effect.high) if sign > 0 else (-effect.value, -effect.high, -effect.low)
-        numbers |= _named(name, ends)
+        drop = effect.estimate
+        numbers |= (drop if sign > 0 else Estimate(-drop.value, -drop.high, -drop.low)).row(name)
         if column == "found":
-            pairs = _pairs_of(before, after)
-            numbers |= {"lost": int((pairs["x"] > pairs["y"]).sum()), "gained": int((pairs["x"] < pairs["y"]).sum())}
-            numbers |= {"recall_drop_p": effect.p, "compared": len(pairs)}
+            shares = [
+                frame["found"].astype(float).groupby([frame["sample_id"], frame["object_id"]]).mean()
+                for frame in (before, after)
+            ]
+            change = (shares[0] - shares[1]).dropna()  # of the objects that both have
+            numbers |= {"lost": int((change > 0).sum()), "gained": int((change < 0).sum())}
+            numbers |= {"recall_drop_p": effect.p, "compared": len(change)}
     return numbers
-
-
-def _pairs_of(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
-    """Return how often each object that both have was found in the first (x) and in the second (y)."""
-    keys = ["sample_id", "object_id"]
-    shares = [
-        frame.assign(share=frame["found"].astype(float)).groupby(keys)["share"].mean() for frame in (before, after)
-    ]
-    return shares[0].rename("x").to_frame().join(shares[1].rename("y"), how="inner")
 
 
 def per_picture(
     pictures: pd.DataFrame, column: str, name: str, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, float]:
     """Return a mean per picture with its interval, never below zero."""
-    values = pictures[column].to_numpy(np.float64)
-    value, low, high = _mean(values, pictures, resamples, seed)
-    return _named(name, (value, max(low, 0.0), high))
+    mean = _mean(pictures[column].to_numpy(np.float64), pictures, resamples, seed)
+    return mean.clipped(highest=np.inf).row(name)
 
 
 def _change(
     before: pd.DataFrame, after: pd.DataFrame, column: str, name: str, condition: str, *, resamples: int, seed: int
 ) -> dict[str, float]:
     """Return after − before per picture on the samples that both have, and after over before for predictions."""
-    empty = _named(f"{name}_change", (np.nan, np.nan, np.nan)) | {f"{name}_ratio": np.nan}
-    if condition == ORIGINAL or before.empty:
-        return empty
     first = before.groupby("sample_id")[column].mean()
     shared = after[after["sample_id"].isin(first.index)]
-    if shared.empty:
-        return empty
-    earlier = shared["sample_id"].map(first).to_numpy(np.float64)
-    later = shared[column].to_numpy(np.float64)
-    ends = _mean(later - earlier, shared, resamples, seed)
-    return _named(f"{name}_change", ends) | {
-        f"{name}_ratio": later.mean() / earlier.mean() if earlier.any() else np.nan
-    }
+    if condition == ORIGINAL or shared.empty:
+        return NO_ESTIMATE.row(f"{name}_change") | {f"{name}_ratio": np.nan}
+    earlier, later = shared["sample_id"].map(first).to_numpy(np.float64), shared[column].to_numpy(np.float64)
+    change = _mean(later - earlier, shared, resamples, seed).row(f"{name}_change")
+    return change | {f"{name}_ratio": later.mean() / earlier.mean() if earlier.any() else np.nan}
 
 
-def _mean(values: Floats, pictures: pd.DataFrame, resamples: int, seed: int) -> tuple[float, float, float]:
+def _mean(values: Floats, pictures: pd.DataFrame, resamples: int, seed: int) -> Estimate:
     """Return a mean with its interval by photo and donor; one imagined picture has one more, one has one less."""
     n, value = len(values), float(values.mean())
-    donor = numbered_column(pictures, "donor_id")[0]
     photo = codes(pictures["source_id"].to_numpy(object))[0]
-    lender = np.where(donor >= 0, donor, donor.max() + 1 + photo) if (donor >= 0).any() else None
-    shrunk = value * n / (n + 2)
-    strayed = deviations(
-        (values - value) / n, photo, lender, extra=[(1 - shrunk) / n, (-1 - shrunk) / n], resamples=resamples, seed=seed
-    )
-    low, high = (float(bound) for bound in interval(shrunk + strayed * n / (n + 2)))
-    return value, min(low, value), max(high, value)
-
-
-def _named(name: str, ends: tuple[float, float, float]) -> dict[str, float]:
-    return {name: ends[0], f"{name}_low": ends[1], f"{name}_high": ends[2]}
+    lender = lenders(numbered_column(pictures, "donor_id")[0], photo)
+    return adjusted_mean(value, n, (values - value) / n, photo, lender, resamples=resamples, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -256,8 +236,8 @@ class _Precision:
         """Return average precision and its intervals."""
         named: dict[str, float] = dict(self.values)
         for place, name in enumerate(MEASURES):
-            low, high = change_interval(self.values[name], self.drawn[:, place], len(self.photos))
-            named |= {f"{name}_low": max(low, 0.0), f"{name}_high": min(high, 1.0)}
+            ends = change_interval(self.values[name], self.drawn[:, place], len(self.photos))
+            named |= Estimate(self.values[name], *ends).clipped().row(name)
         return named
 
     def changes(self, reference: _Precision, condition: str) -> dict[str, float]:
@@ -266,14 +246,14 @@ class _Precision:
         named: dict[str, float] = {}
         if condition == ORIGINAL or not len(shared):
             for name in MEASURES:
-                named |= _named(f"{name}_change", (np.nan, np.nan, np.nan))
+                named |= NO_ESTIMATE.row(f"{name}_change")
             return named
         first, second = reference._among(shared), self._among(shared)
         most = min(len(first.drawn), len(second.drawn))
         for place, name in enumerate(MEASURES):
             change = second.values[name] - first.values[name]
             drawn = second.drawn[:most, place] - first.drawn[:most, place]
-            named |= _named(f"{name}_change", (change, *change_interval(change, drawn, len(shared))))
+            named |= Estimate(change, *change_interval(change, drawn, len(shared))).row(f"{name}_change")
         return named
 
     def _among(self, photos: Codes) -> _Precision:
@@ -285,16 +265,13 @@ class _Precision:
         """Return ECE over the predictions at the threshold, and their number."""
         sums = self._bins(float(pictures["threshold"].max()))
         if not len(sums):
-            return _named("ece", (np.nan, np.nan, np.nan)) | {"scored": 0}
-        drawn = resampled_sums(sums, np.arange(len(sums)), resamples=resamples, seed=seed)
+            return NO_ESTIMATE.row("ece") | {"scored": 0}
+        drawn = _calibration_error(resampled_sums(sums, np.arange(len(sums)), resamples=resamples, seed=seed))
         value = float(_calibration_error(sums.sum(axis=0)[None])[0])
         # squares of noise add to every resample once more than to the truth: move by as much
-        values = _calibration_error(drawn)
-        low, high = (float(bound) for bound in interval(values))
-        shift = float(np.nanmean(values)) - value
-        return _named("ece", (value, max(min(low - shift, value), 0.0), min(max(high - shift, value), 1.0))) | {
-            "scored": int(sums[:, :SCORE_BINS].sum())
-        }
+        _, low, high = estimated(value, drawn - (float(np.nanmean(drawn)) - value))
+        error = Estimate(value, min(low, value), max(high, value)).clipped()
+        return error.row("ece") | {"scored": int(sums[:, :SCORE_BINS].sum())}
 
     def _bins(self, threshold: float) -> Floats:
         """Return per photo and bin of score: predictions, right ones, and the sum of their scores; side by side."""

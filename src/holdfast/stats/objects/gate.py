@@ -90,7 +90,9 @@ def _recall_pairs(
         .groupby(keys).agg(source_id=("source_id", "first"), donor_id=("donor_id", "first"), old=("old", "mean"))
     )  # fmt: skip
     joined["new"] = after.assign(new=after["found"].astype(float)).groupby(keys)["new"].mean()
-    failed = _errors(new, theirs, condition) - set(after["sample_id"])
+    trouble = new.failed
+    errors = (trouble["model"] == theirs) & (trouble["condition"] == condition) & (trouble["status"] == "error")
+    failed = set(trouble.loc[errors, "sample_id"]) - set(after["sample_id"])
     silent = joined["new"].isna() & joined.index.get_level_values("sample_id").isin(failed)
     joined.loc[silent, "new"] = 0.0
     return joined.dropna(subset=["new"]).reset_index(), len(failed & set(joined.index.get_level_values("sample_id")))
@@ -106,12 +108,6 @@ def _alarm_pairs(old: DetectorAnswers, new: DetectorAnswers, ours: str, theirs: 
     )
     joined["new"] = after.groupby("sample_id")["false_alarms"].mean()
     return joined.dropna(subset=["new"]).reset_index()
-
-
-def _errors(answers: DetectorAnswers, model: str, condition: str) -> set[str]:
-    failed = answers.failed
-    hit = (failed["model"] == model) & (failed["condition"] == condition) & (failed["status"] == "error")
-    return set(failed.loc[hit, "sample_id"])
 
 
 def _row(
@@ -141,13 +137,9 @@ def _row(
 def _differences(gain: np.ndarray, pairs: pd.DataFrame) -> Differences:
     """Return what photos gain, scaled so that their mean is the mean over objects or pictures."""
     photo, count = codes(pairs["source_id"].to_numpy(object))
-    donor = numbered_column(pairs, "donor_id")[0]
-    scale = count / len(gain)
-    cell, cells = codes(photo * np.intp(donor.max() + 2) + donor + 1)
-    owner, lender = np.zeros(cells, np.intp), np.zeros(cells, np.intp)
-    owner[cell], lender[cell] = photo, donor
-    value, rows = sums(cell, gain * scale, cells), sums(cell, np.ones(len(gain)), cells)
-    return Differences(sums(photo, gain * scale, count), owner, lender, value, rows * scale)
+    scaled = gain * count / len(gain)
+    donor, rows = numbered_column(pairs, "donor_id")[0], np.full(len(gain), count / len(gain))
+    return Differences.of(sums(photo, scaled, count), photo, donor, scaled, rows)
 
 
 def _tested(differences: Differences, margin: float, level: float) -> tuple[float, float, float, float]:

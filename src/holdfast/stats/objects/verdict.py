@@ -64,7 +64,7 @@ def what_detectors_hold(
             ("paste_effect", evidence.paste),
             ("recall_elsewhere", evidence.object),
         ):
-            row |= {name: effect.value, f"{name}_low": effect.low, f"{name}_high": effect.high}
+            row |= effect.estimate.row(name)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -90,8 +90,7 @@ def _evidence(
     elsewhere = recall(RANDOM)
     seen = NO_EFFECT
     if elsewhere.n:
-        ends = (elsewhere.value, elsewhere.low, elsewhere.high)
-        seen = Effect(elsewhere.n, elsewhere.value, 0.0, *ends, 0, 0, float("nan"))
+        seen = Effect(elsewhere.n, elsewhere.value, 0.0, *elsewhere.estimate, 0, 0, float("nan"))
     return VerdictEvidence(
         missing=tuple(name for name in NEEDED if under[name].empty), background=effect(SAME, RANDOM), object=seen,
         paste=effect(ORIGINAL, SAME), capture=NO_EFFECT, original=recall(ORIGINAL), pasted=recall(SAME),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from holdfast.stats.core.reduce import Counts, Outcome, right_column
 PHOTO, DONOR = "source_id", "donor_id"
 
 
-def photo_rows(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str] | None = None) -> pd.DataFrame:
+def photo_rows(counts: Counts, *, outcome: Outcome = "full") -> pd.DataFrame:
     """Return answers per model × condition × label × photo × donor: ``n`` and ``right``, of the cells of the fit."""
-    cells = own_cells(counts, conditions)
+    cells = own_cells(counts)
     cells = cells[~cells["condition"].isin(list(counts.same_images))]
     keys = ["model", "condition", "label", PHOTO, DONOR]
     frame = cells[[key for key in keys if key in cells]].astype(str)

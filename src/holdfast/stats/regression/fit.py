@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ FACTORS = {"model": "model", "condition": "scenario", "label": "class"}  # Colum
 MOST_CLASSES = 100  # Above this, classes are accounted for but not listed: their columns would not fit in memory
 
 COEFFICIENTS = ["term", "estimate", "standard_error", "low", "high", "t", "p", "stars"]
+NAN = float("nan")
 _PERFECT = 1e-20  # residual sum of squares over total below which nothing is left over
 
 
@@ -41,25 +42,27 @@ class Regression:
     ones then stand beside them in ``published_standard_error``, ``published_low`` and so on.
     """
 
-    coefficients: pd.DataFrame
-    sentences: tuple[str, ...]  # one per coefficient, in the same order
-    references: dict[str, str]  # column → the level that every other is compared with
-    r_squared: float  # 1 − SS/SS of the mean (for Poisson 1 − deviance/null deviance)
-    adjusted_r_squared: float  # 1 − (1 − R²)(N − 1)/df
-    rmse: float  # √(SS/N), in accuracy
-    sy_x: float  # √(SS/df), the residual standard deviation
-    sum_of_squares: float  # SS, of the residuals, in accuracy
-    aicc: float  # N ln(SS/N) + 2K + 2K(K + 1)/(N − K − 1), K = parameters + 1; from the likelihood for Poisson
-    n: int  # cells
-    degrees_of_freedom: int  # N − parameters
-    variance_inflation: pd.DataFrame  # a row per term without the intercept: ``term``, ``vif``
-    parameter_correlation: pd.DataFrame  # square, terms by terms
-    normality: pd.DataFrame
-    residuals: pd.DataFrame
-    outside: pd.DataFrame  # cells fitted below 0 or above 1: ``model``, ``condition``, ``label``, ``fitted``
-    notes: tuple[str, ...]  # what a reader has to know about this fit
     reason: str  # why there is none
     family: Family  # ``ols`` or ``poisson``
+    coefficients: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COEFFICIENTS))
+    sentences: tuple[str, ...] = ()  # one per coefficient, in the same order
+    references: dict[str, str] = field(default_factory=dict)  # column → the level that every other is compared with
+    r_squared: float = NAN  # 1 − SS/SS of the mean (for Poisson 1 − deviance/null deviance)
+    adjusted_r_squared: float = NAN  # 1 − (1 − R²)(N − 1)/df
+    rmse: float = NAN  # √(SS/N), in accuracy
+    sy_x: float = NAN  # √(SS/df), the residual standard deviation
+    sum_of_squares: float = NAN  # SS, of the residuals, in accuracy
+    aicc: float = NAN  # N ln(SS/N) + 2K + 2K(K + 1)/(N − K − 1), K = parameters + 1; from the likelihood for Poisson
+    n: int = 0  # cells
+    degrees_of_freedom: int = 0  # N − parameters
+    # a row per term without the intercept: ``term``, ``vif``
+    variance_inflation: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["term", "vif"]))
+    parameter_correlation: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=[]))  # terms by terms
+    normality: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=NORMALITY))
+    residuals: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=RESIDUALS))
+    # cells fitted below 0 or above 1: ``model``, ``condition``, ``label``, ``fitted``
+    outside: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=[*FACTORS, "fitted"]))
+    notes: tuple[str, ...] = ()  # what a reader has to know about this fit
     errors: str = "published"
 
     def __repr__(self) -> str:
@@ -120,19 +123,19 @@ def fit(
     wanted = dict(references or {})
     _check_references(table, wanted)
     if not len(table):
-        return _nothing("There is no cell with an answer.", family)
+        return Regression("There is no cell with an answer.", family)
     if family == "poisson" and table["label"].nunique() > MOST_CLASSES:
-        return _nothing(f"The Poisson option lists every class, and takes at most {MOST_CLASSES}.", family)
+        return Regression(f"The Poisson option lists every class, and takes at most {MOST_CLASSES}.", family)
     design = _design(table, wanted, family)
     if not [term for term in design.terms if term[0]]:
-        return _nothing("There is one model, one scenario and one class: nothing to compare.", family)
-    missing = design.parameters - int(np.linalg.matrix_rank(design.matrix)) - _absorbed_parameters(design)
-    if missing > 0:
-        return _nothing(
+        return Regression("There is one model, one scenario and one class: nothing to compare.", family)
+    absorbed = 0 if design.absorbed is None else len(np.unique(design.absorbed))
+    if design.parameters > int(np.linalg.matrix_rank(design.matrix)) + absorbed:
+        return Regression(
             "Some models, scenarios or classes never meet, so that their effects cannot be told apart.", family
         )
     if len(table) <= design.parameters:
-        return _nothing(
+        return Regression(
             f"{len(table)} cells cannot carry {design.parameters} parameters: more classes or scenarios are needed.",
             family,
         )
@@ -190,10 +193,6 @@ def _within(values: Floats, groups: NDArray[np.intp]) -> Floats:
     return values - means[groups]
 
 
-def _absorbed_parameters(design: _Design) -> int:
-    return 0 if design.absorbed is None else len(np.unique(design.absorbed))
-
-
 def _least_squares(table: pd.DataFrame, design: _Design, photos: pd.DataFrame | None) -> Regression:
     import statsmodels.api as sm
 
@@ -213,18 +212,12 @@ def _least_squares(table: pd.DataFrame, design: _Design, photos: pd.DataFrame | 
         )
     n, df = len(table), len(table) - design.parameters
     r_squared = 1 - squares / total if total > 0 else float("nan")
-    parameters = design.parameters + 1  # the residual variance is one
-    room = n - parameters - 1
-    aicc = (
-        n * np.log(squares / n) + 2 * parameters + 2 * parameters * (parameters + 1) / room
-        if room > 0 and squares
-        else np.nan
-    )
+    aicc = _aicc(n * np.log(squares / n), design.parameters + 1, n) if squares else NAN  # the residual variance is one
     covariance = np.asarray(result.cov_params()) if squares else np.full((len(design.terms),) * 2, np.nan)
     inverse = np.asarray(result.normalized_cov_params)
     published = _assembled(
         table, design, "ols", np.asarray(result.params), covariance, scipy_stats.t(df), observed - residual, residual,
-        r_squared, float(aicc), inverse,
+        r_squared, aicc, inverse,
     )  # fmt: skip
     return published if photos is None else _clustered(published, table, design, inverse, photos)
 
@@ -240,11 +233,15 @@ def _clustered(
     columns = _tested(old["estimate"].to_numpy(np.float64), error, scipy_stats.t(freedom))
     beside = {f"published_{name}": old[name] for name in columns}
     coefficients = old.assign(**columns, **beside)
-    sentences = tuple(
-        _sentence(term, row, design.references, "ols")
-        for term, row in zip(design.terms, coefficients.to_dict("records"), strict=True)
+    return replace(
+        published, coefficients=coefficients, sentences=_sentences(design, coefficients, "ols"), errors=names
     )
-    return replace(published, coefficients=coefficients, sentences=sentences, errors=names)
+
+
+def _aicc(deviance: float, parameters: int, n: int) -> float:
+    """Return −2 log likelihood + 2K + 2K(K + 1)/(N − K − 1); NaN where there are too few cells."""
+    room = n - parameters - 1
+    return float(deviance + 2 * parameters + 2 * parameters * (parameters + 1) / room) if room > 0 else NAN
 
 
 def _tested(estimate: Floats, error: Floats, distribution: Any) -> dict[str, Any]:
@@ -266,7 +263,7 @@ def _poisson(table: pd.DataFrame, design: _Design) -> Regression:
         never = table.groupby(column, observed=True, sort=False)["accuracy"].max()
         if (never == 0).any():
             level = never.index[never == 0][0]
-            return _nothing(
+            return Regression(
                 f"{level} is never right: its logarithm does not exist, so Poisson cannot be fitted.", "poisson"
             )
     size = table["n"].to_numpy(np.float64) if "n" in table else np.ones(len(table))
@@ -278,16 +275,14 @@ def _poisson(table: pd.DataFrame, design: _Design) -> Regression:
                 cov_type="HC1"
             )
         except (ConvergenceWarning, PerfectSeparationWarning):
-            return _nothing("The Poisson fit does not converge, or fits perfectly.", "poisson")
+            return Regression("The Poisson fit does not converge, or fits perfectly.", "poisson")
     fitted = np.asarray(result.fittedvalues) / size
     r_squared = 1 - result.deviance / result.null_deviance if result.null_deviance > 0 else float("nan")
-    parameters = design.parameters
-    room = len(table) - parameters - 1
-    aicc = -2 * result.llf + 2 * parameters + 2 * parameters * (parameters + 1) / room if room > 0 else float("nan")
+    aicc = _aicc(-2 * result.llf, design.parameters, len(table))
     inverse = np.asarray(np.linalg.inv(design.matrix.T @ design.matrix), np.float64)
     return _assembled(
         table, design, "poisson", np.asarray(result.params), np.asarray(result.cov_params()), scipy_stats.norm(),
-        fitted, accuracy - fitted, float(r_squared), float(aicc), inverse,
+        fitted, accuracy - fitted, float(r_squared), aicc, inverse,
     )  # fmt: skip
 
 
@@ -307,10 +302,7 @@ def _assembled(
     squares = float((residual**2).sum())
     return Regression(
         coefficients=coefficients,
-        sentences=tuple(
-            _sentence(term, row, design.references, family)
-            for term, row in zip(design.terms, coefficients.to_dict("records"), strict=True)
-        ),
+        sentences=_sentences(design, coefficients, family),
         references=design.references,
         r_squared=r_squared,
         adjusted_r_squared=1 - (1 - r_squared) * (n - 1) / df,
@@ -344,6 +336,11 @@ def stars(p: float) -> str:
     return "*" * sum(p < limit for limit in (0.05, 0.01, 0.001, 0.0001)) or "ns"
 
 
+def _sentences(design: _Design, coefficients: pd.DataFrame, family: Family) -> tuple[str, ...]:
+    rows = zip(design.terms, coefficients.to_dict("records"), strict=True)
+    return tuple(_sentence(term, row, design.references, family) for term, row in rows)
+
+
 def _sentence(term: tuple[str, str], row: Mapping[Any, Any], references: Mapping[str, str], family: Family) -> str:
     column, level = term
     low, high, estimate = float(row["low"]), float(row["high"]), float(row["estimate"])
@@ -361,15 +358,3 @@ def _sentence(term: tuple[str, str], row: Mapping[Any, Any], references: Mapping
         return f"{level}: no difference from {references[column]}."
     doubt = ", may be chance" if row["stars"] == "ns" else ""
     return f"{level}: {shown[0]} {against} {references[column]}{interval}{doubt}."
-
-
-def _nothing(reason: str, family: Family) -> Regression:
-    nan = float("nan")
-    return Regression(
-        coefficients=pd.DataFrame(columns=COEFFICIENTS), sentences=(), references={}, r_squared=nan,
-        adjusted_r_squared=nan, rmse=nan, sy_x=nan, sum_of_squares=nan, aicc=nan, n=0, degrees_of_freedom=0,
-        variance_inflation=pd.DataFrame(columns=["term", "vif"]), parameter_correlation=pd.DataFrame(),
-        normality=pd.DataFrame(columns=NORMALITY),
-        residuals=pd.DataFrame(columns=RESIDUALS),
-        outside=pd.DataFrame(columns=["model", "condition", "label", "fitted"]), notes=(), reason=reason, family=family,
-    )  # fmt: skip

@@ -15,19 +15,17 @@ _PERMUTATIONS = 2000
 LEVEL = 0.05
 
 
-def ties(
-    labels: Sequence[str], attributes: Mapping[str, Sequence[str]], *, seed: int = 0, level: float = LEVEL
-) -> pd.DataFrame:
+def ties(labels: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> pd.DataFrame:
     """Return how closely each attribute goes with the label, closest first; a value per photo and attribute.
 
     Columns: ``v`` is Cramér's V with Bergsma's correction for chance (0 none, 1 each value has one label); ``p`` of the
     permutation test of χ², which is exact whatever the counts, and ``p_holm`` corrected for the number of attributes;
-    ``tied``: p_holm ≤ ``level``, so that attributes that have nothing to do with the label give a false alarm in at
+    ``tied``: p_holm ≤ ``LEVEL``, so that attributes that have nothing to do with the label give a false alarm in at
     most that share of datasets; ``readable``: the share of photos whose label the attribute alone tells, by the
     commonest label among the other photos of the same value; ``chance``: the share of the commonest label of all.
     """
     label_codes, label_names = pd.factorize(np.asarray(labels, object), sort=True)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     # Enough permutations for the smallest p to stay below the level after the correction.
     permutations = max(_PERMUTATIONS, 40 * len(attributes))
     rows = []
@@ -40,7 +38,7 @@ def ties(
         rows.append((name, len(names), len(codes), v, p, p, False, _told(table), table.sum(axis=0).max() / len(codes)))
     frame = pd.DataFrame(rows, columns=COLUMNS)
     frame["p_holm"] = holm(frame["p"].to_numpy(np.float64))
-    frame["tied"] = frame["p_holm"] <= level
+    frame["tied"] = frame["p_holm"] <= LEVEL
     return frame.sort_values(["p_holm", "v"], ascending=[True, False], kind="stable", ignore_index=True)
 
 

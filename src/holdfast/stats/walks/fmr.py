@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, Z, codes
+from holdfast.stats.core.bootstrap import NO_ESTIMATE, RESAMPLES, Estimate, Floats, Z, codes, sums
 from holdfast.stats.core.cells import wilson_at
-from holdfast.stats.models.between import Between
+from holdfast.stats.models.between import Between, in_ranks
 from holdfast.stats.models.ranks import rank_ranges
 
 COLUMNS = ("model", "label", "source_id", "right_original", "validated", "right_perturbed")
@@ -94,12 +94,9 @@ def _reach(candidate: Fmr, standard_accuracy: str, fmr: str) -> float:
 
 
 def _whole(n: int, printed: str) -> list[int]:
-    return [count for count in range(n + 1) if _prints_as(count / n, printed)]
-
-
-def _prints_as(fraction: float, printed: str) -> bool:
-    decimals = len(printed.partition(".")[2])
-    return abs(fraction * 100 - float(printed)) <= 0.5 * 10.0**-decimals + 1e-9
+    """Return the counts of n images that print as this percentage."""
+    half = 0.5 * 10.0 ** -len(printed.partition(".")[2])
+    return [count for count in range(n + 1) if abs(count / n * 100 - float(printed)) <= half + 1e-9]
 
 
 def fmr(rows: pd.DataFrame) -> pd.DataFrame:
@@ -130,6 +127,11 @@ class _Share:
     whole: Floats
     clusters: tuple[NDArray[np.intp], int]
     nothing: str = NO_IMAGES
+
+    @property
+    def reason(self) -> str:
+        """Return why there is no share, or ''."""
+        return "" if self.whole.any() else self.nothing
 
     @property
     def value(self) -> float:
@@ -181,37 +183,20 @@ def measures(rows: pd.DataFrame) -> list[dict[str, Any]]:
                 np.nan_to_num(rows[column].astype("float64").to_numpy(np.float64)), known, NOT_MEASURED
             )
             ratios[f"{name}_ratio"] = (shares[name], standard)
-    table = [
-        _row(name, measure, _share_interval(measure), measure.value, _why_not(measure))
-        for name, measure in shares.items()
-    ]
+    table = []
+    for name, own in shares.items():
+        estimate = NO_ESTIMATE if own.reason else Estimate(own.value, *own.interval())
+        table.append(_row(name, own, estimate, own.reason))
     for name, (upper, lower) in ratios.items():
-        reason = _why_not(upper) or _why_not(lower) or ("" if lower.value > 0 else NONE_RIGHT)
-        estimate = float("nan") if reason else upper.value / lower.value
-        limits = (float("nan"), float("nan")) if reason else ratio_interval(upper, lower)
-        table.append(_row(name, upper, limits, estimate, reason))
+        reason = upper.reason or lower.reason or ("" if lower.value > 0 else NONE_RIGHT)
+        estimate = NO_ESTIMATE if reason else Estimate(upper.value / lower.value, *ratio_interval(upper, lower))
+        table.append(_row(name, upper, estimate, reason))
     return table
 
 
-def _row(measure: str, share: _Share, limits: tuple[float, float], estimate: float, reason: str) -> dict[str, Any]:
-    return {
-        "measure": measure,
-        "estimate": estimate,
-        "low": limits[0],
-        "high": limits[1],
-        "numerator": int(share.part.sum()),
-        "denominator": int(share.whole.sum()),
-        "n": len(share.part),
-        "reason": reason,
-    }
-
-
-def _why_not(share: _Share) -> str:
-    return "" if share.whole.any() else share.nothing
-
-
-def _share_interval(share: _Share) -> tuple[float, float]:
-    return share.interval() if share.whole.any() else (float("nan"), float("nan"))
+def _row(measure: str, share: _Share, estimate: Estimate, reason: str) -> dict[str, Any]:
+    counts = {"numerator": int(share.part.sum()), "denominator": int(share.whole.sum()), "n": len(share.part)}
+    return {"measure": measure, **estimate.row("estimate", ""), **counts, "reason": reason}
 
 
 def ratio_interval(upper: _Share, lower: _Share) -> tuple[float, float]:
@@ -243,7 +228,7 @@ def _limit(top: float, bottom: float, edge_1: float, edge_2: float, joint: float
 RANKS = ["model", "fmr", "low", "high", "rank", "rank_low", "rank_high", "n"]
 
 
-def fmr_ranking(images: pd.DataFrame, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0) -> Between:
+def fmr_ranking(images: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> Between:
     """Return the models by FMR, highest first; those that cannot be told apart share their ranks.
 
     Over the images that every model answered, paired on the source photo: two models are told apart by max-t over all
@@ -263,31 +248,25 @@ def fmr_ranking(images: pd.DataFrame, *, level: float = 0.95, resamples: int = R
         return Between(pd.DataFrame(columns=RANKS), reason, reason)
     parts = np.stack([fmr_influence(shared[shared["model"] == name]) for name in table["model"]], axis=1)
     estimate, low, high = (table[name].to_numpy(np.float64) for name in ("estimate", "low", "high"))
-    lows, highs = rank_ranges(estimate, low, high, parts, level=level, resamples=resamples, seed=seed)
-    ranked = pd.DataFrame(
-        {
-            "model": table["model"].to_numpy(),
-            "fmr": estimate,
-            "low": low,
-            "high": high,
-            "rank": [f"{a}" if a == b else f"{a}–{b}" for a, b in zip(lows, highs, strict=True)],
-            "rank_low": lows,
-            "rank_high": highs,
-            "n": table["n"].to_numpy(),
-        }
-    ).sort_values("fmr", ascending=False, kind="stable", ignore_index=True)
-    first = ranked.loc[ranked["rank_low"] == 1, "model"]
-    sentence = f"{first.iloc[0]} is first." if len(first) == 1 else f"{len(first)} models share the first rank."
-    return Between(ranked[RANKS], sentence, "")
+    ranks = rank_ranges(estimate, low, high, parts, resamples=resamples, seed=seed)
+    values = {name: table[name].to_numpy() for name in ("model", "low", "high", "n")}
+    return in_ranks({**values, "fmr": estimate}, ranks, RANKS)
 
 
 def fmr_influence(images: pd.DataFrame) -> Floats:
     """Return what each photo adds to the deviation of the FMR from the truth, (sources,)."""
     code, count = codes(images["source_id"].astype(str))
-    right = images["right_original"].to_numpy(np.float64)
-    validated = images["validated"].to_numpy(np.float64)
+    return sums(code, influences(images)["fmr"], count)
+
+
+def influences(images: pd.DataFrame) -> dict[str, Floats]:
+    """Return what each image adds to the deviation of SA, VR, PA and FMR from the truth, (images,) each."""
+    right, validated = (images[name].to_numpy(np.float64) for name in ("right_original", "validated"))
     survived = validated * images["right_perturbed"].astype("float64").fillna(0).to_numpy()
-    standard, perturbed = right.mean(), survived.sum() / validated.sum()
-    upper = (survived - perturbed * validated) / validated.sum()
+    standard, perturbed = right.mean(), survived.sum() / max(validated.sum(), 1)
+    upper = (survived - perturbed * validated) / max(validated.sum(), 1)
     lower = (right - standard) / len(right)
-    return np.bincount(code, (upper - perturbed / standard * lower) / standard, count).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):  # no original is right: there is no FMR
+        ratio = (upper - perturbed / standard * lower) / standard
+    rate = (validated - validated.mean()) / len(validated)
+    return {"standard_accuracy": lower, "validation_rate": rate, "perturbed_accuracy": upper, "fmr": ratio}

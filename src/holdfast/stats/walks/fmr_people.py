@@ -10,7 +10,16 @@ import pyarrow as pa
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.votes import Votes
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, interval, resampled_sums
+from holdfast.stats.core.bootstrap import (
+    NO_ESTIMATE,
+    RESAMPLES,
+    Estimate,
+    Floats,
+    codes,
+    estimated,
+    ratio,
+    resampled_sums,
+)
 from holdfast.stats.walks.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED, fmr
 from holdfast.stats.walks.walk_rows import COLUMNS as WALK_COLUMNS
 from holdfast.stats.walks.walk_rows import PERTURBED, SETTING, paired
@@ -26,7 +35,7 @@ _UNJUDGED = {
 _ORIGINAL, _N, _VALID, _WEIGHT, _CONFIRMED = 0, 1, slice(2, 4), slice(4, 6), slice(6, 8)
 
 
-def judged_walks(rows: pa.Table, votes: Votes, *, space: str | None = None) -> pd.DataFrame:
+def judged_walks(rows: pa.Table, votes: Votes) -> pd.DataFrame:
     """Return ``walk_rows.paired`` with ``confirmed``: whether people confirm the image the oracle accepted.
 
     An image is known by its pixels, so the votes may be on the run's own images or on a published copy. Missing where
@@ -38,7 +47,7 @@ def judged_walks(rows: pa.Table, votes: Votes, *, space: str | None = None) -> p
             f"the votes of {votes.campaign!r} rate images and do not say what they show; FMR is corrected by votes of "
             "holdfast review RUN --kind oracle"
         )
-    walks = paired(rows.select(WALK_COLUMNS), space=space)
+    walks = paired(rows.select(WALK_COLUMNS))
     key = ["model", "sample_id", "parameters"]
     ends = rows.select([*key, "condition", "status", "image_sha256"]).to_pandas()
     ends = ends[(ends["condition"] == PERTURBED) & (ends["status"] == "ok")]
@@ -88,12 +97,8 @@ def _measures(rows: pd.DataFrame, resamples: int, seed: int) -> list[dict[str, A
     sums, clusters = _sums(rows), rows["source_id"].astype(str)
     total = sums.sum(axis=0, keepdims=True)
     judged = rows["confirmed"].notna()
-    counts = {
-        "n": len(rows),
-        "validated": int(rows["validated"].sum()),
-        "judged": int(judged.sum()),
-        "confirmed": int(rows["confirmed"].sum()),
-    }
+    counts = {"n": len(rows), "validated": int(rows["validated"].sum()), "judged": int(judged.sum())}
+    counts["confirmed"] = int(rows["confirmed"].sum())
     reason = _why_not(total[0])
     shares = _shares(total)
     point = {name: float(values[0]) for name, values in _values(total, shares).items()}
@@ -107,12 +112,9 @@ def _measures(rows: pd.DataFrame, resamples: int, seed: int) -> list[dict[str, A
         drawn = _values(resampled, again)
     table = []
     for measure in MEASURES:
-        value, low, high = float("nan"), float("nan"), float("nan")
-        if not reason:
-            value = point[measure]
-            low, high = (float(end) for end in interval(drawn[measure]))
-        limits = {"estimate": value, "low": min(low, value), "high": max(high, value)}
-        table.append({"measure": measure, **limits, **counts, "reason": reason})
+        value, low, high = NO_ESTIMATE if reason else estimated(point[measure], drawn[measure])
+        estimate = Estimate(value, min(low, value), max(high, value))
+        table.append({"measure": measure, **estimate.row("estimate", ""), **counts, "reason": reason})
     return table
 
 
@@ -122,32 +124,18 @@ def _sums(rows: pd.DataFrame) -> Floats:
     right = rows["right_perturbed"].astype("boolean").fillna(False).to_numpy(bool)
     confirmed = rows["confirmed"].to_numpy(float)
     judged = valid & ~np.isnan(confirmed)
-    weight = judged * _weights(rows["label"].astype(str).to_numpy(), valid, judged)
-    kinds = np.stack([right, ~right], axis=1)
-    accepted = kinds & valid[:, None]
-    weighted = kinds * weight[:, None]
-    return np.column_stack(
-        [
-            rows["right_original"].to_numpy(float),
-            np.ones(len(rows)),
-            accepted,
-            weighted,
-            weighted * np.nan_to_num(confirmed)[:, None],
-        ]
-    )
-
-
-def _weights(label: Any, valid: Any, judged: Any) -> Floats:
-    """Return how many accepted images of its class a judged one stands for."""
-    number, count = codes(label)
+    number, count = codes(rows["label"].astype(str).to_numpy())
     accepted, seen = (np.bincount(number, values, count) for values in (valid, judged))
-    return np.asarray((accepted / np.maximum(seen, 1))[number], np.float64)
+    weight = judged * (accepted / np.maximum(seen, 1))[number]  # the accepted images of its class for a judged one
+    kinds = np.stack([right, ~right], axis=1)
+    weighted = kinds * weight[:, None]
+    original, confirmed = rows["right_original"].to_numpy(float), np.nan_to_num(confirmed)[:, None]
+    return np.column_stack([original, np.ones(len(rows)), kinds & valid[:, None], weighted, weighted * confirmed])
 
 
 def _shares(sums: Floats) -> Floats:
     """Return the share of judged images that people confirm, (…, 2): of those the model gets right, and wrong."""
-    weight = sums[:, _WEIGHT]
-    return np.divide(sums[:, _CONFIRMED], weight, out=np.full_like(weight, np.nan), where=weight > 0)
+    return ratio(sums[:, _CONFIRMED], sums[:, _WEIGHT])
 
 
 def _values(sums: Floats, shares: Floats) -> dict[str, Floats]:

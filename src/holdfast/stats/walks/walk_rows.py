@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import coded, equals, keep
 from holdfast.stats.core.bootstrap import Codes, Floats, codes, sums
-from holdfast.stats.walks.fmr import BASELINES, fmr, fmr_influence
+from holdfast.stats.walks.fmr import BASELINES, fmr, influences
 
 DYNAMIC = "dynamic"
 PERTURBED, RECONSTRUCTION, RANDOM_WALK = "perturbed", "reconstruction", "random_walk"
@@ -47,7 +46,8 @@ def paired(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
     answered = equals(table, "status", "ok")
     walked = equals(table, "condition", PERTURBED) & (answered | equals(table, "status", "rejected"))
     place = np.flatnonzero(walked)
-    frame = pd.DataFrame({name: _words(*columns[name], place) for name in columns})
+    words = {name: np.array([*names, None], object)[numbers[place]] for name, (numbers, names) in columns.items()}
+    frame = pd.DataFrame(words)
     for part in ("generator", "oracle", "space"):
         frame[part] = np.array([*(str(setting.get(part, "")) for setting in settings), None], object)[parameters[place]]
     if space is not None:
@@ -81,10 +81,6 @@ def setting_from(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         setting = None
     return setting if isinstance(setting, dict) else {}
-
-
-def _words(numbers: Codes, names: list[str], place: Codes) -> NDArray[np.object_]:
-    return np.array([*names, None], object)[numbers[place]]
 
 
 def _first(candidates: Codes, key: Codes, place: Codes) -> Codes:
@@ -139,15 +135,7 @@ def walks_of(table: pa.Table) -> pd.DataFrame:
 
 def walk_influence(walks: pd.DataFrame) -> tuple[list[str], dict[str, Floats]]:
     """Return photos, and what each adds to the deviation of FMR and its parts, (photos,); empty without an FMR."""
-    right, validated = (walks[name].to_numpy(np.float64) for name in ("right_original", "validated"))
     sources, code = np.unique(walks["source_id"].to_numpy(str), return_inverse=True)
-    if not right.any() or not validated.any():
+    if not walks["right_original"].any() or not walks["validated"].any():
         return list(sources), {}
-    survived = validated * np.nan_to_num(walks["right_perturbed"].to_numpy(np.float64))
-    parts = {
-        "standard_accuracy": (right - right.mean()) / len(right),
-        "perturbed_accuracy": (survived - survived.sum() / validated.sum() * validated) / validated.sum(),
-        "validation_rate": (validated - validated.mean()) / len(validated),
-    }
-    summed = {name: sums(code, values, len(sources)) for name, values in parts.items()}
-    return list(sources), {"fmr": fmr_influence(walks)} | summed
+    return list(sources), {name: sums(code, values, len(sources)) for name, values in influences(walks).items()}

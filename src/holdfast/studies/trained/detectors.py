@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,7 @@ import pandas as pd
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.networks import resolve_device
-from holdfast.core.numbers import MINUS, p_value, percent
+from holdfast.core.numbers import MINUS, p_value
 from holdfast.core.types import ORIGINAL
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
@@ -24,10 +23,8 @@ from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.study import Finding, StudyResult
 from holdfast.results import Results
 from holdfast.stats.core.bootstrap import Floats
-from holdfast.stats.models.trainings import mean_over_trainings, trend
 from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, long_form
-from holdfast.studies.trained.dose import doses_of
-from holdfast.training.small_models import facts_of
+from holdfast.studies.trained.dose import by_dose, doses_of, growth_of, model_rows
 
 SAME, RANDOM, ONLY = "same_class_background", "random_background", "only_background"
 MEASURES = {
@@ -159,22 +156,14 @@ def _recalls(results: Results) -> pd.DataFrame:
 
 
 def _response(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
-    rows, sentences = [], []
-    for rho in rhos:
-        row: dict[str, Any] = {"rho": rho}
-        for measure in MEASURES:
-            values = np.stack([own[measure] for model, own in measured.items() if model.rho == rho])
-            row |= mean_over_trainings(values).row(measure)
-        rows.append(row)
-    doses = np.array([model.rho for model in measured])
+    rows, sentences = by_dose(rhos, measured, list(MEASURES)), []
     for measure, title in MEASURES.items():
-        growth = trend(doses, np.array([float(own[measure].mean()) for own in measured.values()]), seed=seed)
+        growth, words = growth_of(measured, measure, seed, "detectors")
         scale, unit = (1, "") if measure == "imagined" else (100, " points")
         ends = [f"{scale * row[measure]:.2f}".replace("-", MINUS) for row in (rows[0], rows[-1])]
         sentences.append(
-            f"{title}: from {ends[0]} at ρ = {rhos[0]:g} to {ends[1]}{unit} at ρ = {rhos[-1]:g}; in "
-            f"{percent(growth.concordant, 0)} of the pairs of detectors with unlike ρ the one with the higher ρ has "
-            f"more (permutation p {p_value(growth.p)})."
+            f"{title}: from {ends[0]} at ρ = {rhos[0]:g} to {ends[1]}{unit} at ρ = {rhos[-1]:g}; {words} (permutation "
+            f"p {p_value(growth.p)})."
         )
     how = (
         "Pasted: recall on backgrounds of the objects' own class less that on backgrounds of another. Drawn anew: "
@@ -196,18 +185,12 @@ def _response(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
 
 
 def _every_model(options: StudyOptions, measured: Measured, home: Results, anywhere: Results) -> Finding:
-    rows = []
-    tables = {"home": home, "anywhere": anywhere}
-    numbers = {key: results.objects(precision=False, resamples=200) for key, results in tables.items()}
-    for model, measures in measured.items():
-        row: dict[str, Any] = {"model": model.name, "rho": model.rho, "seed": model.seed}
-        for key, frame in numbers.items():
-            own = frame[(frame["model"] == model.name) & (frame["condition"] == ORIGINAL)].iloc[0]
-            row |= {f"recall_{key}": float(own["recall"]), f"alarms_{key}": float(own["false_alarms"])}
-        row |= {name: float(values.mean()) for name, values in measures.items()}
-        facts = facts_of(options.out / "models" / model.name)
-        rows.append(row | {key: facts.get(key) for key in ("data", "epochs", "seconds", "device", "sha256")})
-    frame = pd.DataFrame(rows)
+    frame = model_rows(options, measured)
+    for place, (key, results) in enumerate({"home": home, "anywhere": anywhere}.items()):
+        numbers = results.objects(precision=False, resamples=200)
+        own = numbers[numbers["condition"] == ORIGINAL].set_index("model")
+        for column, values in (("alarms", own["false_alarms"]), ("recall", own["recall"])):
+            frame.insert(3 + 2 * place, f"{column}_{key}", frame["model"].map(values).astype(float))
     columns = [
         Column("model", "Detector"),
         *plain("percent", recall_home="Recall at home", recall_anywhere="Recall anywhere"),

@@ -22,7 +22,7 @@ from holdfast.report.page.figures import COLOURS, MUTED, WIDE, Chart
 from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats
-from holdfast.stats.models.trainings import cross_part_pseudo_values, mean_over_trainings, trend
+from holdfast.stats.models.trainings import Trend, cross_part_pseudo_values, mean_over_trainings, trend
 from holdfast.studies.study import ENDS, Setting, Study, StudyOptions, long_form
 from holdfast.studies.trained import trainings
 from holdfast.studies.trained.trainings import RightAnswers, right_answers
@@ -124,9 +124,42 @@ def _measures(model: str, anywhere: RightAnswers, at_home: RightAnswers) -> dict
     }
 
 
-def _stack(measured: Measured, rho: float, measure: str) -> Floats:
+def stacked(measured: Mapping[Any, Mapping[str, Floats]], rho: float, measure: str) -> Floats:
     """Return a measure of the trainings of one dose, (trainings, scenes)."""
     return np.stack([values[measure] for model, values in measured.items() if model.rho == rho])
+
+
+def by_dose(
+    rhos: Sequence[float], measured: Mapping[Any, Mapping[str, Floats]], measures: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return a row per dose: every measure, a mean over trainings and scenes with its interval."""
+    rows = []
+    for rho in rhos:
+        row: dict[str, Any] = {"rho": rho}
+        for measure in measures:
+            row |= mean_over_trainings(stacked(measured, rho, measure)).row(measure)
+        rows.append(row)
+    return rows
+
+
+def growth_of(measured: Mapping[Any, Mapping[str, Floats]], measure: str, seed: int, what: str) -> tuple[Trend, str]:
+    """Return whether a measure grows with the dose, and that in words; ``what`` was trained."""
+    doses = np.array([model.rho for model in measured])
+    growth = trend(doses, np.array([float(values[measure].mean()) for values in measured.values()]), seed=seed)
+    return growth, (
+        f"in {percent(growth.concordant, 0)} of the pairs of {what} with unlike ρ the one with the higher ρ has more"
+    )
+
+
+def model_rows(options: StudyOptions, measured: Mapping[Any, Mapping[str, Floats]]) -> pd.DataFrame:
+    """Return a row per trained model: its dose and seed, the mean of every measure, and what its card says."""
+    rows = []
+    for model, measures in measured.items():
+        facts = facts_of(options.out / "models" / model.name)
+        row = {"model": model.name, "rho": model.rho, "seed": model.seed}
+        row |= {name: float(values.mean()) for name, values in measures.items()}
+        rows.append(row | {key: facts.get(key) for key in ("data", "epochs", "seconds", "device", "sha256")})
+    return pd.DataFrame(rows)
 
 
 def _is_score(measure: str) -> bool:
@@ -141,13 +174,9 @@ def _shown(name: str, *, with_interval: bool) -> Column:
 
 
 def _response(rhos: Sequence[float], measured: Measured) -> Finding:
-    rows = []
-    for rho in rhos:
-        row: dict[str, Any] = {"rho": rho, "p_home": rho + (1 - rho) / 16}
-        for measure in MEASURES:
-            row |= mean_over_trainings(_stack(measured, rho, measure)).row(measure)
-        rows.append(row)
+    rows = by_dose(rhos, measured, list(MEASURES))
     frame = pd.DataFrame(rows)
+    frame.insert(1, "p_home", frame["rho"] + (1 - frame["rho"]) / 16)
     first, last = rows[0], rows[-1]
     sentence = (
         f"From ρ = {rhos[0]:g} to ρ = {rhos[-1]:g} the pasted background effect goes from "
@@ -183,11 +212,10 @@ def _response(rhos: Sequence[float], measured: Measured) -> Finding:
 
 def _monotone(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
     rows, sentences = [], []
-    doses = np.array([model.rho for model in measured])
     for measure, title in MEASURES.items():
-        growth = trend(doses, np.array([float(values[measure].mean()) for values in measured.values()]), seed=seed)
+        growth, words = growth_of(measured, measure, seed, "models")
         steps = [
-            (mean_over_trainings(_stack(measured, high, measure) - _stack(measured, low, measure)), low, high)
+            (mean_over_trainings(stacked(measured, high, measure) - stacked(measured, low, measure)), low, high)
             for low, high in itertools.pairwise(rhos)
         ]
         smallest, low, high = min(steps, key=lambda step: step[0].value)
@@ -200,8 +228,7 @@ def _monotone(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
         scale, unit, digits = (1, "", 5) if _is_score(measure) else (100, " points", 1)
         size, below, above = (f"{scale * value:.{digits}f}".replace("-", MINUS) for value in smallest)
         sentences.append(
-            f"{title}: {verdict} (in {percent(growth.concordant, 0)} of the pairs of models with unlike ρ the one with "
-            f"the higher ρ has more, permutation p {p_value(growth.p)}); the smallest step, from ρ = {low:g} to "
+            f"{title}: {verdict} ({words}, permutation p {p_value(growth.p)}); the smallest step, from ρ = {low:g} to "
             f"{high:g}, is {size}{unit} ({below} to {above})."
         )
     columns = [
@@ -253,13 +280,7 @@ def _accuracies(
 
 
 def _every_model(options: StudyOptions, measured: Measured) -> Finding:
-    rows = []
-    for model, measures in measured.items():
-        facts = facts_of(options.out / "models" / model.name)
-        row = {"model": model.name, "rho": model.rho, "seed": model.seed}
-        row |= {name: float(values.mean()) for name, values in measures.items()}
-        rows.append(row | {key: facts.get(key) for key in ("data", "epochs", "seconds", "device", "sha256")})
-    frame = pd.DataFrame(rows)
+    frame = model_rows(options, measured)
     columns = [
         Column("model", "Model"),
         *(_shown(name, with_interval=False) for name in MEASURES),

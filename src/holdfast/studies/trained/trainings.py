@@ -24,8 +24,8 @@ from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.tables import Column, plain
 from holdfast.report.study import Finding
 from holdfast.results import Results, static_conditions
-from holdfast.stats.core.bootstrap import Floats
-from holdfast.stats.models.trainings import Estimate, mean_over_trainings
+from holdfast.stats.core.bootstrap import Estimate, Floats
+from holdfast.stats.models.trainings import mean_over_trainings
 from holdfast.studies.study import Setting, StudyOptions, collection_of, dots_of, is_drawn, model_names, result_names
 from holdfast.studies.walking import walks
 from holdfast.studies.walking.walks import FAMILY, counts_of, family, in_points, measured, shared_images

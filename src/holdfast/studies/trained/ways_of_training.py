@@ -1,26 +1,32 @@
-"""``holdfast study adversarial-training``, ``greyscale`` and ``heads``: one way of training against another."""
+"""``holdfast study adversarial-training``, ``greyscale``, ``heads``, ``robust-training``: ways of training compared."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from holdfast import api
 from holdfast.core.errors import UserError
-from holdfast.core.numbers import p_value, percent
+from holdfast.core.numbers import number, p_value, percent, span
 from holdfast.core.schema import WALKS
-from holdfast.report.page.tables import Column
+from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.study import Finding, StudyResult
-from holdfast.stats.models.trainings import trend
+from holdfast.stats.core.bootstrap import Estimate, Floats, resampled_sums
+from holdfast.stats.models.ranks import kendall_of
+from holdfast.stats.models.trainings import cross_part_pseudo_values, mean_over_trainings, trend
 from holdfast.store import Parts
+from holdfast.studies import study
 from holdfast.studies.study import Setting, Study, StudyOptions, evaluate
 from holdfast.studies.trained import trainings
+from holdfast.studies.trained.trainings import TRAINED, RightAnswers
 from holdfast.studies.walking import walks
 from holdfast.studies.walking.transfer import side_by_side, swapped
+from holdfast.training import robust
 from holdfast.training.robust import ADVERSARIAL_STEPS, RADIUS
-from holdfast.training.small_models import HEADS, STUDIES, swin
+from holdfast.training.small_models import HEADS, ROBUST, STUDIES, swin
 
 ADVERSARIAL_WORDS = {"plain": "plain", "adversarial": "PGD-trained"}
 
@@ -198,3 +204,188 @@ def _response(heads: Sequence[int], groups: Mapping[str, Sequence[pd.DataFrame]]
         ),
         caption="FMR, SA and VR against the number of heads",
     )  # fmt: skip
+
+
+NAMES = {
+    "adversarial": "PGD", "augmix": "AugMix-like", "deepaugment": "DeepAugment-like", "ant": "ANT-like",
+    "dat": "DAT-like", "deepaugment+augmix": "DeepAug+AM-like", "ant+stylised": "ANT+SIN-like",
+}  # fmt: skip
+"""Names of ways of training on the page, where they differ."""
+TITLES = {"static": "SA*, static accuracy", "score": "Robustness score", "fmr": "FMR", "standard_accuracy": "SA"}
+"""Measures by which models can be put in order."""
+
+Models = Mapping[str, Mapping[str, str]]
+"""Way of training, or name of a model of others → short name → the model's name."""
+
+
+def run_robust(options: StudyOptions) -> StudyResult:
+    """Train the missing models, test statically and dynamically, and compare the two orders."""
+    options = trainings.settled(options)
+    models = _models(options)
+    names = trainings.all_names(models)
+    asked = str(options.settings["static"])
+    scenarios = trainings.static_scenarios(options) if asked == "static" else f"original,{asked}"
+    results = study.evaluate(options, names, scenarios, "static")
+    shown = [name for group in models.values() for name in group]
+    answers = trainings.right_answers(results, shown, every_condition=asked != "static")
+    _, rows = walks.walk(options, names)
+    groups = trainings.by_training(rows, models)
+    frame = _frame(models, answers, groups)
+    own = {way: group for way, group in models.items() if way in options.settings["ways"]}
+    generator, warnings = options.settings["generator"], []
+    if "dat" in models and generator == options.settings["latent_training"]:
+        warnings = [f"The DAT-like models were trained with images of {generator}, the generator that makes the walks."]
+    return StudyResult(
+        title="Robust training",
+        question=(
+            "Do models that hold under static conditions hold under walks? One small architecture was trained in "
+            "several ways on the same scenes for as many steps, and each model was tested under static conditions "
+            f"({asked}; their mean accuracy is SA*) and by walks as far as the oracle agrees. Ways called ‘-like’ are "
+            "small versions of published ones; "
+            f"the study's page in the documentation says what they leave out. {trainings.INTERVALS}"
+        ),
+        findings=[
+            _both(frame, warnings),
+            _orders(frame, models, answers, groups, options.seed),
+            *([trainings.model_table(options, own)] if own else []),
+        ],
+        facts={"ways of training": len(models), **trainings.facts(options, models)},
+    )
+
+
+ROBUST_STUDY = Study(
+    run_robust,
+    (
+        Setting("models", (TRAINED,), "trained stands for our small ones, of each way; others by name, a hub's too"),
+        Setting("ways", ROBUST, "which ways of training"),
+        Setting(
+            "static",
+            "corruptions@3",
+            "the static half: ImageNet-C's corruptions as in the paper, static for the "
+            "scenarios of XIMAGENET-12, or any other list of scenarios",
+            "gaussian_noise@3,contrast@3",
+        ),
+        Setting("latent_training", robust.GENERATOR, "generator whose latent the DAT-like training moves in", "pixel:"),
+        *trainings.training_settings(models=False),
+    ),
+)
+
+
+def _models(options: StudyOptions) -> dict[str, dict[str, str]]:
+    wanted = options.settings["models"]
+    ways = list(dict.fromkeys(options.settings["ways"]))
+    for way in ways:
+        robust.described(way)
+    others = [name for name in wanted if name != TRAINED]
+    if len(others) + (TRAINED in wanted) * len(ways) < 2:
+        raise UserError("an order needs two ways of training or more, for example --set ways=plain,augmix")
+    models = {}
+    if TRAINED in wanted:
+        models = trainings.trained_models(options, ways, generator=options.settings["latent_training"])
+    others = study.model_names(others, least=0)
+    for name, shown in zip(others, study.result_names(options, others), strict=True):
+        models[shown] = {shown: name}
+    return models
+
+
+def _frame(models: Models, answers: RightAnswers, groups: Mapping[str, Sequence[pd.DataFrame]]) -> pd.DataFrame:
+    """Return a row per way of training: the measures of walks, static accuracy and score."""
+    rows: list[dict[str, Any]] = []
+    for group in models.values():
+        right = np.stack([answers.with_original(name) for name in group])
+        cross = mean_over_trainings(cross_part_pseudo_values(right))
+        score = Estimate(1 - cross.value, 1 - cross.high, 1 - cross.low)
+        rows.append(mean_over_trainings(right[:, 1:].mean(axis=1)).clipped().row("static") | score.row("score"))
+    frame = pd.concat([trainings.training_table(groups), pd.DataFrame(rows)], axis=1)
+    frame["what"] = [
+        robust.described(str(way)) if set(str(way).split("+")) <= set(robust.METHODS) else "a model of others"
+        for way in frame["training"]
+    ]
+    frame["training"] = [NAMES.get(str(way), str(way)) for way in frame["training"]]
+    return frame
+
+
+def _both(frame: pd.DataFrame, warnings: Sequence[str]) -> Finding:
+
+    best = {
+        words: frame["training"].iloc[int(np.nanargmax(frame[name].to_numpy(np.float64)))]
+        for name, words in (("static", "under static conditions"), ("fmr", "in FMR"))
+        if frame[name].notna().any()
+    }
+    sentence = " and ".join(f"{words} {way} is highest" for words, way in best.items())
+    shown = {name: TITLES[name] for name in ("fmr", "static")}
+    drawn = study.long_form(frame.sort_values("fmr", ascending=False), shown, "training")
+    columns = [
+        Column("training", "Training"),
+        Column("what", "What it does"),
+        *walks.columns(),
+        ranged("static", TITLES["static"]),
+        ranged("score", TITLES["score"], "number", 4,
+               hint="1 less the mean square distance from the original, without its sampling noise"),
+        *walks.COUNTS,
+    ]  # fmt: skip
+    return Finding(
+        "Static and dynamic",
+        [f"Of {len(frame)} ways, {sentence}.", *warnings],
+        frame,
+        columns,
+        chart=study.dots_of(drawn, line="measure", row="training", title="FMR, and accuracy"),
+        caption="Static and dynamic robustness by way of training",
+    )
+
+
+def _orders(
+    frame: pd.DataFrame, models: Models, answers: RightAnswers, groups: Mapping[str, Sequence[pd.DataFrame]], seed: int
+) -> Finding:
+    """Compare orders by Kendall's τ, with an interval over scenes that both were resampled by."""
+    drawn = _resampled(models, answers, groups, seed)
+    rows = []
+    for pair in (("static", "fmr"), ("score", "fmr"), ("standard_accuracy", "fmr"), ("static", "score")):
+        tau = kendall_of(*((frame[name].to_numpy(np.float64), drawn[name]) for name in pair))
+        rows.append({"first": TITLES[pair[0]], "second": TITLES[pair[1]], **tau})
+    top = rows[0]
+    sentence = (
+        f"The order by accuracy under static conditions and the order by FMR agree with Kendall's τ = "
+        f"{number(float(top['tau']), 2)} ({span(float(top['low']), float(top['high']), 2, 1)}), over {top['n']} ways."
+        if not top["reason"]
+        else f"There is no τ: {top['reason']}"
+    )
+    columns = [
+        *plain("text", first="One order", second="The other"),
+        Column("tau", "Kendall's τ", "number", "low", "high", digits=2),
+        Column("p", "p", "p"),
+        Column("n", "Ways", "integer"),
+        Column("reason", "Why there is none"),
+    ]
+    note = "Intervals of τ are over scenes, which both orders share; not over other trainings."
+    return Finding("Do the orders agree", [sentence, note], pd.DataFrame(rows), columns)
+
+
+def _resampled(
+    models: Models, answers: RightAnswers, groups: Mapping[str, Sequence[pd.DataFrame]], seed: int
+) -> dict[str, Floats]:
+    """Return each measure by way of training in resamples of scenes that all measures share, (resamples, ways)."""
+    walked = [str(name) for name in next(iter(groups.values()))[0]["source_id"]]
+    both = [name for name in walked if name in set(answers.scenes)]
+    if len(both) < 2:
+        raise UserError("fewer than two scenes have both walks and static answers; look at the errors of the runs")
+    keep = np.array([name in set(both) for name in walked])
+    counts = np.stack([walks.counts_of(rows)[keep] for group in groups.values() for rows in group])
+    static = answers.on(both)
+    right = np.stack([static.with_original(name) for group in models.values() for name in group])
+    flat = np.concatenate([counts, right.transpose(0, 2, 1)], axis=2)
+    names, scenes, width = flat.shape
+    sums = resampled_sums(flat.transpose(1, 0, 2).reshape(scenes, -1), np.arange(scenes), seed=seed)
+    walk_sums, accuracy = np.split(sums.reshape(-1, names, width), [counts.shape[2]], axis=2)
+    accuracy = accuracy / scenes
+    ends = np.cumsum([len(group) for group in models.values()])[:-1]
+
+    def by_way(values: Floats) -> Floats:
+        return np.stack([part.mean(axis=1) for part in np.split(values, ends, axis=1)], axis=1)
+
+    return {
+        "fmr": by_way(walks.measured(walk_sums, "fmr")),
+        "standard_accuracy": by_way(walks.measured(walk_sums, "standard_accuracy")),
+        "static": by_way(accuracy[..., 1:].mean(-1)),
+        "score": by_way(1 - np.square(accuracy[..., 1:] - accuracy[..., :1]).mean(-1)),
+    }

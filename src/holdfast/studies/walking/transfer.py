@@ -18,8 +18,7 @@ from holdfast.report.page.charts import density
 from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.page.words import short_names
 from holdfast.report.study import Finding, StudyResult
-from holdfast.stats.core.bootstrap import interval
-from holdfast.stats.models.trainings import Estimate
+from holdfast.stats.core.bootstrap import estimated
 from holdfast.store import read_table
 from holdfast.studies.study import Setting, Study, StudyOptions, collection_of, model_names
 from holdfast.studies.walking import walks
@@ -222,10 +221,9 @@ def _own_and_others(
         if kind not in kinds:
             continue
         value, drawn = mean(kind)
-        fmr = Estimate(value, *(float(end) for end in interval(drawn)))
-        row: dict[str, Any] = {"images": kind, "cells": kinds.count(kind), **fmr.row("fmr")}
+        row: dict[str, Any] = {"images": kind, "cells": kinds.count(kind), **estimated(value, drawn).row("fmr")}
         if kind != "own":
-            more = Estimate(value - own, *(float(end) for end in interval(drawn - own_samples)))
+            more = estimated(value - own, drawn - own_samples)
             row |= more.row("more")
             words = {"second training": "its own second training", "other": "another model"}[kind]
             sentences.append(

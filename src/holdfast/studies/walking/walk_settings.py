@@ -11,11 +11,11 @@ import pandas as pd
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import number, percent
 from holdfast.report.page.tables import Column, plain, ranged
-from holdfast.report.page.words import listing, short_names
+from holdfast.report.page.words import listing
 from holdfast.report.study import Finding, StudyResult
-from holdfast.stats.models.between import kendall
+from holdfast.stats.models.ranks import kendall_of
 from holdfast.stats.walks.fmr import fmr_ranking
-from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, model_names
+from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, model_names, shortened
 from holdfast.studies.walking import walks
 
 STARTS = {"clean": "clean image", "fgsm": "FGSM image"}
@@ -50,7 +50,7 @@ START_STUDY = Study(
 
 def _each_start(rows: pd.DataFrame) -> Finding:
     frame = walks.family(rows, ["model", "way"])
-    shown = frame.assign(name=frame["model"].map(short_names(list(dict.fromkeys(frame["model"])))))
+    shown = frame.assign(name=shortened(frame["model"]))
     known = shown.dropna(subset="fmr").sort_values("fmr", kind="stable").to_dict("records")
     sentence = "No walk has an FMR: the oracle accepted none of the images, or no original was right."
     if known:
@@ -70,17 +70,13 @@ def _each_start(rows: pd.DataFrame) -> Finding:
 
 
 def _differences(rows: pd.DataFrame) -> Finding:
-    table, sentences = [], []
+    table: list[dict[str, Any]] = []
+    sentences = []
     compared = [name for name in walks.MEASURES if name != "standard_accuracy"]
     for model, own in rows.groupby("model", sort=False):
         clean, attacked = (own[own["way"] == words] for words in STARTS.values())
-        row: dict[str, Any] = {"model": model}
-        for measure in compared:
-            change = walks.difference(clean, attacked, measure)
-            row |= change.row(measure)
-            if measure == "fmr":
-                sentences.append(f"{model}: an FGSM start moves FMR by {walks.in_points(change)}.")
-        table.append(row)
+        table.append({"model": model} | walks.differences(clean, attacked, compared))
+        sentences.append(f"{model}: an FGSM start moves FMR by {walks.in_points(walks.change_of(table[-1], 'fmr'))}.")
     title = "FGSM start less clean start"
     columns = [Column("model", "Model"), *walks.columns(*compared, kind="points")]
     return Finding(title, sentences, pd.DataFrame(table), columns, caption=title)
@@ -139,7 +135,7 @@ def _response(rows: pd.DataFrame, sizes: list[float]) -> Finding:
             f"{model}: from a step of {sizes[0]:g} to one of {sizes[-1]:g}, VR goes from {validated} "
             f"({walks.in_points(rate)}) and FMR from {survived} ({walks.in_points(ratio)})."
         )
-    drawn = frame.assign(line=frame["model"].map(short_names(list(dict.fromkeys(frame["model"])))))
+    drawn = frame.assign(line=shortened(frame["model"]))
     step = Column("step_size", "Step", "number", digits=4)
     return Finding(
         "What the step size does",
@@ -214,7 +210,6 @@ def _ranking(rows: pd.DataFrame) -> Finding:
         sentences.append(f"{generator}: by FMR, highest first, {order}.")
     pairs = zip(frame["generator"], frame["model"], strict=True)
     frame = frame.assign(rank=[ranks.get(pair, "") for pair in pairs])
-    short = short_names(list(dict.fromkeys(frame["model"])))
     measures = walks.columns("standard_accuracy", "reconstruction", "validation_rate", "perturbed_accuracy", "fmr")
     columns = [
         Column("generator", "Generator"),
@@ -230,7 +225,7 @@ def _ranking(rows: pd.DataFrame) -> Finding:
         frame,
         columns,
         chart=dots_of(
-            frame.assign(name=frame["model"].map(short)), "fmr", line="name", row="generator", title="FMR = PA / SA"
+            frame.assign(name=shortened(frame["model"])), "fmr", line="name", row="generator", title="FMR = PA / SA"
         ),
         caption="FMR of the models under each generator",
     )
@@ -245,10 +240,7 @@ def _agreement(rows: pd.DataFrame, seed: int) -> Finding:
     measured, samples = (values.reshape(-1, len(generators), len(models)) for values in (measured, samples))
     table = []
     for pair in itertools.combinations(range(len(generators)), 2):
-        known = [i for i in range(len(models)) if np.isfinite(measured[0, list(pair), i]).all()]
-        scores = [{models[i]: float(measured[0, place, i]) for i in known} for place in pair]
-        first, second = (samples[:, place][:, known] for place in pair)
-        result = kendall(*scores, first_samples=first, second_samples=second)
+        result = kendall_of(*((measured[0, place], samples[:, place]) for place in pair))
         table.append({"first": generators[pair[0]], "second": generators[pair[1]], **result})
     frame = pd.DataFrame(table).rename(columns={"low": "tau_low", "high": "tau_high", "n": "models"})
     ordered = frame[frame["tau"].notna()]

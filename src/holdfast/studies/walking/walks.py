@@ -16,9 +16,8 @@ from holdfast.core.numbers import points, span
 from holdfast.report.page.charts import by_model, dot_layer, layer, records, room, tooltip
 from holdfast.report.page.figures import COLOURS, WIDE, Chart
 from holdfast.report.page.tables import Column, plain, ranged
-from holdfast.stats.core.bootstrap import Floats, resampled_sums
-from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
-from holdfast.stats.walks.fmr import fmr
+from holdfast.stats.core.bootstrap import NO_ESTIMATE, Estimate, Floats, ratio, resampled_sums
+from holdfast.stats.walks.fmr import influences, measures
 from holdfast.stats.walks.walk_rows import COLUMNS, paired
 from holdfast.studies import study
 from holdfast.studies.study import Setting, StudyOptions
@@ -99,13 +98,12 @@ def family(walks: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return every measure with its interval, counts, and FMR if all rejected images were wrong or right, per group."""
     table = []
     for key, group in walks.groupby(list(by), sort=False):
-        measured_rows = fmr(group.assign(model="", label="").drop(columns="right_random_walk"))
-        rows = measured_rows[measured_rows["label"] == ""].drop_duplicates("measure").set_index("measure")
+        rows = {row["measure"]: row for row in measures(group.drop(columns="right_random_walk"))}
         row: dict[str, Any] = dict(zip(by, key, strict=True))
         for name in MEASURES:
-            row |= {f"{name}{suffix}": rows.at[name, end] for suffix, end in ENDS.items()}
-        row |= {"fmr_least": rows.at["fmr_low", "estimate"], "fmr_most": rows.at["fmr_high", "estimate"]}
-        perturbed = rows.loc["perturbed_accuracy"]
+            row |= {f"{name}{suffix}": rows[name][end] for suffix, end in ENDS.items()}
+        row |= {"fmr_least": rows["fmr_low"]["estimate"], "fmr_most": rows["fmr_high"]["estimate"]}
+        perturbed = rows["perturbed_accuracy"]
         row |= {"n": perturbed["n"], "validated": perturbed["denominator"], "survived": perturbed["numerator"]}
         table.append(row)
     return pd.DataFrame(table)
@@ -145,6 +143,14 @@ def difference(first: pd.DataFrame, second: pd.DataFrame, measure: str) -> Estim
     return Estimate(change, change - below, change + above)
 
 
+def differences(first: pd.DataFrame, second: pd.DataFrame, measures: Sequence[str]) -> dict[str, float]:
+    """Return ``difference`` of some measures as the columns of a row."""
+    row: dict[str, float] = {}
+    for measure in measures:
+        row |= difference(first, second, measure).row(measure)
+    return row
+
+
 def counts_of(walks: pd.DataFrame) -> Floats:
     """Return (images, 4): 1, right, validated, validated and right. Their sums over images give every measure."""
     validated = walks["validated"].to_numpy(np.float64)
@@ -155,32 +161,17 @@ def counts_of(walks: pd.DataFrame) -> Floats:
 def measured(sums: Floats, measure: str) -> Floats:
     """Return a measure from sums of ``counts_of`` along the last axis; NaN where it would divide by zero."""
     n, right, validated, survived = np.moveaxis(sums, -1, 0)
-    standard, perturbed = _ratio(right, n), _ratio(survived, validated)
-    values = {"standard_accuracy": standard, "validation_rate": _ratio(validated, n), "perturbed_accuracy": perturbed}
-    return values[measure] if measure in values else _ratio(perturbed, standard)
-
-
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) > 0))
+    standard, perturbed = ratio(right, n), ratio(survived, validated)
+    values = {"standard_accuracy": standard, "validation_rate": ratio(validated, n), "perturbed_accuracy": perturbed}
+    return values[measure] if measure in values else ratio(perturbed, standard)
 
 
 def _influence(walks: pd.DataFrame, measure: str) -> Floats:
     """Return how much each image adds to the deviation of a measure from its mean."""
-    ones, right, validated, survived = counts_of(walks).T
-    standard, rate = right.mean(), validated.mean()
-    perturbed = survived.sum() / max(validated.sum(), 1)
-    parts = {
-        "standard_accuracy": (right - standard * ones) / len(ones),
-        "validation_rate": (validated - rate * ones) / len(ones),
-        "perturbed_accuracy": (survived - perturbed * validated) / max(validated.sum(), 1),
-    }
-    if measure == "reconstruction":
-        known = walks["right_reconstruction"].astype("float64").fillna(0).to_numpy()
-        return np.asarray((known - known.mean()) / len(known))
-    if measure in parts:
-        return np.asarray(parts[measure])
-    upper, lower = parts["perturbed_accuracy"], parts["standard_accuracy"]
-    return np.asarray((upper - perturbed / standard * lower) / standard)
+    if measure != "reconstruction":
+        return influences(walks)[measure]
+    known = walks["right_reconstruction"].astype("float64").fillna(0).to_numpy()
+    return np.asarray((known - known.mean()) / len(known))
 
 
 def resampled(groups: Sequence[pd.DataFrame], measure: str, *, seed: int) -> tuple[Floats, Floats]:
@@ -188,6 +179,11 @@ def resampled(groups: Sequence[pd.DataFrame], measure: str, *, seed: int) -> tup
     tables = np.stack([counts_of(group) for group in shared_images(groups)], axis=1)
     sums = resampled_sums(tables.reshape(len(tables), -1), np.arange(len(tables)), seed=seed)
     return measured(tables.sum(axis=0), measure), measured(sums.reshape(len(sums), *tables.shape[1:]), measure)
+
+
+def change_of(row: Mapping[Any, Any], measure: str) -> Estimate:
+    """Return a measure of a row with its interval."""
+    return Estimate(*(float(row[f"{measure}{end}"]) for end in ENDS))
 
 
 def in_points(change: Estimate) -> str:

@@ -1,7 +1,8 @@
-"""``holdfast study oracle-attack``: the oracle itself led astray step by step, beside classifiers."""
+"""``holdfast study oracle-swap`` and ``oracle-attack``: how far FMR hangs on the oracle, and the oracle led astray."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,23 +10,173 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import seed_from
-from holdfast.core.numbers import percent
+from holdfast.core.numbers import number, percent
 from holdfast.core.protocols import DifferentiableClassifier, LatentGenerator
+from holdfast.core.schema import FRAMES
 from holdfast.core.types import Collection
+from holdfast.data.images import decode_image, read_file
 from holdfast.data.labels import map_labels
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
+from holdfast.oracle import kinship
 from holdfast.pipeline.walk.resources import LARGEST_DEFAULT, square
 from holdfast.pipeline.walk.walk import UnderTest
-from holdfast.report.page.tables import Column, ranged
-from holdfast.report.page.words import short_names
+from holdfast.report.page.tables import Column, plain, ranged
+from holdfast.report.page.words import listing
 from holdfast.report.study import Finding, StudyResult
-from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
+from holdfast.stats.core.bootstrap import Estimate, Floats, estimated, interval, resampled_sums
+from holdfast.store import Parts
 from holdfast.studies import study
 from holdfast.studies.study import Setting, Study, StudyOptions
 from holdfast.studies.walking import walks
+
+SWAP_MODELS = ("embedded:resnet_rho95", "embedded:resnet_rho95_strong", "embedded:vit_rho95")
+ORACLES = (
+    "clip:embedded",
+    "classifier:embedded:resnet_rho0",
+    "ensemble:clip:embedded+classifier:embedded:resnet_rho0?rule=unanimous",
+)
+MOVED = ("validation_rate", "perturbed_accuracy", "fmr")
+
+
+def run_swap(options: StudyOptions) -> StudyResult:
+    """Walk under every oracle; then let all of them judge the same images."""
+    settings = options.settings
+    oracles = list(dict.fromkeys(settings["oracles"]))
+    if len(oracles) < 2:
+        raise UserError("this study compares oracles: name two or more with --set oracles=A,B")
+    options.require(compared=2)
+    models = study.model_names(settings["models"])
+    ways = {name: {"oracle": name} for name in oracles}
+    results, rows = walks.walk(options, models, ways, frames=settings["compared"])
+    rows = rows.assign(oracle=rows["way"])
+    related = [
+        sentence for model in models for oracle in oracles for sentence in kinship(model, oracle, settings["generator"])
+    ]
+    return StudyResult(
+        title="Oracle swap",
+        question=(
+            "How far does FMR depend on who judges? Every scene walked against each model under each oracle. The walks "
+            "of one scene against one model are the same up to where an oracle ends them, so oracles can be compared "
+            "on the same images: every image that any of them was shown. Intervals are at the 95 % level, differences "
+            "paired by scene." + "".join(f" {sentence}" for sentence in dict.fromkeys(related))
+        ),
+        findings=[
+            _each_oracle(rows, oracles),
+            _moves(rows, oracles),
+            _agreement(_judged(results, oracles, options), oracles, options.seed),
+        ],
+        facts={"models": len(models), "oracles": len(oracles), "test scenes": rows["sample_id"].nunique()},
+    )
+
+
+SWAP_STUDY = Study(
+    run_swap,
+    (
+        *walks.walk_settings(SWAP_MODELS, 48, step_size=0.03, without=("oracle",)),
+        Setting("oracles", ORACLES, "who judges; the others are compared with the first"),
+        Setting("compared", 24, "scenes whose images all oracles judge, step by step", 6),
+    ),
+)
+
+
+def _each_oracle(rows: pd.DataFrame, oracles: list[str]) -> Finding:
+    frame = walks.family(rows, ["oracle", "model"])
+    sentences = []
+    for model, own in frame.groupby("model", sort=False):
+        listed = [f"{percent(row['fmr'])} under {row['oracle']}" for row in own.to_dict("records")]
+        sentences.append(f"{model}: FMR {listing(listed, 10)}.")
+    drawn = frame.assign(name=study.shortened(frame["oracle"], 40), row=study.shortened(frame["model"]))
+    return Finding(
+        "FMR under each oracle",
+        sentences,
+        frame,
+        [*plain("text", oracle="Oracle", model="Model"), *walks.columns(), *walks.BOUNDS, *walks.COUNTS],
+        chart=study.dots_of(drawn, "fmr", line="name", row="row", title="FMR = PA / SA"),
+        caption="FMR of each model by oracle",
+    )
+
+
+def _moves(rows: pd.DataFrame, oracles: list[str]) -> Finding:
+    table: list[dict[str, Any]] = []
+    for model, own in rows.groupby("model", sort=False):
+        first, *others = (own[own["oracle"] == name] for name in oracles)
+        for name, other in zip(oracles[1:], others, strict=True):
+            table.append({"model": model, "oracle": name} | walks.differences(first, other, MOVED))
+    frame = pd.DataFrame(table)
+    sentences = [f"No model has an FMR under both {oracles[0]} and another oracle."]
+    if frame["fmr"].notna().any():
+        row = study.farthest(frame, "fmr")
+        sentences = [
+            f"FMR moves farthest for {row['model']} under {row['oracle']}, by "
+            f"{walks.in_points(walks.change_of(row, 'fmr'))}; the interval leaves out 0 in "
+            f"{study.is_clear(frame, 'fmr').sum()} of {len(frame)} cases."
+        ]
+    columns = [*plain("text", model="Model", oracle=f"Less {oracles[0]}")]
+    return Finding("How far FMR moves", sentences, frame, [*columns, *walks.columns(*MOVED, kind="points")])
+
+
+def _judged(results: api.Results, oracles: list[str], options: StudyOptions) -> pd.DataFrame:
+    """Return a row per image that any oracle was shown: sample_id, step and, per oracle, whether it accepts."""
+    rows = {row["row_id"]: row for row in results.rows(["row_id", "model", "sample_id", "label"]).to_pylist()}
+    shown: dict[tuple[str, str, int], tuple[str, str]] = {}
+    for frame in Parts(results.path / "details" / "frames", FRAMES).rows(["row_id", "step", "image"]).to_pylist():
+        row = rows[frame["row_id"]]
+        shown.setdefault((row["model"], row["sample_id"], frame["step"]), (str(row["label"]), frame["image"]))
+    images = [decode_image(read_file(results.path / file)) for _, file in shown.values()]
+    labels = [label for label, _ in shown.values()]
+    collection = study.collection_of(options)
+    verdicts: dict[str, Any] = {
+        "sample_id": [sample_id for _, sample_id, _ in shown],
+        "step": [step for _, _, step in shown],
+    }
+    for name in oracles:
+        judged = study.oracle_of(options, name, collection).judge(images, labels)
+        verdicts[name] = [verdict.accepted for verdict in judged]
+    return pd.DataFrame(verdicts)
+
+
+def same_verdicts(judged: pd.DataFrame, first_name: str, second_name: str, *, seed: int) -> tuple[Estimate, Estimate]:
+    """Return the share of equal verdicts and Cohen's κ of two oracles, with intervals from resampled scenes."""
+    first, second = (judged[name].to_numpy(np.float64) for name in (first_name, second_name))
+    table = np.column_stack([np.ones(len(judged)), first == second, first, second])
+    drawn = resampled_sums(table, judged["sample_id"], seed=seed)
+
+    def statistics(sums: Floats) -> tuple[Floats, Floats]:
+        n, agreed, yes, others = sums.T
+        by_chance = (yes * others + (n - yes) * (n - others)) / n**2
+        nothing = np.full(len(sums), np.nan)
+        kappa = np.divide(agreed / n - by_chance, 1 - by_chance, out=nothing, where=by_chance < 1 - 1e-12)
+        return np.asarray(agreed / n), np.asarray(kappa)
+
+    (same, kappa), (same_drawn, kappa_drawn) = statistics(table.sum(axis=0, keepdims=True)), statistics(drawn)
+    return estimated(same[0], same_drawn), estimated(kappa[0], kappa_drawn)
+
+
+def _agreement(judged: pd.DataFrame, oracles: list[str], seed: int) -> Finding:
+    rows: list[dict[str, Any]] = []
+    for first, second in itertools.combinations(oracles, 2):
+        same, kappa = same_verdicts(judged, first, second, seed=seed)
+        row: dict[str, Any] = {"first": first, "second": second, "images": len(judged)}
+        row |= same.row("same") | kappa.row("kappa") | {"only_first": int((judged[first] & ~judged[second]).sum())}
+        rows.append(row | {"only_second": int((~judged[first] & judged[second]).sum())})
+    sentences = [
+        f"{row['first']} and {row['second']} say the same of {percent(row['same'])} of {row['images']} images "
+        f"(κ {number(row['kappa'])})."
+        for row in rows
+    ]
+    columns = [
+        *plain("text", first="Oracle", second="Another"),
+        Column("images", "Images", "integer"),
+        ranged("same", "Same verdict"),
+        ranged("kappa", "Cohen's κ", "number", 2),
+        *plain("integer", only_first="only the first accepts", only_second="only the other accepts"),
+    ]
+    return Finding("Do they agree on the same images", sentences, pd.DataFrame(rows), columns)
+
 
 BATCH = 24
 MEASURES = ("target_loss", "true", "target")
@@ -34,10 +185,10 @@ PANELS = {
     "true": ("p(true class)", True),
     "target": ("p(target)", True),
 }
-MODELS = ("embedded:resnet_rho95_strong", "embedded:resnet_rho95")
+ATTACK_MODELS = ("embedded:resnet_rho95_strong", "embedded:resnet_rho95")
 
 
-def run(options: StudyOptions) -> StudyResult:
+def run_attack(options: StudyOptions) -> StudyResult:
     """Lead the oracle and the classifiers towards a wrong class, and record every step."""
     settings = options.settings
     if settings["steps"] < 1 or not 0 < settings["step_size"] < 1:
@@ -66,10 +217,10 @@ def run(options: StudyOptions) -> StudyResult:
     )
 
 
-STUDY = Study(
-    run,
+ATTACK_STUDY = Study(
+    run_attack,
     (
-        *walks.walk_settings(MODELS, 96, steps=30, step_size=0.001, without=("generator",)),
+        *walks.walk_settings(ATTACK_MODELS, 96, steps=30, step_size=0.001, without=("generator",)),
         Setting("generator", "pixel:", "whose latent is moved; pixel: is an attack bounded by steps × step size"),
     ),
 )
@@ -180,7 +331,7 @@ def _curves(frame: pd.DataFrame) -> Finding:
             f"{name}: p(true class) goes from {percent(first['true'])} to {percent(last['true'])}, p(target) from "
             f"{percent(first['target'])} to {percent(last['target'])}."
         )
-    drawn = frame.assign(line=frame["network"].map(short_names(list(dict.fromkeys(frame["network"])), 40)))
+    drawn = frame.assign(line=study.shortened(frame["network"], 40))
     columns = [
         Column("network", "Network"),
         Column("step", "Step", "integer"),

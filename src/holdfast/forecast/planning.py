@@ -138,8 +138,7 @@ def _trials(verb: str, options: Mapping[str, Any], load: Workload, seconds: floa
             trials.append(run(words_of(verb, changed), out, size=size, work=load.work(size, variant)))
             used += trials[-1].wall
             progress("trials", min(round(used), round(seconds)), round(seconds))
-            size = _size(trials, load, (PATIENCE if busy() else 1) * seconds - used)
-            size = size // load.grain * load.grain if size < load.units else size
+            size = _next(trials, load, (PATIENCE if busy() else 1) * seconds - used)
     return trials
 
 
@@ -149,6 +148,12 @@ def _beside(out: Any) -> Path | None:
         return None
     folders = Path(out).absolute().parents
     return next((folder for folder in folders if folder.is_dir() and os.access(folder, os.W_OK)), None)
+
+
+def _next(trials: Sequence[Trial], load: Workload, left: float) -> int:
+    """Return the units of the next trial, or 0 if there is none."""
+    size = _size(trials, load, left)
+    return size // load.grain * load.grain if size < load.units else size
 
 
 def _size(trials: Sequence[Trial], load: Workload, left: float) -> int:

@@ -21,7 +21,7 @@ from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import judged
 from holdfast.stats.core.reduce import Counts, Outcome
-from holdfast.stats.models.between import common
+from holdfast.stats.models.between import Common, common
 
 _ALEXNET_ERRORS = (
     *(0.886428, 0.894468, 0.922640, 0.819880, 0.826268, 0.785948, 0.798360, 0.866816),
@@ -97,59 +97,41 @@ def mean_corruption_error(
     if not wanted:
         return _nothing("None of the fifteen corruptions that mCE is about is among the conditions.", resamples)
     groups = {**({clean: [clean]} if clean in counts.conditions else {}), **by_corruption}
-    laid = _errors(counts, groups, outcome, average, resamples, seed)
-    if isinstance(reference, str) and reference not in laid.models:
-        raise UserError(f"No model {reference!r} to compare with; there are {', '.join(laid.models)}.")
-    wanted = [name for name in wanted if name in laid.names]
-    if not wanted:
-        return _nothing("There is no photo that every model answered under a corruption.", resamples)
-    return _measured(laid, wanted, by_corruption, reference, clean)
-
-
-@dataclass(frozen=True)
-class _Laid:
-    """Errors, (1 + resamples, models, names), the estimate first; photos behind each name."""
-
-    models: list[str]
-    names: list[str]
-    errors: Floats
-    photos: list[int]
-
-    def of(self, names: Sequence[str]) -> Floats:
-        return self.errors[:, :, [self.names.index(name) for name in names]]
-
-
-def _errors(
-    counts: Counts, groups: Mapping[str, list[str]], outcome: Outcome, average: Average, resamples: int, seed: int
-) -> _Laid:
-    """Return the error of every model under every corruption, on the photos that all models answered."""
     names = [name for conditions in groups.values() for name in conditions]
     shared = common(counts, outcome=outcome, average=average, conditions=names, resamples=resamples, seed=seed)
-    members = {name: [i for i, own in enumerate(shared.conditions) if own in groups[name]] for name in groups}
-    members = {name: columns for name, columns in members.items() if columns}
-    everything = 1 - shared.everything
-    errors = [everything[:, :, columns].mean(axis=2) for columns in members.values()]
-    photos = [int(shared.answered[:, columns].any(axis=1).sum()) for columns in members.values()]
-    return _Laid(shared.models, list(members), np.stack(errors or [everything[:, :, 0:0].sum(axis=2)], axis=2), photos)
+    if isinstance(reference, str) and reference not in shared.models:
+        raise UserError(f"No model {reference!r} to compare with; there are {', '.join(shared.models)}.")
+    columns = {name: [i for i, own in enumerate(shared.conditions) if own in groups[name]] for name in groups}
+    columns = {name: places for name, places in columns.items() if places}
+    wanted = [name for name in wanted if name in columns]
+    if not wanted:
+        return _nothing("There is no photo that every model answered under a corruption.", resamples)
+    return _measured(shared, columns, wanted, by_corruption, reference, clean)
 
 
 def _measured(
-    laid: _Laid,
+    shared: Common,
+    columns: Mapping[str, list[int]],
     wanted: list[str],
     by_corruption: Mapping[str, list[str]],
     reference: str | Mapping[str, float] | None,
     clean: str,
 ) -> CorruptionError:
-    shown = [name for name in laid.names if name != clean]
-    errors, before = laid.of(shown), laid.of([clean]) if clean in laid.names else None
-    ours = laid.models.index(reference) if isinstance(reference, str) else None
+    """Return the errors; ``columns``: clean or corruption → where its conditions are among the shared ones."""
+    everything = 1 - shared.everything
+    by_name = {name: everything[:, :, own].mean(axis=2) for name, own in columns.items()}  # (1 + resamples, models)
+    photos = {name: int(shared.answered[:, own].any(axis=1).sum()) for name, own in columns.items()}
+    shown = [name for name in columns if name != clean]
+    errors = np.stack([by_name[name] for name in shown], axis=2)  # the estimate first, (1 + resamples, models, names)
+    before = by_name[clean][:, :, None] if clean in by_name else None
+    ours = shared.models.index(reference) if isinstance(reference, str) else None
     given = reference if isinstance(reference, Mapping) else {}
     named = np.tile([float(given.get(name, np.nan)) for name in shown], (len(errors), 1))
     divisor = named if ours is None else np.asarray(errors[:, ours])  # the reference's errors, (1 + resamples, names)
     counted = [name in wanted for name in shown]
     mean = errors[:, :, counted].mean(axis=2)
-    photos = max(count for name, count in zip(laid.names, laid.photos, strict=True) if name in wanted)
-    low, high, _ = judged(mean[0], mean[1:] - mean[0], photos)
+    most = max(photos[name] for name in wanted)
+    low, high, _ = judged(mean[0], mean[1:] - mean[0], most)
     ratios = _ratio(errors, divisor)
     mce = _mean_ratio(ratios[:, :, counted])
     relative = np.full_like(mce, np.nan)
@@ -157,11 +139,13 @@ def _measured(
         added = errors - before
         relative = _mean_ratio(_ratio(added, added[:, ours])[:, :, counted])
     clean_error = np.nan if before is None else before[0, :, 0]
-    sizes = (len(wanted), sum(len(by_corruption[name]) for name in wanted), photos)
+    sizes = (len(wanted), sum(len(by_corruption[name]) for name in wanted), most)
     ends = (np.clip(low, 0, 1), np.clip(high, 0, 1))
-    values = (laid.models, mean[0], *ends, mce[0], *interval(mce[1:]), relative[0], *interval(relative[1:]))
+    values = (shared.models, mean[0], *ends, mce[0], *interval(mce[1:]), relative[0], *interval(relative[1:]))
     models = pd.DataFrame(dict(zip(MODELS, (*values, clean_error, *sizes), strict=True)))
-    detail = _by_corruption(laid, shown, counted, by_corruption, errors, ratios)
+    detail = _by_corruption(
+        shared.models, [photos[name] for name in shown], shown, counted, by_corruption, errors, ratios
+    )
     return CorruptionError(models, detail, mean[1:], _sentence(models, reference))
 
 
@@ -178,36 +162,23 @@ def _mean_ratio(ratios: Floats) -> Floats:
 
 
 def _by_corruption(
-    laid: _Laid,
+    models: list[str],
+    photos: list[int],
     shown: Sequence[str],
     counted: Sequence[bool],
     by_corruption: Mapping[str, list[str]],
     errors: Floats,
     ratios: Floats,
 ) -> pd.DataFrame:
-    photos = np.array([laid.photos[laid.names.index(name)] for name in shown])
-    low, high, _ = judged(
-        errors[0].reshape(-1), (errors[1:] - errors[0]).reshape(len(errors) - 1, -1), np.tile(photos, len(laid.models))
-    )
-    ratio_low, ratio_high = interval(ratios[1:])
+    flat, sizes = errors.reshape(len(errors), -1), np.tile(photos, len(models))
+    low, high, _ = judged(flat[0], flat[1:] - flat[0], sizes)
+    ends = [end.reshape(-1) for end in interval(ratios[1:])]
     levels = [[name.partition("@")[2].removeprefix("severity_") for name in by_corruption[own]] for own in shown]
     severities = [", ".join(level or "default" for level in own) for own in levels]
-    frame = pd.DataFrame(
-        {
-            "model": np.repeat(laid.models, len(shown)),
-            "corruption": list(shown) * len(laid.models),
-            "counted": list(counted) * len(laid.models),
-            "severities": severities * len(laid.models),
-            "error": errors[0].reshape(-1),
-            "low": np.clip(low, 0, 1),
-            "high": np.clip(high, 0, 1),
-            "ratio": ratios[0].reshape(-1),
-            "ratio_low": ratio_low.reshape(-1),
-            "ratio_high": ratio_high.reshape(-1),
-            "n": np.tile(photos, len(laid.models)),
-        }
-    )
-    return frame[BY_CORRUPTION]
+    names = (np.repeat(models, len(shown)), list(shown) * len(models), list(counted) * len(models))
+    bounds = (np.clip(low, 0, 1), np.clip(high, 0, 1))
+    values = (*names, severities * len(models), flat[0], *bounds, ratios[0].reshape(-1), *ends, sizes)
+    return pd.DataFrame(dict(zip(BY_CORRUPTION, values, strict=True)))
 
 
 def _sentence(models: pd.DataFrame, reference: str | Mapping[str, float] | None) -> str:

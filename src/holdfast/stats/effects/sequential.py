@@ -257,15 +257,9 @@ def sequential_gate(
             continue
         row: dict[str, object] = dict.fromkeys(COLUMNS, float("nan")) | {"condition": name, "n": 0, "donors": 0}
         if pairs is not None:
-            photos = pairs.differences.photos
-            interval = running_interval(photos, alpha=1 - level, before=None)
-            # p-values and one-sided bounds that hold whenever one stops
-            p_pass, p_fail = (
-                min(1.0, float(np.exp(-log_capital(photos, -margin, least=-1, most=1, above=side))))
-                for side in (True, False)
-            )
-            row |= pairs.numbers() | {"donors": 0, "low": interval.low, "high": interval.high}
-            row |= {"p_pass": p_pass, "p_fail": p_fail}
+            tested = _tested(pairs.differences.photos, margin, 1 - level)
+            row |= pairs.numbers() | {"donors": 0}
+            row |= dict(zip(("p_pass", "p_fail", "low", "high"), tested, strict=True))
         rows.append(row)
     table = pd.DataFrame(rows, columns=COLUMNS)
     table["p_fail"] = holm(table["p_fail"].fillna(1).to_numpy(np.float64))
@@ -300,3 +294,10 @@ def _overall(table: pd.DataFrame, borrowing: Sequence[str], margin: float, level
             "--sequential, or ask both models in rounds (holdfast check --stop when-decided): there none is lent twice."
         )
     return Gate(verdict, table, margin, float("nan"), f"{text} {errs}")
+
+
+def _tested(photos: Floats, margin: float, alpha: float) -> tuple[float, float, float, float]:
+    """Return p-values for passing and failing that hold whenever one stops, and one-sided bounds of the difference."""
+    above, below = (log_capital(photos, -margin, least=-1, most=1, above=side) for side in (True, False))
+    interval = running_interval(photos, alpha=alpha, before=None)
+    return min(1.0, float(np.exp(-above))), min(1.0, float(np.exp(-below))), interval.low, interval.high

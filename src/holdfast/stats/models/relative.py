@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 
@@ -32,10 +32,9 @@ def effective_robustness(
     line anew.
     """
     shared = _shared(counts, clean, sample)
-    at = _columns(shared, clean)
     line = [i for i, name in enumerate(shared.models) if baseline is None or name in set(baseline)]
     reason = ""
-    if not at:
+    if clean not in shared.conditions or len(shared.conditions) < 2:
         reason = f"There is no condition beside {clean} with photos that every model answered."
     elif len(line) < 3:
         reason = f"A line through {len(line)} models predicts nothing: effective robustness needs at least 3."
@@ -45,31 +44,18 @@ def effective_robustness(
         return Between(pd.DataFrame(columns=EFFECTIVE), reason, reason)
     frames = []
     everything = shared.everything
-    for column in at:
+    for column in range(1, len(shared.conditions)):
         n = float(min(shared.n[0], shared.n[column]))
         fitted, slope = through(logits(everything[:, :, 0], n), logits(everything[:, :, column], n), line)
         predicted = np.asarray(scipy_special.expit(fitted))
         effective = everything[:, :, column] - predicted
         low, high = interval(effective[1:])
-        frames.append(
-            pd.DataFrame(
-                {
-                    "model": shared.models,
-                    "condition": shared.conditions[column],
-                    "clean": shared.accuracy[:, 0],
-                    "shifted": shared.accuracy[:, column],
-                    "predicted": predicted[0],
-                    "effective": effective[0],
-                    "low": low,
-                    "high": high,
-                    "slope": slope[0],
-                    "n": int(n),
-                }
-            )
-        )
+        accuracies = (shared.accuracy[:, 0], shared.accuracy[:, column], predicted[0])
+        values = (shared.models, shared.conditions[column], *accuracies, effective[0], low, high, slope[0], int(n))
+        frames.append(pd.DataFrame(dict(zip(EFFECTIVE, values, strict=True))))
     table = pd.concat(frames, ignore_index=True)
     clear = int(((table["low"] > 0) | (table["high"] < 0)).sum())
-    return Between(table[EFFECTIVE], f"{clear} of {len(table)} lie clearly off the line.", "")
+    return Between(table, f"{clear} of {len(table)} lie clearly off the line.", "")
 
 
 def logits(accuracy: Floats, n: float) -> Floats:
@@ -97,24 +83,19 @@ def relative_robustness(
     ``difference`` = drop − the reference's drop, negative: more robust than the reference. ``ratio`` of the two drops:
     NaN where the reference does not clearly drop, because a ratio to nothing means nothing.
     """
-
-    def rows_of(shared: Common, everything: Floats, ours: int) -> Rows:
-        drops = _with_mean(everything[:, :, :1] - everything[:, :, _columns(shared, clean)])
-        own = np.where(interval(drops[1:, ours])[0] > 0, drops[0, ours], np.nan)
-
-        def row(model: int) -> dict[str, Any]:
-            difference = drops[:, model] - drops[:, ours]
-            low, high, p = judged(difference[0], difference[1:] - difference[0], shared.photos)
-            ends = {"difference": difference[0], "low": low, "high": high, "p": p}
-            return {"drop": drops[0, model], "reference_drop": drops[0, ours], **ends, "ratio": drops[0, model] / own}
-
-        return row
-
     shared = _shared(counts, clean, sample)
-    table, reason = _beside(shared, reference, clean, rows_of, RELATIVE)
+    if reason := _why_not(shared, reference, clean):
+        return Between(pd.DataFrame(columns=RELATIVE), reason, reason)
+    everything = shared.everything
+    drops = _with_mean(everything[:, :, :1] - everything[:, :, 1:])
+    own = drops[:, [shared.models.index(reference)]]
+    apart = (drops - own).reshape(len(drops), -1)
+    low, high, p = judged(apart[0], apart[1:] - apart[0], shared.photos)
+    ratio = drops[0] / np.where(interval(own[1:])[0] > 0, own[0], np.nan)
+    table = _beside(shared, reference, RELATIVE, drops[0], own[0], apart[0], low, high, p, ratio)
     less = int((table.loc[table["condition"] == MEAN, "high"] < 0).sum())
-    sentence = f"{less} of {len(shared.models) - 1} models drop clearly less than {reference} on average."
-    return Between(table, reason or sentence, reason)
+    others = len(shared.models) - 1
+    return Between(table, f"{less} of {others} models drop clearly less than {reference} on average.", "")
 
 
 def relative_error(
@@ -124,53 +105,42 @@ def relative_error(
 
     Below 1 is better than the reference. NaN where the reference makes no error; the mean is over the other conditions.
     """
-
-    def rows_of(shared: Common, everything: Floats, ours: int) -> Rows:
-        errors = 1 - everything[:, :, _columns(shared, clean)]
-        divisor = np.where((errors > 1e-9) & (errors[:1] > 1e-9), errors, np.nan)[:, ours]
-        known = np.isfinite(divisor[0])
-
-        def row(model: int) -> dict[str, Any]:
-            ratio = errors[:, model] / divisor
-            mean = ratio[:, known].mean(axis=1) if known.any() else np.full(len(ratio), np.nan)
-            ratio = np.column_stack([ratio, mean])
-            low, high = interval(ratio[1:])
-            means = {"error": _with_mean(errors[0, model]), "reference_error": _with_mean(errors[0, ours])}
-            return {**means, "ratio": ratio[0], "low": low, "high": high}
-
-        return row
-
     shared = _shared(counts, clean, sample)
-    table, reason = _beside(shared, reference, clean, rows_of, ERRORS)
+    if reason := _why_not(shared, reference, clean):
+        return Between(pd.DataFrame(columns=ERRORS), reason, reason)
+    errors = 1 - shared.everything[:, :, 1:]
+    own = errors[:, [shared.models.index(reference)]]
+    ratio = errors / np.where((own > 1e-9) & (own[:1] > 1e-9), own, np.nan)
+    known = np.isfinite(ratio[0]).all(axis=0)
+    mean = ratio[:, :, known].mean(axis=2) if known.any() else np.full(ratio.shape[:2], np.nan)
+    ratio = np.concatenate([ratio, mean[:, :, None]], axis=2)
+    values = (_with_mean(errors[0]), _with_mean(own[0]), ratio[0], *interval(ratio[1:]))
+    table = _beside(shared, reference, ERRORS, *values)
     fewer = int((table.loc[table["condition"] == MEAN, "high"] < 1).sum())
-    sentence = f"{fewer} of {len(shared.models) - 1} models make clearly fewer errors than {reference} on average."
-    return Between(table, reason or sentence, reason)
+    others = len(shared.models) - 1
+    sentence = f"{fewer} of {others} models make clearly fewer errors than {reference} on average."
+    return Between(table, sentence, "")
 
 
-Rows = Callable[[int], dict[str, Any]]
-"""From a model's place to its columns, an element per condition and one for the mean."""
-
-
-def _beside(
-    shared: Common, reference: str, clean: str, rows_of: Callable[[Common, Floats, int], Rows], columns: list[str]
-) -> tuple[pd.DataFrame, str]:
-    """Return a row per condition of every model but the reference, or none and the reason."""
+def _why_not(shared: Common, reference: str, clean: str) -> str:
+    """Return why models cannot be held against a reference, '' where they can; UserError for an unknown one."""
     if reference not in shared.models:
         raise UserError(f"No model {reference!r} to compare with; there are {', '.join(shared.models)}.")
-    at, ours = _columns(shared, clean), shared.models.index(reference)
     if len(shared.models) < 2:
-        return pd.DataFrame(columns=columns), "There is one model only: nothing to compare it with."
-    if not at:
-        reason = f"There is no condition beside {clean} with photos that every model answered."
-        return pd.DataFrame(columns=columns), reason
-    names, photos = [*(shared.conditions[i] for i in at), MEAN], [*(int(shared.n[i]) for i in at), shared.photos]
-    row = rows_of(shared, shared.everything, ours)
-    frames = [
-        pd.DataFrame({"model": name, "condition": names, **row(model), "n": photos})
-        for model, name in enumerate(shared.models)
-        if model != ours
-    ]
-    return pd.concat(frames, ignore_index=True)[columns], ""
+        return "There is one model only: nothing to compare it with."
+    if clean not in shared.conditions or len(shared.conditions) < 2:
+        return f"There is no condition beside {clean} with photos that every model answered."
+    return ""
+
+
+def _beside(shared: Common, reference: str, columns: list[str], *values: Floats) -> pd.DataFrame:
+    """Return a row per condition and their mean of every model but the reference; values: (models, conditions + 1)."""
+    names, photos = [*shared.conditions[1:], MEAN], [*shared.n[1:], shared.photos]
+    shape = (len(shared.models), len(names))
+    parts = [np.broadcast_to(part.reshape(-1, len(names)), shape).reshape(-1) for part in values]
+    first = (np.repeat(shared.models, len(names)), names * len(shared.models))
+    table = pd.DataFrame(dict(zip(columns, (*first, *parts, photos * len(shared.models)), strict=True)))
+    return table[table["model"] != reference].reset_index(drop=True)
 
 
 def _shared(counts: Counts, clean: str, sample: AverageOptions) -> Common:
@@ -186,11 +156,6 @@ def _shared(counts: Counts, clean: str, sample: AverageOptions) -> Common:
         shared.models, [shared.conditions[i] for i in order], shared.accuracy[:, order],
         shared.resampled[:, :, order], shared.answered[:, order],
     )  # fmt: skip
-
-
-def _columns(shared: Common, clean: str) -> list[int]:
-    """Return where the shifted conditions are; empty where there is no clean one to hold them against."""
-    return list(range(1, len(shared.conditions))) if clean in shared.conditions else []
 
 
 def _with_mean(values: Floats) -> Floats:

@@ -9,11 +9,15 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
+from holdfast.stats.core.bootstrap import NO_ESTIMATE, RESAMPLES, Floats, estimated, resampled_sums
 
 FEW_ITEMS = 2
 
 Scale = Literal["nominal", "ordinal", "interval"]  # Whether ratings are names, ranks, or numbers whose distances count
+
+
+Prepare = Callable[["pd.DataFrame"], tuple[Floats, str]]  # ratings → a row of summands per item, or why there is none
+Statistic = Callable[[Floats], Floats]  # sums of such rows, (n, summands) → (n,)
 
 
 def agreement(
@@ -27,7 +31,7 @@ def agreement(
     "first rating", "second rating", …
     """
     rows = []
-    measures: list[tuple[str, Callable[[pd.DataFrame], tuple[Floats, str]], Callable[[Floats], Floats]]] = [
+    measures: list[tuple[str, Prepare, Statistic]] = [
         ("percent_agreement", _pair_sums, _percent),
         ("cohen_kappa", _cohen_sums, _cohen),
         ("fleiss_kappa", _fleiss_sums, _fleiss),
@@ -39,49 +43,46 @@ def agreement(
         measures.append(("krippendorff_alpha_interval", _coincidences, _scaled_alpha(values, "interval")))
     for name, prepare, statistic in measures:
         sums, reason = prepare(ratings)
-        row = {"measure": name, "estimate": np.nan, "low": np.nan, "high": np.nan}
+        estimate = NO_ESTIMATE
         if not reason:
-            estimate = float(statistic(sums.sum(axis=0, keepdims=True))[0])
-            reason = "" if np.isfinite(estimate) else "only one category was used, so chance agreement is complete"
-            row["estimate"] = estimate
+            estimate = estimate._replace(value=float(statistic(sums.sum(axis=0, keepdims=True))[0]))
+            known = np.isfinite(estimate.value)
+            reason = "" if known else "only one category was used, so chance agreement is complete"
         if not reason and len(sums) >= FEW_ITEMS:
             drawn = resampled_sums(sums, np.arange(len(sums)), resamples=resamples, seed=seed)
-            row["low"], row["high"] = (float(limit) for limit in interval(statistic(drawn)))
-        rows.append({**row, "n": len(sums), "raters": ratings.shape[1], "reason": reason})
+            estimate = estimated(estimate.value, statistic(drawn))
+        row = {"measure": name, **estimate.row("estimate", ""), "n": len(sums)}
+        rows.append(row | {"raters": ratings.shape[1], "reason": reason})
     return pd.DataFrame(rows)
 
 
 def percent_agreement(ratings: pd.DataFrame) -> float:
     """Return the share of rater pairs that agree, mean over items; see ``agreement``."""
-    sums, reason = _pair_sums(ratings)
-    return _single(sums, reason, _percent(sums.sum(axis=0, keepdims=True)))
+    return _single(ratings, _pair_sums, _percent)
 
 
 def cohen_kappa(ratings: pd.DataFrame) -> float:
     """Return Cohen's κ of the two columns; see ``agreement``."""
-    sums, reason = _cohen_sums(ratings)
-    return _single(sums, reason, _cohen(sums.sum(axis=0, keepdims=True)))
+    return _single(ratings, _cohen_sums, _cohen)
 
 
 def fleiss_kappa(ratings: pd.DataFrame) -> float:
     """Return Fleiss' κ; see ``agreement``."""
-    sums, reason = _fleiss_sums(ratings)
-    return _single(sums, reason, _fleiss(sums.sum(axis=0, keepdims=True)))
+    return _single(ratings, _fleiss_sums, _fleiss)
 
 
 def krippendorff_alpha(ratings: pd.DataFrame, scale: Scale = "nominal") -> float:
     """Return Krippendorff's α; see ``agreement``. Ratings on an ordinal or interval scale are numbers."""
     if scale == "nominal":
-        sums, reason = _pair_sums(ratings)
-        return _single(sums, reason, _alpha(sums.sum(axis=0, keepdims=True)))
-    sums, reason = _coincidences(ratings)
-    return _single(sums, reason, _scaled_alpha(_values(ratings), scale)(sums.sum(axis=0, keepdims=True)))
+        return _single(ratings, _pair_sums, _alpha)
+    return _single(ratings, _coincidences, _scaled_alpha(_values(ratings), scale))
 
 
-def _single(sums: Floats, reason: str, value: Floats) -> float:
+def _single(ratings: pd.DataFrame, prepare: Prepare, statistic: Statistic) -> float:
+    sums, reason = prepare(ratings)
     if reason:
         raise UserError(f"There is no agreement to compute: {reason}.")
-    return float(value[0])
+    return float(statistic(sums.sum(axis=0, keepdims=True))[0])
 
 
 def _tally(ratings: pd.DataFrame) -> Floats:

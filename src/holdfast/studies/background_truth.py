@@ -10,17 +10,8 @@ from holdfast.core.numbers import number
 from holdfast.pipeline.evaluate.background_truth import compare_pasted_with_true
 from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.study import Finding, StudyResult
-from holdfast.studies.study import (
-    EMBEDDED,
-    Study,
-    StudyOptions,
-    dots_of,
-    farthest,
-    is_clear,
-    long_form,
-    model_names,
-    subject,
-)
+from holdfast.studies import study
+from holdfast.studies.study import EMBEDDED, Study, StudyOptions
 
 
 def run(options: StudyOptions) -> StudyResult:
@@ -29,7 +20,7 @@ def run(options: StudyOptions) -> StudyResult:
     if settings["scenes"] < 24 or not 0 <= settings["context"] <= 1:
         raise UserError("scenes must be 24 or more, and context a number from 0 to 1")
     frame = compare_pasted_with_true(
-        model_names(settings["models"]),
+        study.model_names(settings["models"]),
         n=settings["scenes"],
         context=settings["context"],
         seed=options.seed,
@@ -52,7 +43,7 @@ def run(options: StudyOptions) -> StudyResult:
 
 STUDY = Study(
     run,
-    subject(
+    study.subject(
         (EMBEDDED,), 960, quick=("embedded:resnet_rho0", "embedded:resnet_rho95"), quick_scenes=48,
         without=("data", "masks", "labels", "generator", "oracle"),
     ),
@@ -60,17 +51,17 @@ STUDY = Study(
 
 
 def _bias(frame: pd.DataFrame) -> Finding:
-    drawn = long_form(frame, {"bias": "pasted", "corrected_bias": "pasted, less pasting itself"}, "model")
+    drawn = study.long_form(frame, {"bias": "pasted", "corrected_bias": "pasted, less pasting itself"}, "model")
     sentences = []
     for name, text in (
         ("bias", "The pasted estimate"),
         ("corrected_bias", "Corrected by the same class's background, it"),
     ):
-        worst = farthest(frame, name)
+        worst = study.farthest(frame, name)
         error = number(100 * worst[name], 1, sign=True)
         sentences.append(
-            f"{text} is up to {error} points from the truth ({worst['model']}); for {is_clear(frame, name).sum()} of "
-            f"{len(frame)} models the interval of the difference leaves out zero."
+            f"{text} is up to {error} points from the truth ({worst['model']}); for "
+            f"{study.is_clear(frame, name).sum()} of {len(frame)} models the interval of the difference leaves out zero."
         )
     columns = [
         Column("model", "Model"),
@@ -85,6 +76,6 @@ def _bias(frame: pd.DataFrame) -> Finding:
         sentences,
         frame,
         columns,
-        chart=dots_of(drawn, line="measure", row="model", title="estimated less true effect, points", zero=True),
+        chart=study.dots_of(drawn, line="measure", row="model", title="estimated less true effect, points", zero=True),
         caption="Estimated background effect less the true one",
     )

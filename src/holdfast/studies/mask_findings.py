@@ -21,6 +21,7 @@ from holdfast.studies.mask_measures import SCORES, MaskMeasures
 from holdfast.studies.study import ENDS, dots_of, farthest, is_clear, long_form, panel
 
 UNDECIDED = "undecided"
+KIND, IOU = Column("kind", "Masks"), Column("iou", "Mean IoU", "number", digits=3)
 
 
 def findings(measures: MaskMeasures, pictures: Mapping[str, Image]) -> list[Finding]:
@@ -44,7 +45,7 @@ def _quality(measures: MaskMeasures, pictures: Mapping[str, Image]) -> Finding:
             " Such a picture is left out where that kind of mask is compared."
         )
     columns = [
-        Column("kind", "Masks"),
+        KIND,
         ranged("iou", "Mean IoU", "number", 3),
         Column("median", "Median", "number", digits=3),
         Column("lost", "Object left out", "percent"),
@@ -87,26 +88,17 @@ def _moved(measures: MaskMeasures) -> Finding:
     panels = {"effect": "Change of background effect, points"}
     panels |= {name: f"Change of {title[0].lower()}{title[1:]}" for name, title in SCORES.items()}
     families = [name for name in measures.families if name != EXACT]
-    columns = [
-        Column("kind", "Masks"),
-        Column("iou", "Mean IoU", "number", digits=3),
-        *_effect_columns(measures),
-        *(
-            column
-            for name, title in SCORES.items()
-            for column in (
-                Column(name, title, "number", digits=4),
-                ranged(f"{name}_change", "Against exact masks", "number", 4),
-            )
-        ),
-    ]  # fmt: skip
+    columns = [KIND, IOU, *_effect_columns(measures)]
+    for name, title in SCORES.items():
+        against = ranged(f"{name}_change", "Against exact masks", "number", 4)
+        columns += [Column(name, title, "number", digits=4), against]
+    sentences.append(
+        "The robustness score is over the static conditions that were run, one less their cross part; the other cross "
+        "part is that of the conditions that leave the object as it is, which grows where a score falls."
+    )
     return Finding(
         "Scores over IoU",
-        [
-            *sentences,
-            "The robustness score is over the static conditions that were run, one less their cross part; the other "
-            "cross part is that of the conditions that leave the object as it is, which grows where a score falls.",
-        ],
+        sentences,
         frame,
         columns,
         chart=lambda width: change_chart(drawn, width, panels=panels, families=families),
@@ -165,9 +157,9 @@ def _by_model(measures: MaskMeasures) -> Finding:
         + (" The dashed line is the true effect." if measures.truths else "")
     ]
     columns = [
-        Column("kind", "Masks"),
+        KIND,
         Column("model", "Model", show=short.__getitem__),
-        Column("iou", "Mean IoU", "number", digits=3),
+        IOU,
         *_effect_columns(measures),
         Column("verdict", "Verdict"),
         *(Column(name, title, "number", digits=4) for name, title in SCORES.items()),
@@ -229,7 +221,7 @@ def _verdicts(measures: MaskMeasures) -> Finding:
     short = short_names(measures.models)
     wide = measures.effects.pivot(index="kind", columns="model", values="verdict")
     frame = measures.masks[["kind", "iou"]].merge(wide.reset_index(), on="kind").rename(columns=short)
-    columns = [Column("kind", "Masks"), Column("iou", "Mean IoU", "number", digits=3)]
+    columns = [KIND, IOU]
     columns += [Column(name, name) for name in short.values()]
     sentence = "A verdict is decided by a margin of 5 points; exact masks stand first."
     return Finding("Verdicts", [sentence], frame, columns, caption="What each model holds on to, by kind of mask")
@@ -244,7 +236,7 @@ def _ranks(measures: MaskMeasures) -> Finding:
         | {f"{name}{end}": measures.scores[kind].tau[name][key] for name in titles for key, end in ends.items()}
         for kind, iou in zip(measures.masks["kind"], measures.masks["iou"], strict=True)
     )
-    columns = [Column("kind", "Masks"), Column("iou", "Mean IoU", "number", digits=3)]
+    columns = [KIND, IOU]
     columns += [ranged(name, title, "number", 2) for name, title in titles.items()]
     others = frame[frame["kind"] != EXACT]
     known = others.dropna(subset=["effect"])
@@ -279,7 +271,7 @@ def _costs(measures: MaskMeasures) -> Finding:
         "not depend on masks, so a gain in accuracy is a cost understated by as much."
     ]
     columns = [
-        Column("kind", "Masks"),
+        KIND,
         Column("condition", "Condition", show=condition_words),
         ranged("cost", "Cost against the original", "points"),
         ranged("change", "Accuracy against exact masks", "points"),

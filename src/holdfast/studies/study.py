@@ -302,10 +302,9 @@ def world_note(options: StudyOptions) -> str:
     return f"Made for drawn scenes and used on other images here: {' and '.join(made_for_drawn)}."
 
 
-def shortened(names: pd.Series, most: int | None = None) -> pd.Series:
-    """Return the names of models or oracles as charts and sentences show them, at most so long."""
-    short = short_names(list(dict.fromkeys(names)), *(() if most is None else (most,)))
-    return names.map(short)
+def shortened(names: pd.Series, limit: int = 28) -> pd.Series:
+    """Return the names of models or oracles as charts show them, at most so many letters each."""
+    return names.map(short_names(list(dict.fromkeys(names)), limit))
 
 
 def is_clear(frame: pd.DataFrame, name: str) -> pd.Series:

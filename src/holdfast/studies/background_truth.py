@@ -61,7 +61,8 @@ def _bias(frame: pd.DataFrame) -> Finding:
         error = number(100 * worst[name], 1, sign=True)
         sentences.append(
             f"{text} is up to {error} points from the truth ({worst['model']}); for "
-            f"{study.is_clear(frame, name).sum()} of {len(frame)} models the interval of the difference leaves out zero."
+            f"{study.is_clear(frame, name).sum()} of {len(frame)} models the interval of the difference leaves out "
+            "zero."
         )
     columns = [
         Column("model", "Model"),

@@ -138,11 +138,13 @@ def _measured(
     if before is not None and ours is not None:
         added = errors - before
         relative = _mean_ratio(_ratio(added, added[:, ours])[:, :, counted])
-    clean_error = np.nan if before is None else before[0, :, 0]
-    sizes = (len(wanted), sum(len(by_corruption[name]) for name in wanted), most)
-    ends = (np.clip(low, 0, 1), np.clip(high, 0, 1))
-    values = (shared.models, mean[0], *ends, mce[0], *interval(mce[1:]), relative[0], *interval(relative[1:]))
-    models = pd.DataFrame(dict(zip(MODELS, (*values, clean_error, *sizes), strict=True)))
+    conditions = sum(len(by_corruption[name]) for name in wanted)
+    table = {"model": shared.models, "error": mean[0], "low": np.clip(low, 0, 1), "high": np.clip(high, 0, 1)}
+    for name, prefix, values in (("mce", "mce_", mce), ("relative_mce", "relative_", relative)):
+        below, above = interval(values[1:])
+        table |= {name: values[0], f"{prefix}low": below, f"{prefix}high": above}
+    table |= {"clean_error": np.nan if before is None else before[0, :, 0]}
+    models = pd.DataFrame(table | {"corruptions": len(wanted), "conditions": conditions, "n": most})
     detail = _by_corruption(
         shared.models, [photos[name] for name in shown], shown, counted, by_corruption, errors, ratios
     )
@@ -175,10 +177,11 @@ def _by_corruption(
     ends = [end.reshape(-1) for end in interval(ratios[1:])]
     levels = [[name.partition("@")[2].removeprefix("severity_") for name in by_corruption[own]] for own in shown]
     severities = [", ".join(level or "default" for level in own) for own in levels]
-    names = (np.repeat(models, len(shown)), list(shown) * len(models), list(counted) * len(models))
-    bounds = (np.clip(low, 0, 1), np.clip(high, 0, 1))
-    values = (*names, severities * len(models), flat[0], *bounds, ratios[0].reshape(-1), *ends, sizes)
-    return pd.DataFrame(dict(zip(BY_CORRUPTION, values, strict=True)))
+    table = {"model": np.repeat(models, len(shown)), "corruption": list(shown) * len(models)}
+    table |= {"counted": list(counted) * len(models), "severities": severities * len(models)}
+    table |= {"error": flat[0], "low": np.clip(low, 0, 1), "high": np.clip(high, 0, 1)}
+    table |= {"ratio": ratios[0].reshape(-1), "ratio_low": ends[0], "ratio_high": ends[1], "n": sizes}
+    return pd.DataFrame(table)
 
 
 def _sentence(models: pd.DataFrame, reference: str | Mapping[str, float] | None) -> str:

@@ -50,9 +50,9 @@ def effective_robustness(
         predicted = np.asarray(scipy_special.expit(fitted))
         effective = everything[:, :, column] - predicted
         low, high = interval(effective[1:])
-        accuracies = (shared.accuracy[:, 0], shared.accuracy[:, column], predicted[0])
-        values = (shared.models, shared.conditions[column], *accuracies, effective[0], low, high, slope[0], int(n))
-        frames.append(pd.DataFrame(dict(zip(EFFECTIVE, values, strict=True))))
+        row = {"model": shared.models, "condition": shared.conditions[column], "clean": shared.accuracy[:, 0]}
+        row |= {"shifted": shared.accuracy[:, column], "predicted": predicted[0], "effective": effective[0]}
+        frames.append(pd.DataFrame(row | {"low": low, "high": high, "slope": slope[0], "n": int(n)}))
     table = pd.concat(frames, ignore_index=True)
     clear = int(((table["low"] > 0) | (table["high"] < 0)).sum())
     return Between(table, f"{clear} of {len(table)} lie clearly off the line.", "")

@@ -6,8 +6,6 @@ same conditions with one kind of mask after another, and every number is compare
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -185,9 +183,8 @@ def write_masks(kind: MaskKind, samples: Sequence[Sample], spec: DataSpec, folde
             continue
         write_atomic(folder / path, encode_mask(mask))
         rows.append([path, sample.sample_id, "ok"])
-    text = io.StringIO()
-    csv.writer(text).writerows([["path", "sample_id", "status"], *rows])
-    write_atomic(folder / "masks.csv", text.getvalue().encode())
+    table = pd.DataFrame(rows, columns=["path", "sample_id", "status"])
+    write_atomic(folder / "masks.csv", table.to_csv(index=False, lineterminator="\r\n").encode())
 
 
 def overlaps(samples: Sequence[Sample], others: Mapping[str, Mapping[str, Sample]], max_pixels: int) -> pd.DataFrame:

@@ -166,6 +166,10 @@ class Originals:
     features: Features
     place: Mapping[str, int]
 
+    def of(self, sources: Sequence[str]) -> Features:
+        """Return the features of some scenes."""
+        return self.features[[self.place[source] for source in sources]]
+
 
 def measured(
     painted: Sequence[PaintedPictures],
@@ -177,7 +181,7 @@ def measured(
 ) -> pd.DataFrame:
     """Return a row per strategy and seed, after one of the originals; ``judge`` names the classes of pictures."""
     sources = painted[0].sources
-    own = originals.features[[originals.place[source] for source in sources]]
+    own = originals.of(sources)
     # How far photographs are from one another.
     yardstick = {"strategy": ORIGINALS, "seed": 0, "pictures": len(sources), "seam": 1.0}
     yardstick |= _distances(originals, sources, own)
@@ -213,16 +217,11 @@ def _distances(originals: Originals, sources: Sequence[str], features: Features)
     Pictures and originals of one scene show the same object, which would make them look alike. Unit vectors are
     scaled to a root mean square of 1, where torchmetrics' kernel tells them apart.
     """
-    count: dict[str, int] = {}
-    half = []
-    for source in sources:
-        label = originals.samples[source].label
-        half.append(count.get(label, 0) % 2)
-        count[label] = count.get(label, 0) + 1
-    second = np.asarray(half) == 1
+    labels = pd.Series([originals.samples[source].label for source in sources])
+    second = (labels.groupby(labels).cumcount() % 2 == 1).to_numpy()  # every other scene of each class
     if second.sum() < 2 or (~second).sum() < 2:
         return {"fid": float("nan"), "kid": float("nan")}
-    real = originals.features[[originals.place[source] for source in sources]]
+    real = originals.of(sources)
     scale = np.float32(np.sqrt(real.shape[1]))
     pairs = [(scale * real[part], scale * features[~part]) for part in (second, ~second)]
     return {

@@ -118,8 +118,10 @@ def _measured(
     clean: str,
 ) -> CorruptionError:
     """Return the errors; ``columns``: clean or corruption → where its conditions are among the shared ones."""
-    everything = 1 - shared.everything
-    by_name = {name: everything[:, :, own].mean(axis=2) for name, own in columns.items()}  # (1 + resamples, models)
+    sides = (shared.accuracy[None], shared.resampled)
+    by_name = {  # (1 + resamples, models) each
+        name: np.concatenate([(1 - side[:, :, own]).mean(axis=2) for side in sides]) for name, own in columns.items()
+    }
     photos = {name: int(shared.answered[:, own].any(axis=1).sum()) for name, own in columns.items()}
     shown = [name for name in columns if name != clean]
     errors = np.stack([by_name[name] for name in shown], axis=2)  # the estimate first, (1 + resamples, models, names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any, TypedDict, Unpack
 
@@ -137,12 +138,12 @@ class Common:
     resampled: Floats  # (resamples, models, conditions), accuracies in resamples of photos and donors
     answered: NDArray[np.bool_]  # (photos, conditions) which photos all models answered
 
-    @property
+    @cached_property
     def n(self) -> NDArray[np.intp]:
         """Return the number of photos of each condition, (conditions,)."""
         return np.asarray(self.answered.sum(axis=0))
 
-    @property
+    @cached_property
     def photos(self) -> int:
         """Return the number of photos in all conditions together."""
         return int(self.answered.any(axis=1).sum())

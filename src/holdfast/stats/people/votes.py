@@ -159,9 +159,9 @@ def naturalness(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> p
     cast = ballots(votes).merge(images[["sample_id", "asked", *FACTS]], on=["sample_id", "asked"])
     rows = []
     for question in rated:
-        for by, column in {"": "", "model": "model", "generator": "generator", "condition": "condition"}.items():
-            values = cast[column].fillna("").astype(str) if column else pd.Series("", cast.index)
-            if column and values.nunique() < 2:
+        for by in ("", "model", "generator", "condition"):
+            values = cast[by].fillna("").astype(str) if by else pd.Series("", cast.index)
+            if by and values.nunique() < 2:
                 continue
             rows += [
                 {"question": question.id, "by": by, "value": value, **_mean(part, question.id, resamples, seed)}
@@ -224,11 +224,8 @@ def reliability(votes: Votes) -> pd.DataFrame:
 
 def _held(frame: pd.DataFrame) -> dict[Any, list[bool]]:
     """Return person → whether each of their votes holds: all its questions do."""
-    held: dict[Any, list[bool]] = {}
-    votes = frame.groupby(["person", "vote"])["holds"].all().reset_index()
-    for row in votes.to_dict("records"):
-        held.setdefault(row["person"], []).append(bool(row["holds"]))
-    return held
+    votes = frame.groupby(["person", "vote"])["holds"].all()
+    return {person: own.tolist() for person, own in votes.groupby(level="person")}
 
 
 def _rate(name: str, held: list[bool], columns: tuple[str, str]) -> dict[str, Any]:

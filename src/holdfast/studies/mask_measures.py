@@ -36,7 +36,7 @@ class MaskRun:
 
     @property
     def counts(self) -> Counts:
-        """The reduced rows."""
+        """Return the reduced rows."""
         return self.results.counts
 
     def cells(self, condition: str, model: str = "") -> pd.DataFrame:
@@ -47,7 +47,7 @@ class MaskRun:
 
     @property
     def scored(self) -> dict[str, list[str]]:
-        """Score of ``SCORES`` → its conditions, without the original."""
+        """Return score of ``SCORES`` → its conditions, without the original."""
         repeated = {ORIGINAL, *self.counts.same_images}
         return {
             name: [condition for condition in conditions(self.counts) if condition not in repeated]
@@ -163,12 +163,12 @@ class MaskMeasures:
 
     @property
     def kinds(self) -> list[str]:
-        """All kinds but the exact one, best first."""
+        """Return all kinds but the exact one, best first."""
         return [name for name in self.masks["kind"] if name != EXACT]
 
     @property
     def families(self) -> list[str]:
-        """The families of these kinds, in the order of ``FAMILIES``."""
+        """Return the families of these kinds, in the order of ``FAMILIES``."""
         return [name for name in FAMILIES if name in set(self.masks["family"])]
 
 

@@ -147,12 +147,12 @@ class PaintedPictures:
 
     @property
     def name(self) -> str:
-        """The name of its folder and its run."""
+        """Return the name of its folder and its run."""
         return f"{self.strategy}-{self.seed}"
 
     @property
     def sources(self) -> list[str]:
-        """The scene of each picture."""
+        """Return the scene of each picture."""
         return [str(row["source_id"]) for row in self.rows]
 
 

@@ -57,7 +57,7 @@ class Pictures:
 
     @property
     def labels(self) -> list[str]:
-        """The class of each picture."""
+        """Return the class of each picture."""
         return [sample.label for sample in self.samples]
 
 

@@ -35,7 +35,7 @@ class Interval:
 
     @property
     def middle(self) -> float:
-        """The best single guess."""
+        """Return the best single guess."""
         return (self.low + self.high) / 2
 
     def __add__(self, other: Interval) -> Interval:
@@ -45,23 +45,23 @@ class Interval:
         return Interval(*sorted((self.low * factor, self.high * factor)))
 
     def times(self, other: Interval) -> Interval:
-        """Product; both not negative."""
+        """Return the product of two intervals that are not negative."""
         return Interval(max(self.low, 0) * max(other.low, 0), self.high * other.high)
 
     def over(self, other: Interval) -> Interval:
-        """Quotient; both not negative, up to infinity where the divisor may be zero."""
+        """Return the quotient of two intervals that are not negative; up to infinity where the divisor may be zero."""
         return Interval(
             max(self.low, 0) / other.high if other.high > 0 else 0.0,
             self.high / other.low if other.low > 0 else float("inf"),
         )
 
     def meets(self, other: Interval) -> bool:
-        """Whether some number is in both."""
+        """Return whether some number is in both."""
         room = SLACK * max(1.0, abs(self.high) if self.high < 1e300 else 1.0, abs(other.high))
         return self.low <= other.high + room and other.low <= self.high + room
 
     def both(self, other: Interval) -> Interval | None:
-        """The numbers in both, None if there are none."""
+        """Return the numbers in both, None if there are none."""
         return Interval(max(self.low, other.low), min(self.high, other.high)) if self.meets(other) else None
 
 
@@ -75,22 +75,22 @@ class PrintedNumber:
 
     @property
     def half(self) -> float:
-        """Half a unit of the last decimal."""
+        """Return half a unit of the last decimal."""
         return 0.5 * 10.0**-self.decimals
 
     @property
     def rounded(self) -> Interval:
-        """Every number that rounds to this figure."""
+        """Return every number that rounds to this figure."""
         return Interval(self.value - self.half, self.value + self.half)
 
     @property
     def size(self) -> Interval:
-        """Every absolute value that rounds to this figure, whatever its sign."""
+        """Return every absolute value that rounds to this figure, whatever its sign."""
         return Interval(max(abs(self.value) - self.half, 0.0), abs(self.value) + self.half)
 
     @property
     def cut_or_rounded(self) -> Interval:
-        """For figures whose author may have cut the last digits off."""
+        """Return every number that rounds to this figure, or is cut to it."""
         return Interval(self.value - self.half, self.value + 2 * self.half)
 
     @property
@@ -139,7 +139,7 @@ _ROLES: tuple[tuple[str, frozenset[str]], ...] = tuple(
 
 
 def role_of(column: str) -> tuple[str, str]:
-    """(prefix, role) of a column name: ``adm_fmr`` → ("adm", "fmr"); role "" for a name that says nothing."""
+    """Return (prefix, role) of a column name: ``adm_fmr`` → ("adm", "fmr"); role "" for a name that says nothing."""
     name = re.sub(r"[^a-z0-9]+", "_", column.lower()).strip("_")
     if "variance" in name or name.startswith("sigma2"):
         return "", "variance"
@@ -168,7 +168,7 @@ class Printed:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, name: str) -> Printed:
-        """From a frame of strings or numbers."""
+        """Make a table from a frame of strings or numbers."""
         columns = {str(column): [str(value) for value in frame[column]] for column in frame}
         for texts in columns.values():
             texts[:] = ["" if text.lower() in ("nan", "none", "<na>") else text for text in texts]
@@ -176,30 +176,30 @@ class Printed:
 
     @property
     def rows(self) -> range:
-        """Row numbers from 0."""
+        """Return the row numbers from 0."""
         return range(len(next(iter(self.columns.values()))))
 
     @cached_property
     def numeric(self) -> list[str]:
-        """Columns that hold numbers: at least half of what is not empty."""
+        """Return the columns that hold numbers: at least half of what is not empty."""
         filled = {column: [text for text in texts if text] for column, texts in self.columns.items()}
         numbers = {column: sum(figure(text) is not None for text in texts) for column, texts in filled.items()}
         return [column for column, texts in filled.items() if texts and 2 * numbers[column] >= len(texts)]
 
     @cached_property
     def labels(self) -> list[str]:
-        """Columns that name the rows: whatever is not numeric, or the first one."""
+        """Return the columns that name the rows: whatever is not numeric, or the first one."""
         names = [column for column in self.columns if column not in self.numeric and self.roles[column][1] == ""]
         first = next(iter(self.columns))
         return names or ([first] if self.roles[first][1] == "" else [])
 
     @cached_property
     def others(self) -> list[str]:
-        """Numeric columns without a role of their own: scenarios."""
+        """Return the numeric columns without a role of their own: scenarios."""
         return [column for column in self.numeric if self.roles[column][1] == "" and column not in self.labels]
 
     def having(self, role: str) -> dict[str, str]:
-        """Prefix → numeric column of this role."""
+        """Return prefix → numeric column of this role."""
         return {
             prefix: column
             for column, (prefix, own_role) in self.roles.items()
@@ -212,7 +212,7 @@ class Printed:
 
     @cached_property
     def _usual_decimals(self) -> dict[str, int]:
-        """Column → decimals that its cells share although some lost their trailing zeros on the way to a file."""
+        """Return column → decimals that its cells share although some lost trailing zeros on the way to a file."""
         groups = {column: [column] for column in self.numeric}
         groups |= dict.fromkeys(self.others, self.others)
         usual = {}
@@ -225,7 +225,7 @@ class Printed:
         return usual
 
     def figure(self, row: int, column: str | None) -> PrintedNumber | None:
-        """The number in a cell, with the decimals it was printed with; None if there is none."""
+        """Return the number in a cell, with the decimals it was printed with; None if there is none."""
         if column is None or column not in self.columns:
             return None
         number = figure(self.columns[column][row])
@@ -234,19 +234,19 @@ class Printed:
         return PrintedNumber(number.text, number.value, max(number.decimals, self._usual_decimals.get(column, -1)))
 
     def label(self, row: int) -> str:
-        """What the row is called."""
+        """Return what the row is called."""
         return " ".join(self.columns[column][row] for column in self.labels) or f"row {row + 1}"
 
     def keys(self, row: int) -> set[str]:
-        """The names in a row, in lower case."""
+        """Return the names in a row, in lower case."""
         return {self.columns[column][row].strip().lower() for column in self.labels}
 
     def is_total(self, row: int, words: frozenset[str] = TOTALS) -> bool:
-        """Whether a row says it sums up the others."""
+        """Return whether a row says it sums up the others."""
         return bool(self.keys(row) & words)
 
     def place(self, row: int, column: str) -> str:
-        """Row and column in words."""
+        """Return row and column in words."""
         where = f"{self.label(row)}, {column}"
         return f"{self.name}: {where}" if self.name else where
 
@@ -255,7 +255,7 @@ class Printed:
         return AuditFinding(kind, self.place(row, column), printed, expected, sentence)
 
     def percent(self, column: str) -> bool:
-        """Whether a column of shares is printed in percent: something in it exceeds what a fraction could be."""
+        """Return whether shares are printed in percent: something in the column exceeds what a fraction could be."""
         return self._largest[column] > 2
 
     @cached_property
@@ -268,7 +268,7 @@ class Printed:
 
     @cached_property
     def squares_in_percent(self) -> bool:
-        """Whether the squared deviations of the table are percentages."""
+        """Return whether the squared deviations of the table are percentages."""
         return any(self.percent(column) for column in self.others)
 
 
@@ -283,7 +283,7 @@ def _share_significant_digits(figures: list[PrintedNumber | None], most: int) ->
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """A CSV or tab-separated file with its figures as printed: all strings, empty cells empty."""
+    """Read a CSV or tab-separated file with its figures as printed: all strings, empty cells empty."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"There is no table {path}.")

@@ -41,7 +41,7 @@ def regression_slips(table: Printed) -> Iterator[AuditFinding]:
 
 
 def t_in_p(table: Printed) -> Iterator[AuditFinding]:
-    """A p column that holds t = estimate / standard error, and a t column that does not."""
+    """Yield cells of a p column that hold t = estimate / standard error, and of a t column that do not."""
     columns = {role: table.column(role) for role in ("estimate", "se", "t", "p")}
     for row in table.rows:
         estimate, error, t, p = (table.figure(row, column) for column in columns.values())
@@ -141,7 +141,7 @@ def _probabilities(table: Printed) -> Iterator[AuditFinding]:
 
 
 def _signs(table: Printed) -> Iterator[AuditFinding]:
-    """The estimate and its t have one sign, where signs of t are printed at all."""
+    """Yield estimates whose t has the other sign, where signs of t are printed at all."""
     estimates, ts = table.column("estimate"), table.column("t")
     if not (estimates and ts):
         return
@@ -156,7 +156,7 @@ def _signs(table: Printed) -> Iterator[AuditFinding]:
 
 
 def _intervals(table: Printed) -> Iterator[AuditFinding]:
-    """An interval holds its estimate; one of a regression is the estimate ± one factor times its standard error."""
+    """Yield intervals without their estimate; and, of a regression, ends that are not estimate ± factor × error."""
     lows, highs = table.column("low"), table.column("high")
     estimates, errors = table.column("estimate"), table.column("se")
     if not (lows and highs):
@@ -210,7 +210,7 @@ def _ends(
 
 
 def _stars(table: Printed) -> Iterator[AuditFinding]:
-    """More stars mean a smaller p, by one of the usual conventions."""
+    """Yield stars that do not go with their p by the usual convention that fits the table best."""
     column = next((name for name, (_, role) in table.roles.items() if role == "stars"), None)
     estimates = table.column("estimate")
     source = column or estimates

@@ -10,7 +10,7 @@ from holdfast.stats.walks.fmr import recover_counts
 
 
 def _sizes(table: Printed, n: int | None) -> list[int | None]:
-    """Images of each row: from its column, else ``n``; a total has the sum of the others unless it says."""
+    """Return the images of each row: from its column, else ``n``; a total has the sum of the others unless it says."""
     column = table.column("n")
     own = [int(figure.value) if (figure := table.figure(row, column)) else None for row in table.rows]
     sizes = [size or (None if table.is_total(row) or table.is_total(row, MEANS) else n) for row, size in enumerate(own)]
@@ -20,7 +20,7 @@ def _sizes(table: Printed, n: int | None) -> list[int | None]:
 
 
 def _shares(table: Printed) -> list[str]:
-    """Columns that are shares of a row's images."""
+    """Return the columns that are shares of a row's images."""
     named = [*table.having("sa").values(), *table.having("vr").values()]
     if table.having("variance") or table.having("estimate") or table.having("before") or table.having("fmr"):
         return named
@@ -32,7 +32,7 @@ def _shares(table: Printed) -> list[str]:
 
 
 def whole_counts(table: Printed, n: int | None) -> Iterator[AuditFinding]:
-    """A share of n images is a whole number of them (GRIM)."""
+    """Yield shares of n images that no whole number of them gives (GRIM)."""
     for row, size in enumerate(_sizes(table, n)):
         if not size:
             continue
@@ -49,13 +49,13 @@ def whole_counts(table: Printed, n: int | None) -> Iterator[AuditFinding]:
 
 
 def possible(printed: PrintedNumber, size: int, *, percent: bool) -> bool:
-    """Whether some whole count of ``size`` images prints so."""
+    """Return whether some whole count of ``size`` images prints so."""
     span = printed.rounded * (size / (100 if percent else 1))
     return ceil(span.low - SLACK * size) <= floor(span.high + SLACK * size)
 
 
 def _impossible_fmr(table: Printed, row: int, size: int) -> Iterator[AuditFinding]:
-    """FMR of whole counts: right, validated, and right among the validated."""
+    """Yield an FMR that no whole counts give: right, validated, and right among the validated."""
     figures = {role: table.figure(row, table.column(role)) for role in ("sa", "vr", "fmr")}
     sa, vr, fmr = figures["sa"], figures["vr"], figures["fmr"]
     if not (sa and vr and fmr and table.percent(table.having("fmr")[""])) or size > 20_000:
@@ -67,7 +67,7 @@ def _impossible_fmr(table: Printed, row: int, size: int) -> Iterator[AuditFindin
 
 
 def totals(table: Printed, n: int | None) -> Iterator[AuditFinding]:
-    """A total pools the images of its classes; the mean of the classes' values is another number."""
+    """Yield totals that do not pool the images of their classes; the mean of the classes' values is another number."""
     rows = [row for row in table.rows if not table.is_total(row) and not table.is_total(row, MEANS)]
     sizes = _sizes(table, n)
     weights = [float(sizes[row] or 0) for row in rows]
@@ -94,7 +94,7 @@ def totals(table: Printed, n: int | None) -> Iterator[AuditFinding]:
 
 
 def _pooled(table: Printed, rows: list[int], weights: list[float], column: str, role: str) -> Interval | None:
-    """The value over all images, or None where the table does not tell it."""
+    """Return the value over all images, or None where the table does not tell it."""
     if role in ("sa", "vr", "share"):
         return _weighted([table.figure(row, column) for row in rows], weights)
     sa, vr = table.column("sa"), table.column("vr")
@@ -123,7 +123,7 @@ def _weighted(figures: list[PrintedNumber | None], weights: list[float]) -> Inte
 
 
 def fmr_is_ratio(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:
-    """FMR = PA / SA. Without SA, all pairs of a row must imply the same one."""
+    """Yield an FMR that is not PA / SA. Without SA, all pairs of a row must imply the same one."""
     pairs = {
         prefix: (table.having("pa")[prefix], fmr)
         for prefix, fmr in table.having("fmr").items()
@@ -138,7 +138,7 @@ def fmr_is_ratio(table: Printed, reference: Printed | None) -> Iterator[AuditFin
 
 
 def _standard(table: Printed, row: int, reference: Printed | None) -> dict[str, Interval]:
-    """Prefix → SA of the row; from the one row of the reference with the same name where the table has none."""
+    """Return prefix → SA of the row; from the one row of the reference with the same name where the table has none."""
     own = {
         prefix: number.rounded for prefix, column in table.having("sa").items() if (number := table.figure(row, column))
     }
@@ -195,7 +195,7 @@ def _common(intervals: list[Interval]) -> Interval | None:
 
 
 def repeated_totals(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:
-    """A row that quotes the total of another table: the two must then have been made with the same settings."""
+    """Yield rows that quote the total of another table: both must then have been made with the same settings."""
     if reference is None:
         return
     shared = [role for role in ("sa", "pa", "vr", "fmr") if "" in table.having(role) and "" in reference.having(role)]
@@ -216,7 +216,7 @@ def repeated_totals(table: Printed, reference: Printed | None) -> Iterator[Audit
 
 
 def wrong_denominator(table: Printed) -> Iterator[AuditFinding]:
-    """A change in percent is a share of what was there before."""
+    """Yield changes in percent that are not a share of what was there before."""
     before, after, change = (next(iter(table.having(role).values()), None) for role in ("before", "after", "change"))
     if not (before and after and change):
         return

@@ -15,7 +15,7 @@ CLEARLY_APART = 0.005  # of two accuracies on originals, beyond what rounding al
 
 
 def variances(table: Printed) -> Iterator[AuditFinding]:
-    """σ² = Σ squares / n; a printed one that fits n − 1 only is another formula."""
+    """Yield variances that are not Σ squares / n; one that fits n − 1 only is named as that other formula."""
     for row in table.rows:
         variance = _variance(table, row)
         if variance is None:
@@ -34,7 +34,7 @@ def variances(table: Printed) -> Iterator[AuditFinding]:
 
 
 def _variance(table: Printed, row: int) -> tuple[str, PrintedNumber, Interval, int] | None:
-    """(column, printed variance, sum of the row's squares in its unit, how many)."""
+    """Return column, printed variance, sum of the row's squares in its unit, and their number; None without one."""
     columns = list(table.having("variance").values())
     printed = table.figure(row, columns[0]) if len(columns) == 1 else None
     cells = [figure for column in table.others if (figure := table.figure(row, column))]
@@ -50,7 +50,7 @@ def _variance(table: Printed, row: int) -> tuple[str, PrintedNumber, Interval, i
 
 
 def cut_variances(table: Printed) -> Iterator[AuditFinding]:
-    """Variances cut rather than rounded: judged over all rows, since the squares' own rounding blurs each one."""
+    """Yield variances cut rather than rounded: judged over all rows, since the squares' own rounding blurs each one."""
     ratio, rows, should_have = 1.0, 0, []
     for row in table.rows:
         variance = _variance(table, row)
@@ -82,7 +82,7 @@ def cut_variances(table: Printed) -> Iterator[AuditFinding]:
 
 
 def scores(table: Printed) -> Iterator[AuditFinding]:
-    """S = 1 − (σ²cross + σ²inner): variances side by side, or in the rows that share a name and a score."""
+    """Yield scores that are not 1 − (σ²cross + σ²inner), variances side by side or in rows of one name and score."""
     columns = table.having("score")
     spread = [column for column, (_, role) in table.roles.items() if role == "variance" and column in table.numeric]
     if not columns or not spread:
@@ -107,7 +107,7 @@ def scores(table: Printed) -> Iterator[AuditFinding]:
 
 
 def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:
-    """Squares (C − μ)² against the accuracies C of a second table: one μ must fit all cells of a model."""
+    """Yield squares (C − μ)² that do not follow from the accuracies C of a second table with one μ for a model."""
     if reference is None or not table.having("variance") or not table.labels:
         return
     implied: dict[str, list[tuple[int, Interval]]] = {}
@@ -136,7 +136,7 @@ def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[Au
 
 
 def _best_mu(table: Printed, row: int, reference: Printed, other: int) -> tuple[int, Interval, set[str]]:
-    """The μ (0..1) that the most cells allow, with those cells; some cell's edge is always among the best."""
+    """Return the μ (0..1) that the most cells allow, with those cells; some cell's edge is always among the best."""
     allowed: dict[str, list[Interval]] = {}
     for column in table.others:
         square, accuracy = table.figure(row, column), reference.figure(other, column)
@@ -155,7 +155,7 @@ def _best_mu(table: Printed, row: int, reference: Printed, other: int) -> tuple[
 
 
 def _deviation(square: PrintedNumber, table: Printed) -> Interval:
-    """|C − μ| from its printed square, which may be a percentage, rounded or cut."""
+    """Return |C − μ| from its printed square, which may be a percentage, rounded or cut."""
     scale = 0.01 if table.squares_in_percent else 1.0
     span = square.cut_or_rounded * scale
     return Interval(sqrt(max(span.low, 0.0)), sqrt(max(span.high, 0.0)))
@@ -183,7 +183,7 @@ def _stray_cell(
 
 
 def suspected_squares(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:
-    """Without the accuracies: a square that would mean an accuracy near zero where nobody else loses anything.
+    """Yield, without the accuracies, squares that would mean an accuracy near zero where nobody else loses anything.
 
     Such a cell is at least 25 %, twice the model's own other part, and twenty times every other row of its part.
     """

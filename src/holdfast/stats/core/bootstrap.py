@@ -49,7 +49,7 @@ NO_ESTIMATE = Estimate(float("nan"), float("nan"), float("nan"))
 
 
 def ratio(part: Floats, whole: Floats) -> Floats:
-    """Divide; NaN where ``whole`` is zero."""
+    """Return part / whole; NaN where ``whole`` is zero."""
     return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) > 0))
 
 

@@ -48,7 +48,7 @@ class DatasetDrops:
 
     @property
     def sentence(self) -> str:
-        """What the models lose, in one sentence."""
+        """Return what the models lose, in one sentence."""
         whole = self.drops[self.drops["part"] == ""].sort_values("drop", kind="stable")
         least, most = whole.iloc[0], whole.iloc[-1]
         clear = int((whole["low"] > 0).sum())

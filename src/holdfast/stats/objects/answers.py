@@ -45,22 +45,22 @@ class DetectorAnswers:
 
     @cached_property
     def models(self) -> list[str]:
-        """Names of the models, sorted."""
+        """Return the names of the models, sorted."""
         return sorted(self.pictures["model"].unique())
 
     @cached_property
     def conditions(self) -> list[str]:
-        """Names of the conditions, the original first."""
+        """Return the names of the conditions, the original first."""
         return sorted(self.pictures["condition"].unique(), key=lambda name: (name != ORIGINAL, name))
 
     @cached_property
     def sources(self) -> list[str]:
-        """Photos, sorted."""
+        """Return the photos, sorted."""
         return sorted(self.pictures["source_id"].unique())
 
     @cached_property
     def counted(self) -> pd.DataFrame:
-        """Objects that recall counts: no crowds, none taken out; the objects meant, where a condition is about some."""
+        """Return the objects that recall counts: no crowds, none taken out; of some conditions only those meant."""
         rows = self.objects[(self.objects["status"] == "ok") & ~self.objects["crowd"] & self.objects["asked"]]
         about_some = rows.groupby(["model", "condition"], sort=False)["target"].transform("any")
         return rows[rows["target"] | ~about_some]

@@ -160,8 +160,8 @@ class _Groups:
 
     def accuracy(self, at: int) -> CountedEstimate:
         """Return the accuracy of a group."""
-        ends = (float(values[at]) for values in (self.value, self.low, self.high))
-        return CountedEstimate(*ends, int(self.n[at].sum()))
+        value, low, high = (float(values[at]) for values in (self.value, self.low, self.high))
+        return CountedEstimate(value, low, high, int(self.n[at].sum()))
 
 
 def accuracies(answers: Answers, *, average: Average = "macro") -> dict[tuple[str, str], CountedEstimate]:

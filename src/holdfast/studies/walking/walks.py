@@ -181,7 +181,7 @@ def resampled(groups: Sequence[pd.DataFrame], measure: str, *, seed: int) -> tup
     return measured(tables.sum(axis=0), measure), measured(sums.reshape(len(sums), *tables.shape[1:]), measure)
 
 
-def change_of(row: Mapping[Any, Any], measure: str) -> Estimate:
+def change_of(row: Mapping[Any, Any] | pd.Series, measure: str) -> Estimate:
     """Return a measure of a row with its interval."""
     return Estimate(*(float(row[f"{measure}{end}"]) for end in ENDS))
 

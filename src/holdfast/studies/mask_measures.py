@@ -106,15 +106,15 @@ def score_changes(run: MaskRun, exact: MaskRun) -> ScoreChanges:
         values[name] = dict(zip(models, measured[name][0, :half].tolist(), strict=True))
         change[name] = _centred(float(gap.mean()), moved.mean(axis=1))
         by_model[name] = {model: _centred(float(gap[i]), moved[:, i]) for i, model in enumerate(models)}
-    here, there = slice(half), slice(half, None)
+    these, exact_masks = slice(half), slice(half, None)  # columns
     tau = {
-        name: kendall_of(*((measured[name][0, side], drawn[name][:, side]) for side in (here, there)))
+        name: kendall_of(*((measured[name][0, side], drawn[name][:, side]) for side in (these, exact_masks)))
         for name in ("effect", "cross_background")
     }
     if RERENDERED in accuracy:
         truth = [table[ORIGINAL] - table[RERENDERED] for table in (accuracy, resampled)]
-        effect = (measured["effect"][0, here], drawn["effect"][:, here])
-        tau["truth"] = kendall_of(effect, (truth[0][0, here], truth[1][:, here]))
+        effect = (measured["effect"][0, these], drawn["effect"][:, these])
+        tau["truth"] = kendall_of(effect, (truth[0][0, these], truth[1][:, these]))
     return ScoreChanges(values, change, by_model, tau)
 
 

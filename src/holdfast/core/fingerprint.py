@@ -47,6 +47,12 @@ def bytes_sha256(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, read piece by piece."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def array_sha256(array: NDArray[Any]) -> str:
     """Return the SHA-256 of an array's type, shape and values."""
     digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())

@@ -5,7 +5,6 @@ The same run gives the same bytes: names are sorted, dates fixed, rows ordered b
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file, write_atomic
+from holdfast.core.fingerprint import file_sha256
 from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.exchange.archive import BUNDLE_VERSION, FORMAT, MANIFEST
 from holdfast.exchange.columns import TABLES, TableKind, in_words, readme
@@ -138,7 +138,7 @@ def bundle(
         files = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
         with whole_file(target) as temporary:
             _write_zip(stage, files, temporary, progress)
-        digest = _sha256(target)
+        digest = file_sha256(target)
     return Bundled(target, len(files), target.stat().st_size, digest, tuple(notes))
 
 
@@ -323,7 +323,7 @@ def _renumbered(text: str) -> str:
 
 def _write_manifest(stage: Path, name: str, counts: dict[str, int]) -> None:
     files = {
-        path.relative_to(stage).as_posix(): {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        path.relative_to(stage).as_posix(): {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
         for path in _files(stage)
     }
     write_json(
@@ -333,11 +333,6 @@ def _write_manifest(stage: Path, name: str, counts: dict[str, int]) -> None:
             "holdfast": version("holdfast") or "", "run": name, "counts": counts, "files": files,
         },
     )  # fmt: skip
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write_zip(stage: Path, files: list[str], target: Path, progress: Progress) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,10 @@ _SAMPLE_TEXTS = {
     "licence": "as the dataset states it",
     "attributes": "whatever else the dataset says, as JSON",
 }
+
+_KEYS = (
+    "sample_id", "model", "trained_on", "condition", "variant", "parameters", "protocol", "status", "row_id",
+)  # fmt: skip
 
 Answers = dict[str, dict[str, Any]]  # field → FiftyOne's document, of one sample
 
@@ -91,63 +95,55 @@ def write_fiftyone(subject: ExportSubject, folder: Path, progress: Progress = si
 
 def _answers(rows: pa.Table) -> tuple[list[Answered], dict[str, Answers]]:
     """Return the fields, and sample → its answers. Rows without an answer (errors, segments) leave fields empty."""
-    columns = ("sample_id", "model", "trained_on", "condition", "variant", "parameters", "protocol", "status",
-               "prediction", "confidence", "correct", "prediction_restricted", "confidence_restricted",
-               "row_id")  # fmt: skip
-    answered = [
-        row for row in rows.select(columns).to_pylist() if row["status"] == "ok" and row["prediction"] is not None
-    ]
-    names = condition_names(map(_kind, answered))
-    keys = {(row["model"], row["trained_on"] or "", names[_kind(row)], row["protocol"] or "argmax") for row in answered}
-    taken: set[str] = set(_SAMPLE_TEXTS) | {"id", "filepath", "tags", "metadata", "ground_truth", "mask", "fold"}
-    fields = {key: Answered(_free(key, taken), *key) for key in sorted(keys)}
+    columns = ("prediction", "confidence", "correct", "prediction_restricted", "confidence_restricted")
+    answered = [row for row in rows.select([*_KEYS, *columns]).to_pylist() if row["prediction"] is not None]
+    fields, field_of = _fields_of(answered)
     answers: dict[str, Answers] = {}
-    for row in answered:
-        key = (row["model"], row["trained_on"] or "", names[_kind(row)], row["protocol"] or "argmax")
-        answers.setdefault(row["sample_id"], {})[fields[key].field] = _label(
+    for row in (row for row in answered if row["row_id"] in field_of):
+        answers.setdefault(row["sample_id"], {})[field_of[row["row_id"]]] = _label(
             "Classification", row["row_id"], label=row["prediction"], confidence=_finite(row["confidence"]),
             correct=row["correct"], restricted=row["prediction_restricted"],
             restricted_confidence=_finite(row["confidence_restricted"]),
         )  # fmt: skip
-    return list(fields.values()), answers
+    return fields, answers
+
+
+def _fields_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Answered], dict[str, str]]:
+    """Return a field for each model, training, condition and protocol, and the field of each row that is ok, by id."""
+    fine = [row for row in rows if row["status"] == "ok"]
+    names = condition_names(map(_kind, fine))
+    keys = {
+        row["row_id"]: (row["model"], row["trained_on"] or "", names[_kind(row)], row["protocol"] or "argmax")
+        for row in fine
+    }
+    taken = {*_SAMPLE_TEXTS, "id", "filepath", "tags", "metadata", "ground_truth", "mask", "fold", OBJECTS}
+    fields = {key: Answered(_free(key, taken), *key) for key in sorted(set(keys.values()))}
+    return list(fields.values()), {row_id: fields[key].field for row_id, key in keys.items()}
 
 
 def _boxes(subject: ExportSubject) -> tuple[list[Answered], dict[str, dict[str, list[dict[str, Any]]]]]:
     """Return the fields of detectors, and sample → field → boxes: true ones, and predictions at the threshold."""
     if subject.run is None or subject.rows is None or not (subject.run.path / "details" / "images").is_dir():
         return [], {}
-    columns = ("sample_id", "model", "trained_on", "condition", "variant", "parameters", "protocol", "row_id")
-    rows = [row for row in subject.rows.select([*columns, "status"]).to_pylist() if row["status"] == "ok"]
-    names = condition_names(map(_kind, rows))
-    keys = {row["row_id"]: (row["model"], row["trained_on"] or "", names[_kind(row)], "argmax") for row in rows}
-    taken: set[str] = set(_SAMPLE_TEXTS) | {
-        "id",
-        "filepath",
-        "tags",
-        "metadata",
-        "ground_truth",
-        "mask",
-        "fold",
-        OBJECTS,
-    }
-    fields = {key: Answered(_free(key, taken), *key) for key in sorted(set(keys.values()))}
-    shown = {row["row_id"]: row["sample_id"] for row in rows}
-    boxes: dict[str, dict[str, list[dict[str, Any]]]] = {row["sample_id"]: {} for row in rows}
-    for row_id, key in keys.items():
-        boxes[shown[row_id]][fields[key].field] = []
+    rows = subject.rows.select(_KEYS).to_pylist()
+    fields, field_of = _fields_of(row | {"protocol": ""} for row in rows)
+    sample_of = {row["row_id"]: row["sample_id"] for row in rows if row["row_id"] in field_of}
+    boxes: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for row_id, sample in sample_of.items():
+        boxes.setdefault(sample, {})[field_of[row_id]] = []
     tables = {name: parts.rows() for name, parts in details_of(subject.run.path).items()}
     images = tables["images"]
     thresholds = dict(zip(images["row_id"].to_pylist(), images["threshold"].to_pylist(), strict=True))
     for row in tables["detections"].to_pylist():
-        if row["row_id"] in keys and row["score"] >= (thresholds.get(row["row_id"]) or 0):
-            boxes[shown[row["row_id"]]][fields[keys[row["row_id"]]].field].append(row)
+        if row["row_id"] in field_of and row["score"] >= (thresholds.get(row["row_id"]) or 0):
+            boxes[sample_of[row["row_id"]]][field_of[row["row_id"]]].append(row)
     source_rows: dict[str, str] = {}  # sample → the row of an original whose objects are taken
     for row in tables["objects"].to_pylist():
-        if row["row_id"] in keys and row["condition"] == ORIGINAL and row["status"] != "invalid":
-            sample = shown[row["row_id"]]
+        if row["row_id"] in field_of and row["condition"] == ORIGINAL and row["status"] != "invalid":
+            sample = sample_of[row["row_id"]]
             if source_rows.setdefault(sample, row["row_id"]) == row["row_id"]:
                 boxes[sample].setdefault(OBJECTS, []).append(row)
-    return list(fields.values()), boxes
+    return fields, boxes
 
 
 def _detections(picture: ExportedPicture, field: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -225,11 +221,8 @@ def _metadata(subject: ExportSubject, fields: list[Answered], boxed: list[Answer
         "holdfast": subject.holdfast,
         "made": subject.created,
         "licences": [{"licence": name, "images": count} for name, count in sorted(subject.licences.items())],
-        "predictions": [
-            {name: getattr(field, name) for name in ("field", "model", "trained_on", "condition", "protocol")}
-            for field in (*fields, *boxed)
-        ],
-    }  # fmt: skip
+        "predictions": [asdict(field) for field in (*fields, *boxed)],
+    }
     return {
         "_id": _identity("dataset", subject.name),
         "name": subject.name,
@@ -245,13 +238,8 @@ def _metadata(subject: ExportSubject, fields: list[Answered], boxed: list[Answer
         "mask_targets": {"mask": {"255": "object"}},
         "default_mask_targets": {},
         "sample_fields": [*_schema(fields), *_box_schema(boxed)],
-        "frame_fields": [],
-        "saved_views": [],
-        "workspaces": [],
-        "annotation_runs": {},
-        "brain_methods": {},
-        "evaluations": {},
-        "runs": {},
+        **{name: [] for name in ("frame_fields", "saved_views", "workspaces")},
+        **{name: {} for name in ("annotation_runs", "brain_methods", "evaluations", "runs")},
     }
 
 

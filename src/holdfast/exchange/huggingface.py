@@ -20,7 +20,7 @@ from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import canonical_json, fingerprint
 from holdfast.data.writers import File, write_parquet_shard
 from holdfast.exchange.columns import TABLES
-from holdfast.exchange.subject import ExportSubject, markdown, pictures, plain
+from holdfast.exchange.subject import ExportSubject, pictures, plain, rendered
 from holdfast.pipeline.jobs.progress import Progress, silent
 
 SPLIT = "test"
@@ -46,21 +46,6 @@ _LICENCES = frozenset(
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"),
           (10_000_000, "1M<n<10M"))  # fmt: skip
-
-_IMAGE_COLUMNS = {
-    "image": "the picture",
-    "mask": "255 on the object, 0 elsewhere; missing where there is none",
-    "sample_id": "name of the picture, as in predictions",
-    "source_id": "name of the photo behind it",
-    "label": "its class",
-    "split": "part of the dataset, if it has parts",
-    "fold": "fold of the cross-validation, -1 without one",
-    "kind": "static or generated",
-    "condition": '"original", or what was done to it',
-    "licence": "as the dataset states it",
-    "attributes": "whatever else the dataset says of it, as JSON",
-    "path": "a file name for it",
-}
 
 
 def write_huggingface(subject: ExportSubject, folder: Path, progress: Progress = silent) -> list[str]:
@@ -175,80 +160,28 @@ def _card(
         ],
         dataset_info=list(configurations.values()),
     )
-    parts = [f"---\n{data.to_yaml()}\n---", f"# {markdown(subject.name)}", _about(subject)]
+    values: dict[str, Any] = {"rows": subject.rows, "classes": None}
     if subject.rows is not None:
-        parts += ["## predictions", _predictions_in_words(subject.rows)]
+        meanings = next(kind for kind in TABLES if kind.place == "predictions").meanings
+        values |= {
+            "by_column": {
+                name: sorted(Counter(subject.rows[name].to_pylist()).items())
+                for name in ("model", "condition", "status")
+            },
+            "columns": [(field.name, _kind(field.type), meanings[field.name]) for field in subject.rows.schema],
+            "models": len(pc.unique(subject.rows["model"])),
+            # of the row ids, which stand for everything that was measured
+            "fingerprint": fingerprint(sorted(subject.rows["row_id"].to_pylist())),
+        }
     if "images" in configurations:
-        parts += ["## images", _images_in_words(counts, left_out)]
-    parts += ["## Licence", _licence_in_words(subject.licences)]
-    if subject.rows is not None:
-        parts += ["## Citation", _citation(subject, subject.rows)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _licence_in_words(stated: dict[str, int]) -> str:
-    if set(stated) <= {""}:
-        return "The samples state no licence. Ask where the images come from before you hand them on."
-    rows = [(markdown(name) or "not stated", count) for name, count in sorted(stated.items())]
-    return "As the samples state it:\n\n" + _table(("licence", "images"), rows)
-
-
-def _about(subject: ExportSubject) -> str:
-    if subject.rows is None:
-        return f"Images of {markdown(subject.dataset)} with their masks, as Holdfast reads them."
-    return (
-        f"What models answered on {markdown(subject.dataset)}, on the pictures as they are and under changes of the "
-        "object or of everything around it; measured with Holdfast. A row is one picture under one condition, answered "
-        'by one model. Rows count only where `status` is "ok"; rows with the same `source_id` show the same photo and '
-        "are not independent."
-    )
-
-
-def _predictions_in_words(rows: pa.Table) -> str:
-    said = [f"{len(rows)} rows."]
-    for name in ("model", "condition", "status"):
-        counts = Counter(rows[name].to_pylist())
-        listed = [(markdown(licence), count) for licence, count in sorted(counts.items())[:_LISTED]]
-        said.append(_table((name, "rows"), listed) + _more(len(counts)))
-    meanings = next(kind for kind in TABLES if kind.place == "predictions").meanings
-    columns = [(f"`{field.name}`", _kind(field.type), meanings[field.name]) for field in rows.schema]
-    return "\n\n".join([*said, _table(("column", "type", "meaning"), columns)])
-
-
-def _images_in_words(counts: Counter[str], left_out: Sequence[str]) -> str:
-    classes = sorted(set(counts) - {""})
-    count = sum(counts[name] for name in classes)
-    said = [f"{count} images of {len(classes)} classes, {counts['']} of them with a mask."]
-    if left_out:
-        said.append(f"{len(left_out)} could not be read whole; the first: {markdown(left_out[0])}.")
-    listed = [(markdown(name), counts[name]) for name in classes[:_LISTED]]
-    said.append(_table(("class", "images"), listed) + _more(len(classes)))
-    said.append(_table(("column", "meaning"), [(f"`{name}`", words) for name, words in _IMAGE_COLUMNS.items()]))
-    return "\n\n".join(said)
-
-
-def _citation(subject: ExportSubject, rows: pa.Table) -> str:
-    """Return how to cite this run: the fingerprint is of its row ids, which stand for everything that was measured."""
-    digest = fingerprint(sorted(rows["row_id"].to_pylist()))
-    models = len(pc.unique(rows["model"]))
-    date = f", {markdown(subject.created[:10])}" if subject.created else ""
-    version = f" {markdown(subject.holdfast)}" if subject.holdfast else ""
-    return (
-        f"Holdfast{version}, run {markdown(subject.name)}{date}: {models} models on {markdown(subject.dataset)}, "
-        f"{len(rows)} rows, fingerprint `{digest}`."
-    )
+        values |= {"classes": sorted((name, count) for name, count in counts.items() if name), "masks": counts[""]}
+    return rendered(
+        "dataset_card.md.j2", subject=subject, metadata=data.to_yaml(), licences=sorted(subject.licences.items()),
+        left_out=left_out, listed=_LISTED, **values,
+    )  # fmt: skip
 
 
 def _kind(kind: pa.DataType) -> str:
     if pa.types.is_list(kind):
         return "list of text"
     return "text" if pa.types.is_string(kind) or pa.types.is_dictionary(kind) else str(kind)
-
-
-def _more(count: int) -> str:
-    return f"\n\n… and {count - _LISTED} more." if count > _LISTED else ""
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

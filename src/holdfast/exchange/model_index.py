@@ -19,7 +19,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
 from holdfast.exchange.private import free_name
-from holdfast.exchange.subject import ExportSubject, markdown, slug
+from holdfast.exchange.subject import ExportSubject, rendered, slug
 from holdfast.results import Results
 
 if TYPE_CHECKING:
@@ -173,27 +173,19 @@ def _card(
         model_name=model, eval_results=list(results), tags=["robustness", "holdfast"],
         pipeline_tag=tasks[0] if len(tasks) == 1 else None,
     )  # fmt: skip
-    parts = [
-        f"---\n{data.to_yaml()}\n---",
-        f"# {markdown(model)}",
-        f"Measured with Holdfast {markdown(subject.holdfast)} on {markdown(subject.dataset)}, run "
-        f"{markdown(subject.name)}, {len(rows)} rows, fingerprint `{_fingerprint(rows)}`. Intervals are at the 95 % "
-        "level; pictures of one photo are not taken for independent.",
-    ]
-    for number, part in enumerate(measured):
-        lines = ["| measure | value | 95 % interval | n |", "| --- | --- | --- | --- |"]
-        lines += [
-            f"| {markdown(_in_words(score.name))} | {score.estimate:.3f} | {_ends(score)} | {score.n or ''} |"
-            for score in part.scores
+    named = [(_config(measured, number), part.scores) for number, part in enumerate(measured)]
+    protocols = {
+        name: [
+            (_in_words(score.name), score.estimate, _interval(score), score.n)
+            for score in scores
             if math.isfinite(score.estimate)
         ]
-        parts += [f"## {markdown(_config(measured, number))}", "\n".join(lines)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _ends(score: ModelScore) -> str:
-    known = _interval(score)
-    return f"{known['low']:.3f} to {known['high']:.3f}" if {"low", "high"} <= set(known) else ""
+        for name, scores in named
+    }
+    return rendered(
+        "model_card.md.j2", subject=subject, model=model, metadata=data.to_yaml(), rows=rows, protocols=protocols,
+        fingerprint=_fingerprint(rows),
+    )  # fmt: skip
 
 
 def _of_other_tasks(subject: ExportSubject) -> dict[str, list[ModelResults]]:

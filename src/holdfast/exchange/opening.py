@@ -7,7 +7,6 @@ Tables and settings are written anew from what was read, so that nothing of the 
 
 from __future__ import annotations
 
-import hashlib
 import re
 import zipfile
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import file_sha256
 from holdfast.core.names import parse_name
 from holdfast.core.schema import DETECT, PREDICTIONS, SCHEMA_VERSION
 from holdfast.exchange import archive as archives
@@ -79,10 +79,13 @@ def open_bundle(
     with archives.whole_folder(target) as folder, archives.opened(path, most=max_bytes) as archive:
         manifest = read_manifest(archive, path.name)
         _check_contents(archive, manifest, path.name)
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
         notes = _write(archive, manifest, folder, keep_report=keep_report, data=data, masks=masks)
-        facts = {"format": FORMAT, "version": manifest.version, "sha256": digest, "holdfast": manifest.holdfast}
+        facts = {
+            "format": FORMAT,
+            "version": manifest.version,
+            "sha256": file_sha256(path),
+            "holdfast": manifest.holdfast,
+        }
         write_json(folder / "bundle.json", facts | {"run": manifest.run})
     return Opened(target, len(manifest.files), dict(manifest.counts), notes)
 

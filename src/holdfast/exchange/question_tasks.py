@@ -20,71 +20,12 @@ from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import generator
 from holdfast.core.types import Sample
 from holdfast.exchange.private import free_name
-from holdfast.exchange.subject import ExportedPicture, ExportSubject, pictures, plain, slug
+from holdfast.exchange.subject import TEMPLATES, ExportedPicture, ExportSubject, pictures, plain, rendered, slug
 from holdfast.pipeline.ask.wording import LETTERS, shown
 from holdfast.pipeline.jobs.progress import Progress, silent
 
 QUESTION = "What is the main object in this image?"
 
-_INSPECT = '''"""Questions about pictures: inspect eval task.py --model MODEL"""
-
-from pathlib import Path
-
-from inspect_ai import Task, task
-from inspect_ai.dataset import json_dataset
-from inspect_ai.scorer import accuracy, choice, grouped, stderr
-from inspect_ai.solver import multiple_choice
-
-
-@task
-def holdfast():
-    """Accuracy, its standard error with photos as clusters, and the accuracy under each condition."""
-    metrics = [accuracy(), stderr(cluster="source_id"), grouped(accuracy(), "condition")]
-    samples = json_dataset(str(Path(__file__).parent / "samples.jsonl"))
-    return Task(dataset=samples, solver=multiple_choice(), scorer=choice(), metrics=metrics)
-'''
-
-_LMMS = '''"""What the tasks beside this file need."""
-
-
-def picture(doc):
-    return [doc["image"].convert("RGB")]
-
-
-def question(doc, lmms_eval_specific_kwargs=None):
-    options = "\\n".join(f"{letter}. {name}" for letter, name in zip(doc["letters"], doc["options"]))
-    return f"{doc['question']}\\n{options}\\nAnswer with the option's letter from the given choices directly."
-
-
-def judge(doc, results):
-    """Right: the letter, alone or before its option, or the option, and nothing else."""
-    said = results[0].strip().strip("().*`'\\" ").casefold()
-    letter, option = doc["answer"].casefold(), doc["options"][doc["letters"].index(doc["answer"])].casefold()
-    return {"accuracy": float(said in (letter, option, f"{letter}. {option}", f"{letter}) {option}"))}
-'''
-
-_TASK = """dataset_path: parquet
-dataset_kwargs:
-  data_files:
-    test: {file}
-task: {name}
-test_split: test
-output_type: generate_until
-doc_to_visual: !function utils.picture
-doc_to_text: !function utils.question
-doc_to_target: answer
-generation_kwargs:
-  max_new_tokens: 32
-  temperature: 0
-  do_sample: false
-process_results: !function utils.judge
-metric_list:
-  - metric: accuracy
-    aggregation: mean
-    higher_is_better: true
-metadata:
-  - version: 1.0
-"""
 _TEXTS = ("question", "answer", "letters", "label", "condition", "sample_id", "source_id")
 _FEATURES: dict[str, Any] = {name: {"dtype": "string", "_type": "Value"} for name in _TEXTS}
 _FEATURES |= {"options": {"feature": _FEATURES["label"], "_type": "Sequence"}, "image": {"_type": "Image"}}
@@ -107,7 +48,7 @@ def write_inspect(subject: ExportSubject, folder: Path, progress: Progress = sil
                   "choices": asked["options"], "target": asked["answer"], "metadata": facts}  # fmt: skip
         lines.append(json.dumps(record))
     write_atomic(folder / "samples.jsonl", "\n".join([*lines, ""]).encode())
-    write_atomic(folder / "task.py", _INSPECT.encode())
+    write_atomic(folder / "task.py", (TEMPLATES / "inspect_task.py.txt").read_bytes())
     return [f"{len(lines)} questions; inspect eval task.py --model MODEL", *left_out]
 
 
@@ -124,13 +65,13 @@ def write_lmms(subject: ExportSubject, folder: Path, progress: Progress = silent
                 names[condition] = name = free_name(slug(condition), taken, ignore_case=True)
                 path = folder / "data" / f"{name}.parquet"
                 writers[condition] = files.enter_context(pq.ParquetWriter(path, _SCHEMA))
-                text = _TASK.format(file=json.dumps(f"data/{name}.parquet"), name=json.dumps(f"{group}_{name}"))
-                write_atomic(folder / f"{group}_{name}.yaml", text.encode())
+                about = {"file": json.dumps(f"data/{name}.parquet"), "name": json.dumps(f"{group}_{name}")}
+                write_atomic(folder / f"{group}_{name}.yaml", rendered("lmms_task.yaml.j2", **about).encode())
             row = asked | {"image": {"bytes": picture.image, "path": None}}
             writers[condition].write_table(pa.Table.from_pylist([row], _SCHEMA))
     members = json.dumps([f"{group}_{name}" for name in sorted(names.values())])
     write_atomic(folder / f"{group}.yaml", f"group: {json.dumps(group)}\ntask: {members}\n".encode())
-    write_atomic(folder / "utils.py", _LMMS.encode())
+    write_atomic(folder / "utils.py", (TEMPLATES / "lmms_utils.py.txt").read_bytes())
     return [f"{count} questions; in the folder: python -m lmms_eval --include_path . --tasks {group}", *left_out]
 
 

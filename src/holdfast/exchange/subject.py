@@ -30,9 +30,11 @@ from holdfast.pipeline.evaluate.matching import as_detectors_see
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import EvaluateSpec
+from holdfast.report.page.writer import templates
 from holdfast.store import Run, read_json
 from holdfast.store.foreign import is_steering
 
+TEMPLATES = Path(__file__).parent / "templates"  # texts that are written beside the data
 _DATA_VERBS = ("synth", "generate")  # they leave a spec.json, too, and what they make are images
 _CLEANED = ("dataset", "sample_id", "source_id", "donor_id", "parameters", "model", "oracle", "error")
 _AT_ONCE = 64
@@ -130,6 +132,13 @@ def plain(text: object) -> str:
 def markdown(text: object) -> str:
     """Return a stranger's text for Markdown: shown as it is, never as a tag, link, cell or heading."""
     return re.sub(r"[\\`*\[\]|~#!]", lambda match: f"&#{ord(match.group())};", html.escape(plain(text)))
+
+
+def rendered(template: str, **values: Any) -> str:
+    """Return the text of a template of this folder; the filter ``markdown`` makes a stranger's text safe in it."""
+    environment = templates(TEMPLATES)
+    environment.filters["markdown"] = markdown
+    return environment.get_template(template).render(values).rstrip() + "\n"
 
 
 def slug(text: str, most: int = 60) -> str:

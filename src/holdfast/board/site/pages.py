@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -27,13 +28,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["percent", "points", "number"]
 
-PROTOCOL_TITLES = {"static": "Static", "hard": "Hard set", "dynamic": "Dynamic", "objects": "Detectors"}
-PROTOCOL_WORDS = {
-    "static": "The same photos with their surroundings changed: does the answer stay?",
-    "hard": "Generated pictures that other models fail on: how many does this one get right?",
-    "dynamic": "Pictures pushed against each model as far as an oracle still sees their class: what survives?",
-    "objects": "The same photos with the surroundings of their objects changed: does the detector still find them?",
-}
+HERE = Path(__file__).parent
 VERDICTS = {
     "foreground": "sees the object",
     "background": "leans on the background",
@@ -53,54 +48,9 @@ class Measure:
     hint: str = ""
 
 
-_KNOWN = (
-    Measure("mean_accuracy", "Mean accuracy on changed photos",
-            hint="the mean of the accuracies under the static conditions, which change the photos; every class alike"),
-    Measure("accuracy", "Accuracy", hint="on the pictures of the set"),
-    Measure("robustness_score", "Robustness score, published", "number",
-            hint="1 − the spread of the accuracies around that on originals; a constant answer scores 1, too"),
-    Measure("robustness_score_background", "Score, background", "number",
-            hint="the same over the conditions that leave the object as it is"),
-    Measure("background_effect", "Background effect", "points", "low",
-            hint="accuracy lost when only the background changes, both pasted"),
-    Measure("accuracy_restricted", "Accuracy, among classes", hint="the answer taken among the dataset's classes"),
-    Measure("variance_cross", "Variance, across", "number", "low", "of accuracies, trained on originals"),
-    Measure("variance_inner", "Variance, within", "number", "low", "of accuracies, trained within each condition"),
-    Measure("fmr", "FMR", hint="accuracy on counterfactuals that the oracle accepts, over accuracy on originals"),
-    Measure("standard_accuracy", "Accuracy on originals", hint="before anything is changed"),
-    Measure("perturbed_accuracy", "Accuracy on pushed pictures", hint="those that the oracle accepts"),
-    Measure("validation_rate", "Accepted", hint="share of pushed pictures that the oracle accepts"),
-    Measure("fmr_low", "FMR, at least", hint="every rejected picture counted as wrong"),
-    Measure("fmr_high", "FMR, at most", hint="every rejected picture counted as right"),
-    Measure("fmr_matched", "FMR, matched", hint="both accuracies on the accepted pictures only"),
-    Measure("reconstruction", "Reconstructed", hint="accuracy after encoding and decoding without a step"),
-    Measure("random_walk", "Random walk", hint="accuracy after as many steps in a random direction"),
-    Measure("mean_recall", "Recall, surroundings changed",
-            hint="share of objects found, on average under the conditions that leave them as they are"),
-    Measure("recall", "Recall on originals", hint="objects found: a box of their class overlaps them by half or more"),
-    Measure("mean_false_alarms", "False alarms, surroundings changed", "number", "low",
-            "per picture, under the conditions that leave every object as it is"),
-    Measure("false_alarms", "False alarms on originals", "number", "low",
-            "per picture: boxes on no object of their class"),
-    Measure("ap", "AP on originals", hint="average precision over overlaps of 0.5 to 0.95, as pycocotools computes it"),
-    Measure("ap50", "AP50 on originals", hint="the same at an overlap of 0.5"),
-    Measure("drop", "Accuracy lost", "points", "low", "against the original dataset, as printed"),
-)  # fmt: skip
-KNOWN = {measure.name: measure for measure in _KNOWN}
-
-COLUMNS = {
-    "static": ("mean_accuracy", "accuracy", "background_effect", "robustness_score_background", "robustness_score"),
-    "hard": ("accuracy", "accuracy_restricted"),
-    "dynamic": ("fmr", "standard_accuracy", "perturbed_accuracy", "validation_rate", "fmr_low", "fmr_high"),
-    "objects": ("mean_recall", "recall", "background_effect", "mean_false_alarms", "ap"),
-}
-AXES = {
-    "static": [("accuracy", "robustness_score_background"), ("accuracy", "background_effect")],
-    "hard": [("parameters", "accuracy")],
-    "dynamic": [("standard_accuracy", "fmr")],
-    "objects": [("mean_false_alarms", "mean_recall"), ("ap", "mean_recall")],
-}
-"""Choices of the horizontal and the vertical axis, the first one first."""
+_WORDS = tomllib.loads((HERE / "measures.toml").read_text(encoding="utf8"))
+PROTOCOLS: dict[str, dict[str, Any]] = _WORDS["protocols"]  # title, words, columns and axes of each
+KNOWN = {name: Measure(name, **facts) for name, facts in _WORDS["measures"].items()}
 MOST_COLUMNS = 7
 
 
@@ -126,7 +76,7 @@ def measure_of(name: str, protocol: str) -> Measure:
 def columns_of(protocol: str, members: Sequence[Measured]) -> list[Measure]:
     """Return the scores of a table: those of its protocol, then others that entries have, conditions last."""
     have = dict.fromkeys(score.name for member in members for score in member.entry.scores)
-    wanted = [name for name in COLUMNS[protocol] if name in have]
+    wanted = [name for name in PROTOCOLS[protocol]["columns"] if name in have]
     others = [name for name in have if name not in wanted and ":" not in name] if len(wanted) < 2 else []
     kinds = [name for name in have if name.startswith("accuracy:")] if protocol == "hard" or not wanted else []
     names = [*wanted, *others, *kinds] or list(have)
@@ -174,7 +124,6 @@ def rank_text(low: int, high: int) -> str:
     return f"{low}" if low == high else f"{low}–{high}"
 
 
-HERE = Path(__file__).parent
 # Scripts and styles come from the site's own files, on a server and from disk; nothing else is loaded or run.
 POLICY = "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src data:; base-uri 'none'; form-action 'none'"  # noqa: E501
 
@@ -186,8 +135,7 @@ def templates() -> Environment:
     environment.globals |= {
         "policy": POLICY, "version": importlib.metadata.version("holdfast"), "text_of": text_of, "plural": plural,
         "interval_of": interval_of, "millions": millions, "speed": speed, "rank_text": rank_text,
-        "verdicts": VERDICTS, "protocol_titles": PROTOCOL_TITLES, "protocol_words": PROTOCOL_WORDS,
-        "missing": MISSING, "signs": SIGNS, "weakness": score_weakness,
+        "verdicts": VERDICTS, "of_protocol": PROTOCOLS, "missing": MISSING, "signs": SIGNS, "weakness": score_weakness,
     }  # fmt: skip
     return environment
 
@@ -220,7 +168,7 @@ def _table(group: EntryGroup) -> dict[str, Any]:
     reasons: dict[str, list[Elsewhere]] = {}
     for other in group.elsewhere:
         reasons.setdefault(other.why, []).append(other)
-    axes = next((pair for pair in AXES[protocol] if pair[1] in names), ("parameters", names[0]))
+    axes = next((pair for pair in PROTOCOLS[protocol]["axes"] if pair[1] in names), ("parameters", names[0]))
     return {
         "group": group, "columns": columns, "main": main, "best": best, "members": sorted(group.members, key=order),
         "ranked": [name for name in group.ranks if name in names], "hardware": hardware,
@@ -290,7 +238,7 @@ def model(member: Measured, place: EntryPlace, *, title: str, report: bool) -> s
 
 
 def _facts(member: Measured, pairs: Sequence[tuple[Measure, Score]]) -> list[tuple[str, str, str]]:
-    wanted = COLUMNS[member.entry.protocol.name]
+    wanted = PROTOCOLS[member.entry.protocol.name]["columns"]
     by_name = {score.name: (measure, score) for measure, score in pairs}
     # The published score never stands alone: its row below has its weakness beside it.
     kept = [by_name[name] for name in wanted if name in by_name and name != "robustness_score"] or list(pairs)[:4]
@@ -354,7 +302,7 @@ def catalogue(tabs: Sequence[Tab]) -> str:
     """Return what the page of two models can choose from."""
     groups = [
         {
-            "slug": group.slug, "protocol": PROTOCOL_TITLES[tab.protocol], "kind": tab.protocol,
+            "slug": group.slug, "protocol": PROTOCOLS[tab.protocol]["title"], "kind": tab.protocol,
             "dataset": tab.dataset, "heading": group.heading,
             "entries": [[entry.id, entry.model.title, entry.model.name] for entry in (m.entry for m in group.measured)],
         }

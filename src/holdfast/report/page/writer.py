@@ -105,12 +105,12 @@ def render(sections: Sequence[Section], charts: Mapping[str, Any], about: Mappin
 
 @cache
 def templates(folder: Path = TEMPLATES) -> Environment:
-    """Return the templates of a folder; they escape every value and refuse unknown ones."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    """Return the templates of a folder; they refuse unknown values, and escape all of them but in plain texts."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
     return Environment(
         loader=FileSystemLoader(folder),
-        autoescape=True,
+        autoescape=select_autoescape(disabled_extensions=("txt.j2", "md.j2", "typ.j2", "yaml.j2"), default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

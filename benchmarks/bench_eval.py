@@ -1,4 +1,4 @@
-"""How much of ``eval`` is not the model."""
+"""How much of ``eval`` is not the model, and what fused layers save of the model on a CPU."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from common import Row, photographs
 from holdfast.core.types import Collection, LabelSpace, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.labels import map_labels
+from holdfast.engine.local import keep_memory
 from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
@@ -40,6 +41,7 @@ def rows() -> Iterator[Row]:
         spec = EvaluateSpec(str(folder / "data"), models=(model,), scenarios="static")
         classifier = load_classifier(model)
         batch = [classifier.prepare(np.zeros((375, 500, 3), np.uint8))] * spec.batch_size  # type: ignore[attr-defined]
+        classifier.fuse_layers()  # type: ignore[attr-defined]  # as evaluate does
         classifier.predict_prepared(batch)  # type: ignore[attr-defined]
         start = time.perf_counter()
         _, summary = evaluate(spec, folder / "run")
@@ -53,6 +55,33 @@ def rows() -> Iterator[Row]:
         yield Row("eval: time outside the forward pass", 100 * (total - forward) / total, "%", at_most=10)
         yield Row("eval --fast: rows named, made and written", fast_rows(folder / "rows", classifier.labels), "rows/s",
                   at_least=15_000)  # fmt: skip
+    for name, goal in FUSED.items():
+        yield Row(f"{name}: fused layers, share of the time without", fused_share(name), at_most=goal)
+
+
+FUSED = {"timm:resnet50?pretrained=false": 0.9, "packaged:mobilenet_v2": 0.7, "packaged:efficientnet_lite0": 0.7}
+
+
+def fused_share(name: str) -> float:
+    """Processor time of a network with fused layers against the same without, in one thread."""
+    import torch
+
+    from holdfast.models import load_classifier
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    keep_memory()  # as eval does
+    both: list[Any] = [load_classifier(name, device="cpu") for _ in range(2)]
+    assert both[1].fuse_layers()
+    pictures = [both[0].prepare(np.full((375, 500, 3), value, np.uint8)) for value in range(8)]
+    times = [float("inf")] * 2
+    for _ in range(5):
+        for place, classifier in enumerate(both):
+            start = time.process_time()
+            classifier.predict_prepared(pictures)
+            times[place] = min(times[place], time.process_time() - start)
+    torch.set_num_threads(threads)
+    return times[1] / times[0]
 
 
 def fast_rows(out: Path, labels: LabelSpace) -> float:

@@ -19,7 +19,7 @@ from holdfast.engine.local import keep_memory
 from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
+from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion
 from holdfast.pipeline.fast.rows import Chunk, Finished, TableMaker
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import parse_conditions
@@ -94,7 +94,7 @@ def fast_rows(out: Path, labels: LabelSpace) -> float:
     spec, conditions, run = EvaluateSpec("photos", fast=True), tuple(parse_conditions("static")), Run(out)
     start = time.process_time()
     portion = Portion(conditions, (0,), conditions)
-    plan = plan_portion(run.predictions, EvaluationIds(spec, prepared, tested), prepared, tested, portion)
+    plan = EvaluationIds(spec, prepared, tested).plan(run.predictions, portion)
     chunks = [Chunk(jobs, conditions, (0,)) for jobs in plan.shards(32)]
     for chunk in chunks:
         chunk.answer(np.arange(chunk.left), np.ones_like(chunk.packed))

@@ -12,8 +12,6 @@ from holdfast.core.errors import UserError
 from holdfast.core.names import nearest, scenario_of, speaks_python
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes, read_votes
-from holdfast.pipeline.ask.ask import details as _answers
-from holdfast.pipeline.segment.testing import details as _segments
 from holdfast.scenarios import family_of, parse_conditions
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
@@ -163,9 +161,9 @@ class Results:
         from holdfast.stats.hard.questions import COLUMNS, answered, question_drops, questions_of_rows
 
         if drops:
-            return question_drops(answered(self.run.rows(COLUMNS), _answers(self.path).rows()))
+            return question_drops(answered(self.run.rows(COLUMNS), self.run.details("answers").rows()))
         options.setdefault("rounds", self.rounds)
-        return questions_of_rows(self.run.rows(COLUMNS), _answers(self.path).rows(), **options)
+        return questions_of_rows(self.run.rows(COLUMNS), self.run.details("answers").rows(), **options)
 
     def labels(self, **options: Any) -> pd.DataFrame:
         """Return what every condition costs each label of photos that have several; options of ``label_drops``."""
@@ -181,7 +179,7 @@ class Results:
         """
         from holdfast.stats.effects.segments import COLUMNS, by_class, measured, segments
 
-        frame = measured(self.run.rows(COLUMNS), _segments(self.path).rows())
+        frame = measured(self.run.rows(COLUMNS), self.run.details("segments").rows())
         return by_class(frame, **options) if classes else segments(frame, **options)
 
     @cached_property
@@ -209,7 +207,7 @@ class Results:
         from holdfast.stats.effects.segments import COLUMNS, measured
         from holdfast.stats.objects.effects import objects_under_conditions, regions_found
 
-        details = _segments(self.path)
+        details = self.run.details("segments")
         if details.folder.is_dir():
             return regions_found(measured(self.run.rows(COLUMNS), details.rows()), **options)
         return objects_under_conditions(self.boxes, **options)
@@ -219,7 +217,8 @@ class Results:
         from holdfast.stats.effects.segments import COLUMNS, cells_from_segments, measured
         from holdfast.stats.regression.fit import fit
 
-        return fit(cells_from_segments(measured(self.run.rows(COLUMNS), _segments(self.path).rows())), **options)
+        frame = measured(self.run.rows(COLUMNS), self.run.details("segments").rows())
+        return fit(cells_from_segments(frame), **options)
 
     def between(self, *others: Results | str | Path, **options: Any) -> DatasetDrops:
         """Return what models lose from this run's dataset to those of other runs; options of ``dataset_drops``."""

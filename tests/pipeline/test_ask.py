@@ -14,7 +14,6 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import UserError
-from holdfast.pipeline.ask.ask import details
 from holdfast.store import Run
 from shapes import make_photos
 
@@ -62,7 +61,7 @@ def talkers(toy_models: str, tmp_path: Path) -> str:
 
 
 def rows_of(path: Path, **wanted: str) -> list[dict]:
-    told = {one["row_id"]: one for one in details(path).rows().to_pylist()}
+    told = {one["row_id"]: one for one in Run(path).details("answers").rows().to_pylist()}
     rows = [row | told.get(row["row_id"], {}) for row in Run.open(path).rows().to_pylist()]
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
@@ -196,7 +195,7 @@ def test_going_on_adds_what_is_missing_and_replaces_what_changed(
     holdfast.ask(photos, models=models, out=out, **options)
     rows = rows_of(out)
     assert len(rows) == 48 and len({row["row_id"] for row in rows}) == 48
-    assert {row["row_id"] for row in rows} == set(details(out).stored_ids())
+    assert {row["row_id"] for row in rows} == set(Run(out).details("answers").stored_ids())
     with pytest.raises(UserError, match="whose template is"):
         holdfast.ask(photos, models=models, out=out, template="{options}?", **options)
 

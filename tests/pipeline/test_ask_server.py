@@ -16,7 +16,6 @@ import pytest
 import holdfast
 from commands import HOLDFAST, run
 from holdfast.core.errors import UserError
-from holdfast.pipeline.ask.ask import details
 from holdfast.store import Run
 
 SERVER = Path(__file__).parents[1] / "models" / "chat_server.py"
@@ -111,4 +110,4 @@ def test_kill_9_and_run_again(photos: Path, server: int, tmp_path: Path, table_o
     assert seen(server)["most"] <= 5
     holdfast.ask(photos, models=model(server, "crawls", "concurrency=12&name=one"), questions="full_list", out=whole)
     assert table_of(Run.open(out)) == table_of(Run.open(whole))
-    assert details(out).stored_ids() == Run.open(out).predictions.stored_ids()
+    assert Run(out).details("answers").stored_ids() == Run.open(out).predictions.stored_ids()

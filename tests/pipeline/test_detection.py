@@ -14,8 +14,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.types import Rendered, Sample
 from holdfast.data.boxes import ListedObject, ListedObjects
 from holdfast.data.images import ArrayImage
-from holdfast.pipeline.evaluate.detection import settle
-from holdfast.pipeline.evaluate.detector_worker import details_of
+from holdfast.pipeline.evaluate.detection import TABLES, settle
 from holdfast.pipeline.evaluate.matching import UnionMask, best_threshold, judged, shown_objects
 from holdfast.pipeline.samples import Rendering
 from holdfast.scenarios import parse_conditions, render
@@ -26,7 +25,7 @@ SCENES = "diorama:test?n=10&objects=0..3&size=64"
 
 
 def tables(run):
-    return {name: parts.rows().to_pandas() for name, parts in details_of(Path(run)).items()}
+    return {name: Run(run).details(name).rows().to_pandas() for name in TABLES}
 
 
 @pytest.fixture(scope="module")

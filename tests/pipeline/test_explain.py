@@ -21,9 +21,10 @@ from holdfast.core.errors import UserError
 from holdfast.data.labels import map_labels
 from holdfast.explain import DEPTHS, parse_methods
 from holdfast.models import load_classifier, load_segmenter
-from holdfast.pipeline.explain.explain import ExplainSpec, details, explain
+from holdfast.pipeline.explain.explain import ExplainSpec, explain
 from holdfast.pipeline.explain.maps import Item, MapMaker, classifier_subject, segmenter_subject
 from holdfast.report.attribution.section import STAGES
+from holdfast.store import Run
 
 MODELS = ["embedded:resnet_rho0", "embedded:vit_rho95"]
 
@@ -37,7 +38,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(run: Path) -> pd.DataFrame:
-    frame = details(run).rows().to_pandas()
+    frame = Run(run).details("attributions").rows().to_pandas()
     kinds = frame.select_dtypes("category").columns
     frame[kinds] = frame[kinds].astype(object)  # the order of part files is nobody's business
     return frame.sort_values(["row_id", "method", "target"]).reset_index(drop=True)
@@ -74,7 +75,7 @@ def test_maps_of_a_run_and_resuming(drawn: Path) -> None:
     again = explain(drawn, spec)
     assert (again.summary.rows, again.summary.already) == (0, 48)
     pd.testing.assert_frame_equal(rows(drawn), first)
-    part = details(drawn).paths()[0]
+    part = Run(drawn).details("attributions").paths()[0]
     part.unlink()  # what a kill may cost
     mended = explain(drawn, replace(spec, batch_size=5))
     assert mended.summary.rows == len(first) - mended.summary.already > 0

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import holdfast
 from holdfast.models import load_detector
 from holdfast.models.detectors.batched import letterboxed, letterboxed_tensors
-from holdfast.pipeline.evaluate.detector_worker import details_of
+from holdfast.pipeline.evaluate.detection import TABLES
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.store import Run
 
@@ -20,7 +19,7 @@ PIXELS, SCORE = 0.5, 0.02
 
 
 def tables(run):
-    return {name: parts.rows().to_pandas() for name, parts in details_of(Path(run)).items()}
+    return {name: Run(run).details(name).rows().to_pandas() for name in TABLES}
 
 
 def both_ways(data, models, folder, scenarios="static", **more):

@@ -29,7 +29,7 @@ from holdfast.models import timm, torchvision
 from holdfast.models.torch_classifier import picture
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.classifiers import Tested as Model
-from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion, row_key
+from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, row_key
 from holdfast.pipeline.fast import answers, networks
 from holdfast.pipeline.fast import decoding as arrival
 from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Order, Unit
@@ -205,7 +205,7 @@ def test_a_plan_takes_no_memory_for_what_is_still_to_be_done(tmp_path: Path) -> 
     try:
         portion = Portion(conditions, tuple(range(12)), conditions)
         ids = EvaluationIds(EvaluateSpec("data"), prepared, tested)
-        plan = plan_portion(run.predictions, ids, prepared, tested, portion)
+        plan = ids.plan(run.predictions, portion)
         rows = sum(len(job.ids) for shard in plan.shards(8) for job in shard)
         peak = tracemalloc.get_traced_memory()[1]
     finally:

@@ -24,8 +24,8 @@ from holdfast.data import load_collection
 from holdfast.models import load_classifier
 from holdfast.pipeline.specs import PerturbSpec, WalkOptions
 from holdfast.pipeline.walk.perturb import perturb
+from holdfast.pipeline.walk.recording import colour_shift, feature_distance
 from holdfast.pipeline.walk.resources import square
-from holdfast.pipeline.walk.rows import colour_shift, feature_distance, walk_tables
 from holdfast.stats.walks.walk_rows import fmr_of_rows
 from holdfast.store import Run
 
@@ -93,7 +93,7 @@ def test_every_image_has_its_rows_and_every_walk_its_details(finished: Run) -> N
     (setting,) = {row["parameters"] for row in rows if row["condition"] != "original"}
     assert json.loads(setting) == finished.spec()["parameters"]
     assert json.loads(setting)["step_size"] == 0.006 and "batch_size" not in json.loads(setting)
-    walks = {row["row_id"]: row for row in walk_tables(finished.path)["walks"].rows().to_pylist()}
+    walks = {row["row_id"]: row for row in finished.details("walks").rows().to_pylist()}
     assert set(walks) == {row["row_id"] for row in rows if row["condition"] in ("perturbed", "random_walk")}
     for row in rows:
         if row["condition"] == "perturbed":
@@ -107,7 +107,7 @@ def test_answers_are_those_of_the_model_to_the_pictures_that_were_kept(finished:
     collection = load_collection(SPEC.data)
     classifier = load_classifier(MODEL)
     originals, perturbed = by_condition(finished, "original"), by_condition(finished, "perturbed")
-    walks = {row["row_id"]: row["image"] for row in walk_tables(finished.path)["walks"].rows().to_pylist()}
+    walks = {row["row_id"]: row["image"] for row in finished.details("walks").rows().to_pylist()}
     for sample in collection.samples:
         before, after = originals[MODEL, sample.sample_id], perturbed[MODEL, sample.sample_id]
         image = sample.image.load()
@@ -140,7 +140,7 @@ def test_fmr_is_what_counting_by_hand_gives(finished: Run) -> None:
 
 
 def test_the_random_walk_is_as_long_as_the_walk(finished: Run) -> None:
-    walks = {row["row_id"]: row for row in walk_tables(finished.path)["walks"].rows().to_pylist()}
+    walks = {row["row_id"]: row for row in finished.details("walks").rows().to_pylist()}
     perturbed, random = by_condition(finished, "perturbed"), by_condition(finished, "random_walk")
     for key, row in random.items():
         budget = walks[perturbed[key]["row_id"]]["steps"]
@@ -167,8 +167,8 @@ def test_pictures_and_times_are_kept_for_the_report(finished: Run) -> None:
 
 
 def test_frames_show_the_first_walks_from_the_reconstruction_on(finished: Run) -> None:
-    details = walk_tables(finished.path)
-    frames = details["frames"].rows().to_pylist()
+    details = finished.details
+    frames = details("frames").rows().to_pylist()
     first = [sample.sample_id for sample in load_collection(SPEC.data).samples[:2]]
     perturbed, originals = by_condition(finished, "perturbed"), by_condition(finished, "original")
     assert {frame["row_id"] for frame in frames} == {
@@ -250,7 +250,7 @@ def test_details_without_a_row_are_made_again_and_none_is_there_twice(tmp_path: 
         part.unlink()
     run, _ = perturb(SPEC, tmp_path / "run")
     assert_same(run, before)
-    ids = walk_tables(run.path)["walks"].rows(["row_id"])["row_id"].to_pylist()
+    ids = run.details("walks").rows(["row_id"])["row_id"].to_pylist()
     assert len(ids) == len(set(ids)) == 2 * SCENES
 
 
@@ -260,9 +260,9 @@ def test_what_was_not_kept_at_first_is_walked_again(tmp_path: Path) -> None:
     run, summary = perturb(replace(SPEC, keep_images=True, keep_latents=True, frames=1), tmp_path / "run")
     assert summary.rows == SCENES
     assert_same(run, before)
-    details = walk_tables(run.path)
-    assert details["latents"].rows().num_rows == SCENES and details["frames"].rows().num_rows >= 2
-    ids = details["walks"].rows(["row_id"])["row_id"].to_pylist()
+    details = run.details
+    assert details("latents").rows().num_rows == SCENES and details("frames").rows().num_rows >= 2
+    ids = details("walks").rows(["row_id"])["row_id"].to_pylist()
     assert len(ids) == len(set(ids)) == 2 * SCENES
 
 
@@ -312,7 +312,7 @@ def test_an_oracle_that_rejects_everything(tmp_path: Path) -> None:
     assert found.loc["validation_rate", "estimate"] == 0
     assert found.loc["fmr", "reason"] == "the oracle accepted no image" and np.isnan(found.loc["fmr", "estimate"])
     assert "random_walk" not in found.index
-    stops = walk_tables(run.path)["walks"].rows(["stop"])["stop"].to_pylist()
+    stops = run.details("walks").rows(["stop"])["stop"].to_pylist()
     assert stops == ["first_rejected"] * SCENES
 
 

@@ -21,7 +21,7 @@ from holdfast.data.images import FileImage
 from holdfast.data.labels import map_labels
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.classifiers import Tested as Model
-from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion, row_key
+from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, row_key
 from holdfast.pipeline.samples import Prepared, applicable, stored_conditions
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.scenarios.tensors import supports
@@ -159,7 +159,7 @@ def test_plans_are_those_of_a_plain_list(
             run.predictions.write(table(stored))
         found, counts = set(), np.zeros(2, int)
         for portion in portions(conditions, len(now.weights), fast):
-            plan = plan_portion(run.predictions, now.names(), now.prepared, now.tested, portion)
+            plan = now.names().plan(run.predictions, portion)
             jobs = [job for shard in plan.shards(3) for job in shard]
             mine = [
                 ((job.item.sample_id, condition, place), name)

@@ -289,5 +289,5 @@ def test_recipes_are_what_they_say() -> None:
     assert (paper.optimiser, paper.rate, paper.epochs, paper.batch_size, paper.size) == ("adam", 1e-4, 200, 16, 224)
     assert not (paper.augment or paper.cycle or paper.smoothing or paper.average or paper.clip or paper.decay)
     assert paper.keep(1000) is None and paper.schedule(0.9) == 1
-    changed = training.find_recipe("fast", epochs=3, rate=0.5)
+    changed = TrainSpec("d", epochs=3, rate=0.5).settled()
     assert (changed.epochs, changed.rate, changed.rate_pretrained) == (3, 0.5, 0.5) and changed.schedule(1.0) == 0

@@ -14,7 +14,6 @@ from PIL import Image
 import holdfast
 from commands import run
 from holdfast.core.errors import UserError
-from holdfast.pipeline.specs.training import find_recipe
 from holdfast.pipeline.train.pictures import cropped
 from holdfast.pipeline.train.plan import TrainSpec, mixed
 from holdfast.scenarios import parse_conditions
@@ -32,7 +31,9 @@ def test_a_crop_is_that_of_torchvision() -> None:
     image = np.random.default_rng(0).integers(0, 256, (50, 90, 3), np.uint8)
     larger = transforms.resize(Image.fromarray(image), 36, transforms.InterpolationMode.BILINEAR)
     assert np.array_equal(cropped(image, 32, 36), np.asarray(transforms.center_crop(larger, 32)))
-    assert find_recipe("paper", crop=True).scaled == 256 and find_recipe("paper").scaled == 0
+    paper = TrainSpec("d", recipe="paper")
+    cropping = TrainSpec("d", recipe="paper", crop=True)
+    assert cropping.settled().scaled == 256 and paper.settled().scaled == 0
 
 
 def test_crops_are_trained_and_answer_as_in_the_test(data: Path, tmp_path: Path) -> None:

@@ -30,13 +30,11 @@ from holdfast.pipeline.hard.pool import MineSpec
 from holdfast.pipeline.jobs.execute import shard_size
 from holdfast.pipeline.mask import MaskSpec, make_masks
 from holdfast.pipeline.segment.segment import SegmentSpec, segment
-from holdfast.pipeline.segment.testing import details as segment_details
 from holdfast.pipeline.specs import PerturbSpec, WalkOptions
 from holdfast.pipeline.synth.synth import SynthSpec, synth
 from holdfast.pipeline.train.plan import TrainSpec
 from holdfast.pipeline.train.train import train
 from holdfast.pipeline.walk.perturb import perturb
-from holdfast.pipeline.walk.rows import walk_tables
 from shapes import CLASSES, make_photos
 
 SMALL = 200_000
@@ -61,9 +59,9 @@ def test_walks_in_shards_are_those_of_one_process(tmp_path: Path) -> None:
     other, carried = perturb(spec, tmp_path / "other", executor=elsewhere, progress=lambda *words: told.append(words))
     assert elsewhere.heaviest < SMALL and elsewhere.done[0] > 4
     assert_same(rows_of(one), rows_of(other))
-    for ours, theirs in zip(walk_tables(one.path).values(), walk_tables(other.path).values(), strict=True):
+    for ours, theirs in ((one.details(name), other.details(name)) for name in ("walks", "frames", "latents")):
         assert_same(in_order(ours.rows()), in_order(theirs.rows()))
-    framed = {row["row_id"] for row in in_order(walk_tables(other.path)["frames"].rows())}
+    framed = {row["row_id"] for row in in_order(other.details("frames").rows())}
     assert len(framed) == 2 * 2  # the first samples of each model, not of each shard
     assert pictures(one.path) == pictures(other.path) and pictures(one.path)
     assert (carried.rows, carried.trouble) == (summary.rows, summary.trouble)
@@ -214,7 +212,7 @@ def test_segmenters_in_shards_answer_the_same(tmp_path: Path) -> None:
     other, carried = segment(spec, tmp_path / "other", executor=elsewhere)
     assert elsewhere.done == [6] and elsewhere.heaviest < SMALL
     assert_same(rows_of(one), rows_of(other))
-    assert_same(in_order(segment_details(one.path).rows()), in_order(segment_details(other.path).rows()))
+    assert_same(in_order(one.details("segments").rows()), in_order(other.details("segments").rows()))
     assert pictures(one.path) == pictures(other.path) and pictures(one.path)
     assert carried.rows == summary.rows == 48
 

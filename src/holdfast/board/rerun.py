@@ -26,9 +26,10 @@ from holdfast.core.names import parse_name
 from holdfast.core.schema import CLASSIFY, DETECT, Task
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.evaluate.adaptation import adaptation_images
 from holdfast.pipeline.evaluate.detector_worker import Detection, TestedDetector, load_detectors
 from holdfast.pipeline.evaluate.matching import as_detectors_see
-from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, adaptation_images
+from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
 from holdfast.pipeline.evaluation_rows import EvaluationIds, EvaluationJob, row_key
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress

@@ -143,10 +143,9 @@ def segment(job: CommandCall[SegmentSpec]) -> None:
 
 def _print_segments(run: Run) -> None:
     """Print mean IoU by condition and model."""
-    from holdfast.pipeline.segment.testing import details
     from holdfast.stats.effects.segments import COLUMNS, experiments, measured, segments
 
-    frame = measured(run.rows(COLUMNS), details(run.path).rows())
+    frame = measured(run.rows(COLUMNS), run.details("segments").rows())
     if frame.empty:
         return
     shares = segments(experiments(frame), resamples=2).set_index(["condition", "model"])["miou"]

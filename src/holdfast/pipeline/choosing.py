@@ -23,7 +23,7 @@ from holdfast.engine import core_count
 from holdfast.models import is_detector, load_classifier
 from holdfast.models.runtimes.onnx import external_files
 from holdfast.pipeline.classifiers import modules_of, parameter_count
-from holdfast.pipeline.jobs.progress import Progress, gpu_name, silent
+from holdfast.pipeline.jobs.progress import Progress, gpu_name, silent, with_progress
 from holdfast.pipeline.specs import ChooseSpec as ChooseSpec
 from holdfast.scenarios import find_scenario
 from holdfast.stats.core.grid import chosen
@@ -72,8 +72,7 @@ def measure(
     # A repeat is a batch of RGB pictures of 256 × 256 noise through ``predict``: preprocessing, network and
     # probabilities. A first pass warms up and does not count.
     costs: dict[str, ModelCost] = {}
-    for done, (name, text) in enumerate(names.items()):
-        progress("speed", done, len(names))
+    for name, text in with_progress(names.items(), progress, "speed", len(names)):
         if not text:
             costs[name] = ModelCost(reason="its trained weights are not in the run any more")
             continue
@@ -83,7 +82,6 @@ def measure(
             costs[name] = ModelCost(reason=str(error))
         except Exception as error:  # of a library, about one model
             costs[name] = ModelCost(reason=f"{type(error).__name__}: {first_line(error)}")
-    progress("speed", len(names), len(names))
     return costs
 
 

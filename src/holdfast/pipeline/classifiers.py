@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,26 +26,32 @@ SEVERAL_LABELS = "photos with several labels are for holdfast eval; leave out ?s
 
 
 @dataclass(frozen=True)
-class Tested:
-    """A model, and which of its outputs belong to which class of the dataset."""
+class TestedModel:
+    """A classifier or detector, and which of its outputs belong to which class of the dataset."""
 
     # ``fast`` is its fingerprint in rows that ``--fast`` makes; it is empty where the model cannot be used so. Those
     # answers may differ in the last digits, and must never be taken for exact ones.
 
-    classifier: Classifier
+    model: Any
     labels: LabelMap
     fingerprint: str
     fast: str = ""
     parameters: int = 0  # 0 where the model does not show its network
 
-    @property
-    def model(self) -> Classifier:
-        """The classifier itself."""
-        return self.classifier
-
     def named(self, condition: Condition) -> str:
         """Return the fingerprint that goes into the row ids under a condition."""
         return self.fast if self.fast and supports(condition) else self.fingerprint
+
+
+class Tested(TestedModel):
+    """A classifier under test."""
+
+    model: Classifier
+
+    @property
+    def classifier(self) -> Classifier:
+        """The classifier itself."""
+        return self.model
 
 
 @dataclass
@@ -69,7 +76,7 @@ def unloaded(model: Tested) -> Tested:
         loaded.name, loaded.labels, loaded.fingerprint, getattr(loaded, "versioned", True),
         getattr(loaded, "adapt_images", 0),
     )  # fmt: skip
-    return replace(model, classifier=known)
+    return replace(model, model=known)
 
 
 def modules_of(model: object) -> list[torch.nn.Module]:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from json.encoder import encode_basestring
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow.compute as pc
 
 from holdfast.core.fingerprint import canonical_json, fingerprint
-from holdfast.core.protocols import Classifier, Detector
 from holdfast.core.schema import CLASSIFY, DETECT, KEY, SCHEMA_VERSION, Task
 from holdfast.core.types import ORIGINAL, Sample
-from holdfast.pipeline.classifiers import EvaluateSpec
+from holdfast.pipeline.classifiers import EvaluateSpec, TestedModel
 from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.rows import sample_key
-from holdfast.pipeline.samples import (
-    DataSpec,
-    Prepared,
-    applicable,
-    stored_conditions,
-    stored_variant,
-)
+from holdfast.pipeline.samples import DataSpec, Prepared, applicable, stored_conditions, stored_variant
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import supports
 from holdfast.store import Parts
@@ -68,19 +62,8 @@ def hashed(text: str) -> str:
 Part = tuple[Condition, int]  # A condition, and the position of a model in the command's list
 EvaluationJob = Job[Sample, Part]
 
-DETAILS = ("donor_id", "donor_label", "donor_unmasked", "oracle", "oracle_accepted", "oracle_score")
+RENDERED_COLUMNS = ("donor_id", "donor_label", "donor_unmasked", "oracle", "oracle_accepted", "oracle_score")
 """Columns that a rendering fills, not a model."""
-
-
-class NamedModel(Protocol):
-    """What ids need of a model under test."""
-
-    @property
-    def model(self) -> Classifier | Detector:
-        """The loaded model."""
-
-    def named(self, condition: Condition) -> str:
-        """Return the fingerprint that goes into the row ids under a condition."""
 
 
 def row_key(
@@ -120,7 +103,7 @@ class EvaluationIds:
         self,
         spec: EvaluateSpec,
         prepared: Prepared,
-        tested: Sequence[NamedModel],
+        tested: Sequence[TestedModel],
         painter: Painter | None = None,
         task: Task = CLASSIFY,
     ) -> None:
@@ -158,6 +141,35 @@ class EvaluationIds:
             model, identity = models[position]
             ids.append(hashed(template % (image, model, name, source, mask, identity)))
         return ids
+
+    def plan(
+        self,
+        table: Parts,
+        portion: Portion,
+        *,
+        details: Mapping[str, Parts] | None = None,
+        retry: bool = False,
+        progress: Progress = silent,
+    ) -> Plan[Sample, Part]:
+        """Plan a portion of the evaluation."""
+        task, samples = self._task, self.samples
+        rows = (
+            (pc.field("task") == task.name)
+            & (pc.field("protocol") == task.protocol)
+            & pc.field("model").isin([self._tested[position].model.name for position in portion.positions])
+        )
+        wanted = {(each.scenario, each.variant, each.parameters_json) for each in portion.conditions}
+        by_id = functools.cache(lambda: {sample.sample_id: sample for sample in samples})  # where a row is not planned
+
+        def covers(row: Mapping[str, Any]) -> bool:
+            sample = by_id().get(row["sample_id"])
+            if sample is None or sample.condition == ORIGINAL:
+                return sample is not None and (row["condition"], row["variant"], row["parameters"]) in wanted
+            return portion.renderings and bool(applicable(sample, portion.asked, ()))
+
+        scope = Scope(rows, ("sample_id", "condition", "variant", "parameters"), covers)
+        jobs = EvaluationJobs(samples, portion)
+        return plan(table, jobs, self, scope=scope, retry=retry, details=details, progress=progress)
 
     def _settings(self, condition: Condition) -> tuple[bool, tuple[str, str], list[tuple[str, str]]]:
         """Return whether a condition uses the mask, what its image is made of, and names and weights of the models."""
@@ -239,49 +251,3 @@ class EvaluationJobs:
                     positions = self._portion.positions
                     shared[original] = [(condition, position) for condition in conditions for position in positions]
                 yield Job(sample, shared[original])
-
-
-def plan_portion(
-    table: Parts,
-    ids: EvaluationIds,
-    prepared: Prepared,
-    tested: Sequence[NamedModel],
-    portion: Portion,
-    *,
-    task: Task = CLASSIFY,
-    details: Mapping[str, Parts] | None = None,
-    retry: bool = False,
-    progress: Progress = silent,
-) -> Plan[Sample, Part]:
-    """Plan a portion of an evaluation."""
-    jobs = EvaluationJobs(prepared.collection.samples, portion)
-    rows = (
-        (pc.field("task") == task.name)
-        & (pc.field("protocol") == task.protocol)
-        & pc.field("model").isin([tested[position].model.name for position in portion.positions])
-    )
-    columns = ("sample_id", "condition", "variant", "parameters")
-    covers = _Covering(prepared.collection.samples, portion)
-    scope = Scope(rows, columns, covers)
-    return plan(table, jobs, ids, scope=scope, retry=retry, details=details, progress=progress)
-
-
-class _Covering:
-    """Tells whether a stored row of the portion's models stands for one of its rows."""
-
-    def __init__(self, samples: Sequence[Sample], portion: Portion) -> None:
-        self._all, self._portion = samples, portion
-        self._samples: dict[str, Sample] = {}
-        self._wanted = {
-            (condition.scenario, condition.variant, condition.parameters_json) for condition in portion.conditions
-        }
-
-    def __call__(self, row: Mapping[str, Any]) -> bool:
-        if not self._samples:  # made only where some row is not planned
-            self._samples = {sample.sample_id: sample for sample in self._all}
-        sample = self._samples.get(row["sample_id"])
-        if sample is None:
-            return False
-        if sample.condition == ORIGINAL:
-            return (row["condition"], row["variant"], row["parameters"]) in self._wanted
-        return self._portion.renderings and bool(applicable(sample, self._portion.asked, ()))

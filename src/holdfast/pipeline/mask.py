@@ -21,7 +21,7 @@ from holdfast.data.reading import DOUBTFUL
 from holdfast.data.writers import encode_mask
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
-from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.execute import Worker, execute
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.samples import Prepared, prepare, read
@@ -97,7 +97,7 @@ def check_new(samples: Iterable[Sample], out: Path) -> None:
             raise UserError(f"{path} is there and was not made by holdfast mask; choose another --out")
 
 
-class MaskWorker:
+class MaskWorker(Worker[Annotator]):
     """Proposes a mask per sample and writes it as a file."""
 
     def __init__(self, spec: MaskSpec, out: Path) -> None:
@@ -106,10 +106,6 @@ class MaskWorker:
     def load(self) -> Annotator:
         """Load the mask maker."""
         return load_annotator(self.spec.annotator)
-
-    def fingerprints(self, annotator: Annotator) -> list[str]:
-        """Return what row ids depend on."""
-        return [annotator.fingerprint]
 
     def run(self, annotator: Annotator, jobs: Sequence[Job[Sample, Sample]]) -> Iterator[dict[str, Any]]:
         """Yield a row per sample."""

@@ -21,7 +21,7 @@ from holdfast.core.types import ORIGINAL, Collection, Image, Mask, Sample
 from holdfast.data.findings import EXAMPLES, DataFinding
 from holdfast.data.readers.listed import AttributeTable
 from holdfast.engine import core_count
-from holdfast.pipeline.jobs.progress import Progress
+from holdfast.pipeline.jobs.progress import Progress, with_progress
 from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.families import MOST_VALUES, UNKNOWN, grouped, in_group
 from holdfast.stats.regression.ties import ties
@@ -92,9 +92,8 @@ def find_ties(collection: Collection, max_pixels: int, progress: Progress) -> li
         columns[BACKGROUND] = clusters
     tied = ties(labels, columns)
     return [
-        _finding(row, _examples(labels, columns[row["attribute"]]))
-        for row in tied[tied["tied"]].to_dict("records")
-    ]  # fmt: skip
+        _finding(row, _examples(labels, columns[row["attribute"]])) for row in tied[tied["tied"]].to_dict("records")
+    ]
 
 
 def _finding(row: Mapping[Any, Any], examples: tuple[str, ...]) -> DataFinding:
@@ -136,12 +135,9 @@ def background_clusters(photos: Sequence[Sample], classes: int, max_pixels: int,
     """Return the cluster of each photo by the colours of its background (k-means); none for fewer than 20 photos."""
     from scipy.cluster.vq import kmeans2
 
-    described: list[NDArray[np.float64] | None] = []
-    progress("backgrounds", 0, len(photos))
     with ThreadPoolExecutor(core_count()) as threads:
-        for colours in threads.map(partial(_background, max_pixels=max_pixels), photos):
-            described.append(colours)
-            progress("backgrounds", len(described), len(photos))
+        colours_of = threads.map(partial(_background, max_pixels=max_pixels), photos)
+        described = list(with_progress(colours_of, progress, "backgrounds", len(photos)))
     seen = [colours for colours in described if colours is not None]
     if len(seen) < 20:
         return []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+import json
 from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,10 +29,10 @@ from holdfast.data.labels import asks_for_nine, read_label_file, unmatched_rows
 from holdfast.data.native import NativeImage
 from holdfast.data.nine_classes import in_nine_classes
 from holdfast.data.reading import collection_name
-from holdfast.engine import core_count
+from holdfast.engine import ahead, core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
 from holdfast.pipeline.generate.tools import load_tools
-from holdfast.pipeline.jobs.progress import Progress, Summary, environment, silent
+from holdfast.pipeline.jobs.progress import Progress, Summary, environment, silent, with_progress
 from holdfast.pipeline.metadata import find_ties
 from holdfast.pipeline.specs import DataSpec as DataSpec
 from holdfast.pipeline.specs import InventorySpec
@@ -131,39 +131,28 @@ def prepare(spec: DataSpec, collection: Collection, progress: Progress) -> Prepa
     problems: dict[str, str] = {}
     # A store takes longer to begin an answer than to send it; a disk does not.
     remote = any(address(getattr(sample.image, "path", "")) for sample in islice(chain(samples, lent), 1))
-    total = len(samples) + len(lent)
     with (
         ThreadPoolExecutor(_STORE_THREADS if remote else 2 * core_count()) as threads,
         closing(_hashed(threads, chain(samples, lent), together=1 if remote else 16)) as hashed,
     ):
-        progress("hash", 0, total)
-        for done, (sample, (image, mask, problem)) in enumerate(hashed, start=1):
+        shown = with_progress(hashed, progress, "hash", len(samples) + len(lent))
+        for done, (sample, (image, mask, problem)) in enumerate(shown, start=1):
             images.put(sample.sample_id, image)
             if done <= len(samples):
                 masks.put(sample.sample_id, mask)
                 if problem:
                     problems[sample.sample_id] = problem
-            progress("hash", done, total)
     return Prepared(collection, images, masks, problems, pool, pool.fingerprint(images, masks))
 
 
 def _hashed(
     threads: ThreadPoolExecutor, samples: Iterable[Sample], *, together: int
 ) -> Generator[tuple[Sample, tuple[str, str, str]], None, None]:
-    """Yield each sample with its hashes. Only some are hashed ahead: a million futures need much memory."""
-    waiting: deque[tuple[list[Sample], Future[list[tuple[str, str, str]]]]] = deque()
+    """Yield each sample with its hashes; ``together``: how many a thread hashes at a time."""
     rest = iter(samples)
-    try:
-        while group := list(islice(rest, together)):
-            waiting.append((group, threads.submit(lambda samples: list(map(hash_sample, samples)), group)))
-            if len(waiting) > _AHEAD:
-                done, hashes = waiting.popleft()
-                yield from zip(done, hashes.result(), strict=True)
-        for done, hashes in waiting:
-            yield from zip(done, hashes.result(), strict=True)
-    finally:  # otherwise Ctrl-C would wait for two thousand images
-        for _, hashes in waiting:
-            hashes.cancel()
+    groups = iter(lambda: list(islice(rest, together)), [])
+    for hashed in ahead(threads, lambda group: [(sample, hash_sample(sample)) for sample in group], groups, _AHEAD):
+        yield from hashed
 
 
 def _places(samples: Iterable[Sample]) -> dict[str, int]:
@@ -239,19 +228,13 @@ def samples_table(prepared: Prepared) -> pa.Table:
 def sample_batches(prepared: Prepared) -> pa.RecordBatchReader:
     """Return the same in batches: rows as Python objects take ten times the memory of a table."""
     samples = prepared.collection.samples
+    own = ("sample_id", "source_id", "label", "split", "fold", "kind", "condition", "licence")
     readable = (
-        {
-            "sample_id": s.sample_id,
-            "source_id": s.source_id,
-            "label": s.label,
-            "split": s.split,
-            "fold": s.fold,
-            "kind": s.kind,
-            "condition": s.condition,
+        {name: getattr(s, name) for name in own}
+        | {
             "image_fingerprint": prepared.images[s.sample_id],
             "mask_fingerprint": prepared.masks[s.sample_id],
             "problem": prepared.problems.get(s.sample_id, ""),
-            "licence": s.licence,
             "attributes": canonical_json(dict(s.attributes)),
         }
         for s in samples
@@ -261,6 +244,13 @@ def sample_batches(prepared: Prepared) -> pa.RecordBatchReader:
     parts = iter(lambda: list(islice(rows, _TABLE_ROWS)), [])
     batches = (pa.RecordBatch.from_pylist(part, schema=SAMPLES) for part in parts)
     return pa.RecordBatchReader.from_batches(SAMPLES, batches)
+
+
+def recorded_spec(spec: DataSpec, verb: str, collection: Collection, **facts: Any) -> dict[str, Any]:
+    """Return what ``spec.json`` says about a command; ``facts``: entries besides the options, or instead of them."""
+    about = {"verb": verb, "dataset": collection.name, "classes": collection.classes}
+    recorded: dict[str, Any] = json.loads(json.dumps(asdict(spec) | about | facts))  # as it will be read again
+    return recorded
 
 
 def begin_run(
@@ -327,19 +317,12 @@ class Rendering:
 
     condition: Condition
     rendered: Rendered | None
-    moved: bool = False  # whether the foreground lies elsewhere than in the source
+    # the column ``status``: ok, error, skipped (there is no mask), rejected (left out by a stated filter), or pending
+    # (people have to say whether it is used)
+    status: str = "ok"
     error: str = ""
-    skipped: bool = False  # an image without a mask, which is no error
-    rejected: bool = False  # left out by a stated filter
-    pending: bool = False  # people have to say whether it is used
+    moved: bool = False  # whether the foreground lies elsewhere than in the source
     details: Mapping[str, Any] = field(default_factory=dict)  # of a rejected picture
-
-    @property
-    def status(self) -> str:
-        """Return the value of the column ``status``."""
-        if self.rendered is not None:
-            return "pending" if self.pending else "ok"
-        return "rejected" if self.rejected else "skipped" if self.skipped else "error"
 
 
 def render_conditions(
@@ -356,31 +339,28 @@ def render_conditions(
         borrows = any(condition.definition.donor for condition in conditions)
         image, mask, no_mask = pool.load(sample) if borrows else load_sample(sample, max_pixels)
     except SampleError as error:
-        yield from (Rendering(condition, None, error=str(error)) for condition in conditions)
+        yield from (Rendering(condition, None, "error", str(error)) for condition in conditions)
         return
     context = SampleContext(sample, pool, seed, painter.paint if painter else None)
     for condition in conditions:
         if mask is None and condition.definition.needs_mask:
             reason = no_mask or mask_missing(condition.scenario)
-            yield Rendering(condition, None, error=reason, skipped=not no_mask)
+            yield Rendering(condition, None, "error" if no_mask else "skipped", reason)
             continue
         rng = generator(seed, sample.sample_id, condition.scenario, condition.variant, condition.parameters_json)
+        reason = doubt = ""
         try:
             rendered = render(condition, image, mask, rng=rng, context=context)
-            reason = ""
             if painter is not None and condition.definition.paints:
                 rendered, reason = painter.judge(rendered, sample)
+                doubt = painter.doubt(rendered.details, reason)
         except SampleError as error:
-            yield Rendering(condition, None, error=str(error), rejected=isinstance(error, RejectedError))
+            yield Rendering(condition, None, "rejected" if isinstance(error, RejectedError) else "error", str(error))
             continue
-        doubt = painter.doubt(rendered.details, reason) if painter is not None and condition.definition.paints else ""
-        if doubt:
-            yield Rendering(condition, rendered, moved=rendered.mask is not mask, error=doubt, pending=True)
-            continue
-        if reason:
-            yield Rendering(condition, None, error=reason, rejected=True, details=rendered.details)
-            continue
-        yield Rendering(condition, rendered, moved=rendered.mask is not mask)
+        if reason and not doubt:
+            yield Rendering(condition, None, "rejected", reason, details=rendered.details)
+        else:
+            yield Rendering(condition, rendered, "pending" if doubt else "ok", doubt, rendered.mask is not mask)
 
 
 def over_matte(image: Image, matte: tuple[int, int, int], sample: Sample | None = None) -> Image:

@@ -112,7 +112,8 @@ def paint(
         for place, sample in enumerate(part):
             progress("paint", start + place, len(samples))
             identity = identities[sample.sample_id]
-            reason = _reason(folder, identity)
+            verdict = folder / f"{identity}.json"
+            reason = str(read_json(verdict).get("rejected", "")) if verdict.is_file() else ""
             if sample in missing:
                 (rendering,) = render_conditions(
                     sample, [condition], pool, seed=seed, max_pixels=max_pixels, painter=painter
@@ -121,19 +122,14 @@ def paint(
                     write_atomic(folder / f"{identity}.png", encode_image(rendering.rendered.image))
                 else:
                     reason = rendering.error
-                    if rendering.rejected:  # an error may be gone the next time
-                        write_atomic(folder / f"{identity}.json", json.dumps({"rejected": reason}).encode())
+                    if rendering.status == "rejected":  # an error may be gone the next time
+                        write_atomic(verdict, json.dumps({"rejected": reason}).encode())
             if reason:
                 left_out[sample.sample_id] = reason
             else:
                 painted[sample.sample_id] = Painted(folder / f"{identity}.png", identity)
     progress("paint", len(samples), len(samples))
     return painted, left_out
-
-
-def _reason(folder: Path, identity: str) -> str:
-    file = folder / f"{identity}.json"
-    return str(read_json(file).get("rejected", "")) if file.is_file() else ""
 
 
 LEFT_OUT = "left out of all three kinds"
@@ -246,11 +242,6 @@ def _kinds(
         ]
         for label, shown, image in pictures:
             name = f"{photo.sample_id}#{label if shown == ORIGINAL else shown}"
-            own: dict[str, Any] = {
-                "source_id": photo.source_id,
-                "split": photo.split,
-                "fold": photo.fold,
-                "licence": photo.licence,
-            }
+            own: dict[str, Any] = {key: getattr(photo, key) for key in ("source_id", "split", "fold", "licence")}
             samples.append(Sample(name, label, image, condition=shown, attributes={"object": photo.label}, **own))
     return samples

@@ -130,8 +130,8 @@ def _set_damaged_aside(paths: Sequence[str]) -> None:
             )
     for folder in folders:
         if folder.name == "predictions":
-            _drop_unpaired(folder.parent, _DETAILS)
-        elif folder.parent.name == "details" and folder.name in _DETAILS:
+            _drop_unpaired(folder.parent, DETAILS)
+        elif folder.parent.name == "details" and folder.name in DETAILS:
             _drop_unpaired(folder.parent.parent, [folder.name])
 
 
@@ -140,7 +140,7 @@ def _drop_unpaired(run: Path, tables: Iterable[str]) -> None:
     predictions = Parts(run / "predictions", PREDICTIONS)
     stored = predictions.stored_ids()
     for name in tables:
-        schema, needed_by = _DETAILS[name]
+        schema, needed_by = DETAILS[name]
         details = Parts(run / "details" / name, schema)
         if not details.folder.is_dir():
             continue
@@ -155,7 +155,7 @@ _ANSWERED = ["ok", "rejected"]
 _WALKED = (pc.field("kind") == "dynamic") & pc.field("condition").isin(["perturbed", "random_walk"])
 # The tables below details/, and which rows of the one table always have a row there: those of a task, as a rule. What a
 # detector finds may be nothing, but each of its pictures has a row in images.
-_DETAILS: dict[str, tuple[pa.Schema, ds.Expression | None]] = {
+DETAILS: dict[str, tuple[pa.Schema, ds.Expression | None]] = {
     **{
         task.details: (task.columns, pc.field("task") == task.name)
         for task in TASKS.values()

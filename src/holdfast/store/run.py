@@ -19,8 +19,8 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import json_object, whole_file, write_atomic
 from holdfast.core.lazy import pd
 from holdfast.core.places import address, is_file, shown
-from holdfast.core.schema import PREDICTIONS, SAMPLES
-from holdfast.store.parts import Parts, read_table, write_json, write_table
+from holdfast.core.schema import ATTRIBUTIONS, PREDICTIONS, SAMPLES
+from holdfast.store.parts import DETAILS, Parts, read_table, write_json, write_table
 from holdfast.store.remote import fetched
 
 
@@ -106,6 +106,13 @@ class Run:
     def rows(self, columns: list[str] | None = None) -> pa.Table:
         """Return the one table, or some of its columns."""
         return self.predictions.rows(columns)
+
+    def details(self, name: str) -> Parts:
+        """Return the table ``details/NAME``; a row there carries the ``row_id`` of its row in the one table."""
+        folder = self.path / "details" / name
+        if name == "attributions":
+            return Parts(folder, ATTRIBUTIONS, key=("row_id", "method", "target"))
+        return Parts(folder, DETAILS[name][0])
 
 
 def _short(value: Any) -> str:

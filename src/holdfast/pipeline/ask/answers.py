@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,26 +12,13 @@ from numpy.typing import NDArray
 from holdfast.core.protocols import Refusal
 from holdfast.core.schema import ANSWERS, PREDICTIONS, QUESTION
 from holdfast.core.types import Collection
-from holdfast.pipeline.ask.wording import (
-    FULL_LIST,
-    AskSpec,
-    Question,
-    Synonyms,
-    best_of_class,
-    is_refusal,
-    read_answer,
-)
+from holdfast.pipeline.ask.wording import FULL_LIST, AskSpec, Question, Synonyms, best_of_class, is_refusal, read_answer
 from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.jobs.plan import Scope
 from holdfast.pipeline.jobs.rows import Row, outcome_rows
-from holdfast.store import Parts, Run
+from holdfast.store import Run
 
 LONGEST = 2000  # characters of an answer that are kept and read
-
-
-def details(run: Path) -> Parts:
-    """Return the table of answers of a run, keyed by the row ids of the one table."""
-    return Parts(run / "details" / QUESTION.details, ANSWERS)
 
 
 class AnswerReader:
@@ -67,7 +53,7 @@ class AnswerReader:
     def read_again(self, run: Run, scope: Scope) -> int:
         """Read stored answers once more where synonyms have changed since; return how many now mean something else."""
         wanted = scope.rows & (pc.field("status") == "ok") & pc.field("raw_text").is_valid()
-        answers = details(run.path)
+        answers = run.details(QUESTION.details)
         before_by_id = {detail["row_id"]: detail for detail in answers.rows().to_pylist()}
         changed, changed_details = [], []
         for row in filter(scope.covers, run.predictions.dataset().to_table(filter=wanted).to_pylist()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,7 @@ from holdfast.core.types import ORIGINAL, Collection, Image, Sample
 from holdfast.data.images import ArrayImage
 from holdfast.engine import ahead, thread_pool
 from holdfast.models import is_vlm, load_vlm
-from holdfast.pipeline.ask.answers import AnswerReader as AnswerReader
-from holdfast.pipeline.ask.answers import details as details
+from holdfast.pipeline.ask.answers import AnswerReader
 from holdfast.pipeline.ask.wording import (
     FULL_LIST,
     AskSpec,
@@ -37,7 +36,7 @@ from holdfast.pipeline.ask.wording import (
 )
 from holdfast.pipeline.classifiers import Tested, check_names, load_models
 from holdfast.pipeline.donors import make_pool
-from holdfast.pipeline.evaluation_rows import DETAILS
+from holdfast.pipeline.evaluation_rows import RENDERED_COLUMNS
 from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
@@ -49,6 +48,7 @@ from holdfast.pipeline.samples import (
     check_applicable,
     prepare,
     read,
+    recorded_spec,
     render_conditions,
     stored_conditions,
 )
@@ -93,12 +93,11 @@ class AskJobs:
     def scope(self) -> Scope:
         """Return the stored rows that the command answers for."""
         rows = (pc.field("task") == QUESTION.name) & pc.field("model").isin(list(self.models))
-        columns = ("sample_id", "protocol", "condition", "variant", "parameters")
-        asked = {
-            tuple(row_key(self.spec, "", job.item, protocol, "", condition)[column] for column in columns)
+        keys = lambda: (  # noqa: E731
+            row_key(self.spec, "", job.item, protocol, "", condition)
             for job in self for protocol, _, condition in job.parts
-        }  # fmt: skip
-        return Scope(rows, columns, lambda row: tuple(row[column] for column in columns) in asked)
+        )  # fmt: skip
+        return Scope.of_keys(rows, ("sample_id", "protocol", "condition", "variant", "parameters"), keys)
 
 
 def row_key(
@@ -225,7 +224,7 @@ class Questioning:
                 pictured.append(_Pictured(job, each.condition, failed={name: failed for name, _, _ in job.parts}))
                 continue
             image = ArrayImage(each.rendered.image).load(max_pixels=self._spec.max_pixels)
-            facts = {name: value for name, value in each.rendered.details.items() if name in DETAILS}
+            facts = {name: value for name, value in each.rendered.details.items() if name in RENDERED_COLUMNS}
             pictured.append(_Pictured(job, each.condition, image, facts | {"image_sha256": array_sha256(image)}))
         return pictured
 
@@ -344,9 +343,7 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
         worker = Questioning(spec, collection, reader)
         loaded = worker.load()
         prepared = prepare(spec, collection, progress)
-        recorded = asdict(spec) | {"verb": "ask", "dataset": collection.name, "classes": list(collection.classes)}
-        recorded |= {"template": spec.words}
-        recorded |= {"models": list(spec.models), "questions": list(spec.questions)}
+        recorded = recorded_spec(spec, "ask", collection, template=spec.words)
         names = [model.name for model in loaded.models]
         whole = AskJobs(spec, collection.samples, names, conditions).scope()
         rounds = _rounds(collection, spec.seed) if spec.stop != "never" else [list(collection.samples)]
@@ -360,7 +357,7 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
             owed = plan(
                 run.predictions, jobs := AskJobs(spec, samples, names, conditions),
                 ask_ids(spec, prepared, loaded.models, loaded.distractors), scope=jobs.scope(), retry=spec.retry_errors,
-                details={QUESTION.details: details(out)}, progress=progress,
+                details={QUESTION.details: run.details(QUESTION.details)}, progress=progress,
             )  # fmt: skip
             if samples is rounds[0] and (changed := reader.read_again(run, whole)):
                 summary.add("synonyms", "answers from before are read otherwise now", changed)
@@ -369,7 +366,7 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
             if asked:
                 here = pc.field("source_id").isin([name for names in asked for name in names])
                 rows = run.predictions.dataset().to_table(columns=COLUMNS, filter=here)
-                decided, lines = guessing(answered_questions(rows, details(out).rows()), before)
+                decided, lines = guessing(answered_questions(rows, run.details(QUESTION.details).rows()), before)
                 if decided or samples is rounds[-1]:
                     summary.notes += lines
                     break

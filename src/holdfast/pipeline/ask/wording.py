@@ -22,8 +22,8 @@ from holdfast.data.labels import LabelMap, normalised
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.jobs.rows import answer_each
 from holdfast.pipeline.specs import AskSpec as AskSpec
-from holdfast.pipeline.specs.rows import FULL_LIST as FULL_LIST
-from holdfast.pipeline.specs.rows import QUESTIONS, TEMPLATE, TWO_WAY
+from holdfast.pipeline.specs.images import FULL_LIST as FULL_LIST
+from holdfast.pipeline.specs.images import QUESTIONS, TEMPLATE, TWO_WAY
 
 LETTERS = string.ascii_uppercase
 

@@ -16,15 +16,9 @@ from holdfast.core.schema import DETECT, PREDICTIONS
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec
-from holdfast.pipeline.evaluate.detector_worker import (
-    Detection,
-    FastDetection,
-    TestedDetector,
-    details_of,
-    load_detectors,
-)
+from holdfast.pipeline.evaluate.detector_worker import Detection, FastDetection, TestedDetector, load_detectors
 from holdfast.pipeline.evaluate.matching import as_detectors_see, best_threshold, for_detectors, is_right, judged
-from holdfast.pipeline.evaluate.worker import RunSetup, recorded_spec
+from holdfast.pipeline.evaluate.worker import RunSetup, recorded_evaluation
 from holdfast.pipeline.evaluation_rows import Portion, split_portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.plan import Plan
@@ -34,6 +28,7 @@ from holdfast.pipeline.samples import begin_run, prepare
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run
 
+TABLES = ("objects", "images", "detections")  # what detectors leave below details/
 _AT_ONCE = 1000  # pictures whose stored answers are read as Python objects
 _FAST_SHARD = 4096  # photos of one piece of work with --fast; the processes that decode start once for each
 
@@ -58,7 +53,7 @@ def detect_objects(
     prepared = prepare(spec, collection, progress)
     before = run.spec() if (run.path / "spec.json").is_file() else {}
     thresholds = _frozen(spec, before, tested)
-    recorded = recorded_spec(spec, collection, tested, run, DETECT)
+    recorded = recorded_evaluation(spec, collection, tested, run, task=DETECT.name)
     recorded |= {"painter": painter.record()} if painter else {}
     recorded |= {key: before.get(key, {}) for key in ("thresholds", "threshold_models")}
     begin_run(run, recorded, prepared, summary, same=("verb", "task", "dataset", "classes", "seed"))
@@ -70,12 +65,12 @@ def detect_objects(
                 f"{each.model.name} has no output for {', '.join(missing)}: these objects do not count"
             )
     plain = [condition for condition in conditions if not condition.definition.paints]
-    setup = RunSetup(spec, prepared, tested, run, summary, progress, DETECT)
+    setup = RunSetup(spec, prepared, tested, run, summary, progress, executor, DETECT)
     asked, everyone = tuple(plain), tuple(range(len(tested)))  # ``asked`` decides about stored renderings
     if len(thresholds) < len(tested):
         clean = [condition for condition in plain if condition.scenario == ORIGINAL] or parse_conditions(ORIGINAL)
         whole = Portion(tuple(clean), everyone, asked, renderings=False)
-        _make(setup, whole, "originals", thresholds, executor)
+        _make(setup, whole, "originals", thresholds)
         plain = [condition for condition in plain if condition.scenario != ORIGINAL]
         thresholds |= _decided(run, [each for each in tested if each.model.name not in thresholds], summary)
     recorded["thresholds"] = {**recorded["thresholds"], **thresholds}
@@ -84,11 +79,11 @@ def detect_objects(
     run.begin(recorded)
     settle(run, thresholds)
     if plain or any(sample.condition != ORIGINAL for sample in prepared.collection.samples):
-        _make(setup, Portion(tuple(plain), everyone, asked), "eval", thresholds, executor)
+        _make(setup, Portion(tuple(plain), everyone, asked), "eval", thresholds)
     if painter is not None:
         painter.unread(prepared.collection.samples, summary)
         painting = tuple(condition for condition in conditions if condition.definition.paints)
-        _make(setup, Portion(painting, everyone, asked, renderings=False), "paint", thresholds, executor, painter)
+        _make(setup, Portion(painting, everyone, asked, renderings=False), "paint", thresholds, painter)
     return summary
 
 
@@ -119,22 +114,16 @@ def _frozen(spec: EvaluateSpec, before: Mapping[str, Any], tested: Sequence[Test
 
 
 def _make(
-    setup: RunSetup,
-    whole: Portion,
-    step: str,
-    thresholds: Mapping[str, float],
-    executor: Executor,
-    painter: Painter | None = None,
+    setup: RunSetup, whole: Portion, step: str, thresholds: Mapping[str, float], painter: Painter | None = None
 ) -> None:
     """Make the rows of a portion that are not stored yet."""
     fast = [place for place in whole.positions if setup.tested[place].fast] if painter is None else []
-    executor = executor if painter is None else LocalExecutor(1)
     for place, portion in enumerate(split_portion(whole, fast)):
         worker = FastDetection if fast and place == 0 else Detection
-        plan = setup.plan(portion, painter=painter, details=details_of(setup.run.path))
-        where, size = (executor, 0) if worker is Detection else _beside_each_other(plan, executor, setup.spec.device)
+        plan = setup.plan(portion, painter=painter, details={name: setup.run.details(name) for name in TABLES})
+        where, size = (None, 0) if worker is Detection else _beside_each_other(plan, setup.executor, setup.spec.device)
         work = worker(setup.spec, setup.prepared, setup.run.path, thresholds)
-        setup.execute(plan, work, where, step=step, conditions=portion.conditions, size=size, painter=painter)
+        setup.execute(plan, work, step=step, conditions=portion.conditions, size=size, painter=painter, executor=where)
 
 
 def _beside_each_other(plan: Plan[Any, Any], executor: Executor, device: str) -> tuple[Executor, int]:
@@ -165,19 +154,15 @@ def _decided(run: Run, tested: Sequence[TestedDetector], summary: Summary) -> di
 
 def stored_answers(run: Run, wanted: Any) -> Iterator[tuple[Row, list[Row], list[Row]]]:
     """Yield the picture's row, its objects and its predictions of answered pictures; some pictures at a time."""
-    tables = details_of(run.path)
-    if not tables["images"].folder.is_dir():
-        return
-    images = tables["images"].dataset().to_table(filter=wanted & (pc.field("status") == "ok"))
+    images = run.details("images").dataset().to_table(filter=wanted & (pc.field("status") == "ok"))
     for start in range(0, len(images), _AT_ONCE):
         some = images.slice(start, _AT_ONCE).to_pylist()
         ids = pa.array([row["row_id"] for row in some])
         beside: dict[str, dict[str, list[Row]]] = {}
         for name in ("objects", "detections"):
             beside[name] = defaultdict(list)
-            if tables[name].folder.is_dir():
-                for row in tables[name].dataset().to_table(filter=pc.field("row_id").isin(ids)).to_pylist():
-                    beside[name][row["row_id"]].append(row)
+            for row in run.details(name).dataset().to_table(filter=pc.field("row_id").isin(ids)).to_pylist():
+                beside[name][row["row_id"]].append(row)
         for row in some:
             yield row, beside["objects"][row["row_id"]], beside["detections"][row["row_id"]]
 
@@ -185,7 +170,7 @@ def stored_answers(run: Run, wanted: Any) -> Iterator[tuple[Row, list[Row], list
 def settle(run: Run, thresholds: Mapping[str, float]) -> int:
     """Judge stored answers that were given before their threshold was known; return how many there were."""
     undecided = pc.field("threshold").is_null() & pc.field("model").isin(list(thresholds))
-    changed: dict[str, list[Row]] = {"objects": [], "images": [], "detections": []}
+    changed: dict[str, list[Row]] = {"objects": [], "images": []}
     outcomes: dict[str, bool | None] = {}
     for image, objects, predictions in stored_answers(run, undecided):
         answered, columns = judged(objects, predictions, thresholds[image["model"]])
@@ -194,13 +179,14 @@ def settle(run: Run, thresholds: Mapping[str, float]) -> int:
         changed["images"].append(image | columns)
     if not outcomes:
         return 0
-    ids, tables = list(outcomes), details_of(run.path)
+    ids = list(outcomes)
     rows = run.predictions.dataset().to_table(filter=pc.field("row_id").isin(pa.array(ids))).to_pylist()
     run.predictions.drop_ids(ids)  # first: what is killed here is owed again
     for name in ("objects", "images"):
-        tables[name].drop_ids(ids)
+        table = run.details(name)
+        table.drop_ids(ids)
         if changed[name]:
-            tables[name].write(pa.Table.from_pylist(changed[name], schema=tables[name].schema), of=ids)
+            table.write(pa.Table.from_pylist(changed[name], schema=table.schema), of=ids)
     judged_rows = [row | {"correct": outcomes[row["row_id"]]} for row in rows]
     run.predictions.write(pa.Table.from_pylist(judged_rows, schema=PREDICTIONS))
     return len(ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,39 +16,34 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import torch
 from holdfast.core.protocols import Detections, Detector
-from holdfast.core.schema import DETECT, DETECTIONS, IMAGES, OBJECTS
+from holdfast.core.schema import DETECT
 from holdfast.core.types import Collection, Mask
-from holdfast.data.labels import LabelMap, class_keys, map_labels
+from holdfast.data.labels import class_keys, map_labels
 from holdfast.models import is_detector, load_detector
 from holdfast.models.detectors.batched import BatchedDetector
-from holdfast.pipeline.classifiers import EvaluateSpec, check_names, parameter_count
+from holdfast.pipeline.classifiers import EvaluateSpec, TestedModel, check_names, parameter_count
 from holdfast.pipeline.donors import load_sample
 from holdfast.pipeline.evaluate.matching import MaskedObject, has_objects, is_right, judged, meant, shown_objects
 from holdfast.pipeline.evaluate.worker import RELEASED, Evaluation, Loaded, ReadyRendering, WaitingRow
-from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationJob, row_key, stored_details
+from holdfast.pipeline.evaluation_rows import RENDERED_COLUMNS, EvaluationJob, stored_details
 from holdfast.pipeline.fast import decoding
 from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Facts, Group, Unit, unit_of
 from holdfast.pipeline.fast.device_pass import decoding_processes
+from holdfast.pipeline.fast.flow import channels_first
 from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.samples import Prepared, Rendering
 from holdfast.scenarios import Condition
-from holdfast.scenarios.tensors import at_once, render_batch, supports
-from holdfast.store import Parts
+from holdfast.scenarios.tensors import at_once, render_batch
 
 KEY_COLUMNS = ("row_id", "sample_id", "source_id", "condition", "variant", "parameters", "seed", "model", "donor_id")
 TRUTH, GIVEN = "_objects", "_detections"  # what a row carries until its details are made
 
 
-@dataclass(frozen=True)
-class TestedDetector:
-    """A detector, and the class of the dataset that each of its outputs means (-1: none)."""
+class TestedDetector(TestedModel):
+    """A detector under test."""
 
     model: Detector
-    labels: LabelMap
-    fingerprint: str
-    fast: str = ""  # the fingerprint in rows that ``--fast`` makes; empty where it cannot be asked so
-    parameters: int = 0  # 0 where the model does not show its network
 
     @property
     def places(self) -> NDArray[np.int64]:
@@ -63,10 +58,6 @@ class TestedDetector:
         """The dataset's classes that the detector has an output for."""
         pairs = zip(self.labels.classes, self.labels.members, strict=True)
         return frozenset(name for name, members in pairs if members)
-
-    def named(self, condition: Condition) -> str:
-        """Return the fingerprint that goes into the row ids under a condition."""
-        return self.fast if self.fast and supports(condition) else self.fingerprint
 
 
 def asks_detectors(spec: EvaluateSpec, collection: Collection) -> bool:
@@ -104,17 +95,11 @@ def load_detectors(spec: EvaluateSpec, collection: Collection) -> list[TestedDet
     return tested
 
 
-def details_of(run: Path) -> dict[str, Parts]:
-    """Return the three tables beside the one table, by name."""
-    schemas = {"objects": OBJECTS, "images": IMAGES, "detections": DETECTIONS}
-    return {name: Parts(run / "details" / name, schema) for name, schema in schemas.items()}
-
-
 class Detection(Evaluation):
     """The worker: renders as ``Evaluation`` does, asks detectors, and gives every row its details."""
 
     def __init__(self, spec: EvaluateSpec, prepared: Prepared, run: Path, thresholds: Mapping[str, float]) -> None:
-        super().__init__(spec, prepared, run)
+        super().__init__(spec, prepared, run, task=DETECT)
         self.thresholds = dict(thresholds)
 
     def load(self) -> Loaded:
@@ -148,16 +133,17 @@ class Detection(Evaluation):
         images = [key | columns | {"status": row["status"], "error": row.get("error")}]
         return row | {"objects": answered, "images": images, "detections": predictions}
 
-    def _prepared(
+    def ready(
         self, resources: Loaded, job: EvaluationJob, rendering: Rendering, owed: list[tuple[int, str]]
     ) -> ReadyRendering:
+        """Return a rendering as the detectors take it, with the facts and true objects that its rows share."""
         truth: list[Row] = []
         try:
             truth = self._truth(job, rendering)
         except SampleError as error:
             if rendering.rendered is not None:
-                rendering = replace(rendering, rendered=None, error=str(error))
-        ready = super()._prepared(resources, job, rendering, owed)
+                rendering = replace(rendering, rendered=None, status="error", error=str(error))
+        ready = super().ready(resources, job, rendering, owed)
         ready.facts[TRUTH] = truth
         return ready
 
@@ -168,7 +154,8 @@ class Detection(Evaluation):
         image, mask, _ = load_sample(job.item, self.spec.max_pixels)
         return shown_objects(job.item, rendering, image.shape[:2], mask)
 
-    def _ask(self, model: Any, batch: Sequence[WaitingRow], painter: Painter | None) -> list[dict[str, Any]]:
+    def ask(self, model: Any, batch: Sequence[WaitingRow], painter: Painter | None) -> list[dict[str, Any]]:
+        """Return the outcome columns and the predictions of each picture of a batch."""
         images = [image for _, _, image in batch]
         answers = self._detected(model.model, images)
         if len(answers) != len(images):
@@ -181,10 +168,9 @@ class Detection(Evaluation):
     def _detected(self, model: Any, images: list[Any]) -> list[Detections]:
         return list(model.detect(images))
 
-    def _row(self, ready: ReadyRendering, model: Any, row_id: str) -> Row:
-        sample, condition = ready.job.item, ready.rendering.condition
-        key = row_key(self.spec, self.prepared.collection.name, sample, condition, model.model.name, DETECT)
-        return key | {"label": sample.label or None, "row_id": row_id, TRUTH: ready.facts.get(TRUTH, [])}
+    def row(self, ready: ReadyRendering, model: Any, row_id: str) -> Row:
+        """Return a row without its outcome, with the true objects of the picture."""
+        return super().row(ready, model, row_id) | {TRUTH: ready.facts.get(TRUTH, [])}
 
 
 def _predictions(model: TestedDetector, answer: Detections, ready: ReadyRendering) -> list[Row]:
@@ -270,34 +256,14 @@ class FastDetection(Detection):
             ending.callback(arrival.close)
             for facts, groups, release in arrival:
                 unit, some = expected.pop(facts.number)
-                for group in groups:
-                    self._settle(facts, unit, group, conditions)
+                decoding.settle(facts, unit, groups, conditions, self.prepared.pool, self.spec.seed)
                 for place, number, status, reason in facts.failed:
-                    rendering = Rendering(
-                        conditions[number], None, error=reason, skipped=status == "skipped",
-                        rejected=status == "rejected",
-                    )  # fmt: skip
-                    yield self._prepared(resources, some[place], rendering, _owed(some[place])[conditions[number]])
+                    rendering = Rendering(conditions[number], None, status, reason)
+                    yield self.ready(resources, some[place], rendering, _owed(some[place])[conditions[number]])
                 failed = {(place, number) for place, number, _, _ in facts.failed}
                 for group in groups:
                     yield from self._shown(resources, group, facts, failed, some, conditions)
                 release()
-
-    def _settle(self, facts: Facts, unit: Unit, group: Group, conditions: Sequence[Condition]) -> None:
-        """Find a donor later in the pool for photos whose first donors cannot be read."""
-        for place in set(group.places).intersection(facts.undecided):
-            order = unit.orders[place]
-            try:
-                background, facts.donors[place] = decoding.settle(
-                    order, self.prepared.pool, self.spec.seed, group.images.shape[1:]
-                )
-                group.backgrounds[group.places.index(place)] = background
-            except SampleError as error:
-                facts.failed += [
-                    (place, number, "error", str(error))
-                    for number in order.conditions
-                    if conditions[number].definition.donor
-                ]
 
     def _shown(
         self,
@@ -321,8 +287,8 @@ class FastDetection(Detection):
             wanted = [condition for condition in conditions if any(condition in own for own in owed)]
             with torch.no_grad():
                 rendered = render_batch(
-                    wanted, _channels_first(images), masks, sample_ids=[jobs[place].item.sample_id for place in places],
-                    seed=self.spec.seed, donors=_channels_first(backgrounds), matte=self.spec.matte,
+                    wanted, channels_first(images), masks, sample_ids=[jobs[place].item.sample_id for place in places],
+                    seed=self.spec.seed, donors=channels_first(backgrounds), matte=self.spec.matte,
                 )  # fmt: skip
             for row, place in enumerate(places):
                 # None of these conditions moves an object or takes one out.
@@ -334,13 +300,13 @@ class FastDetection(Detection):
                     if condition not in owed[row] or (place, conditions.index(condition)) in failed:
                         continue
                     if reason:
-                        broken = Rendering(condition, None, error=reason)
-                        yield self._prepared(resources, jobs[place], broken, owed[row][condition])
+                        broken = Rendering(condition, None, "error", reason)
+                        yield self.ready(resources, jobs[place], broken, owed[row][condition])
                         continue
                     ready = ReadyRendering(jobs[place], Rendering(condition, RELEASED), owed[row][condition])
                     details = stored_details(jobs[place].item)
                     details |= facts.donors.get(place, {}) if condition.definition.donor else {}
-                    ready.facts = {name: details.get(name) for name in DETAILS} | {TRUTH: truth}
+                    ready.facts = {name: details.get(name) for name in RENDERED_COLUMNS} | {TRUTH: truth}
                     ready.prepared = [rendered[condition][row]] * len(ready.owed)
                     yield ready
 
@@ -350,7 +316,3 @@ def _owed(job: EvaluationJob) -> Owed:
     for (condition, position), row_id in zip(job.parts, job.ids, strict=True):
         owed.setdefault(condition, []).append((position, row_id))
     return owed
-
-
-def _channels_first(images: torch.Tensor) -> torch.Tensor:
-    return images.permute(0, 3, 1, 2).contiguous()

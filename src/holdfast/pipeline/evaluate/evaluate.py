@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.numbers import percent
 from holdfast.core.types import NEEDS_MASK, ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, know_models, load_models
 from holdfast.pipeline.declaration import ATTACHED, attach
+from holdfast.pipeline.evaluate.adaptation import adaptation_images
 from holdfast.pipeline.evaluate.detection import detect_objects
 from holdfast.pipeline.evaluate.detector_worker import asks_detectors
 from holdfast.pipeline.evaluate.labels import evaluate_labels
-from holdfast.pipeline.evaluate.severity_search import search, searched
-from holdfast.pipeline.evaluate.worker import AdaptationImages, Evaluation, RunSetup, adaptation_images, recorded_spec
-from holdfast.pipeline.evaluation_rows import Portion
+from holdfast.pipeline.evaluate.worker import RunSetup, recorded_evaluation
 from holdfast.pipeline.fast import OnePass
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
@@ -33,14 +33,6 @@ __all__ = ["EvaluateSpec", "evaluate"]
 
 LOG = logging.getLogger(__name__)
 SAME_RUN = ("verb", "dataset", "classes", "seed")  # what a continued run must share with the command before
-
-
-@dataclass(frozen=True)
-class ClassSetup(RunSetup):
-    """What the portions of a run of classifiers share."""
-
-    fast: OnePass | None = None
-    adaptation: AdaptationImages | None = None
 
 
 def evaluate(
@@ -111,16 +103,16 @@ def _evaluate_classes(
         prepared = prepare(spec, collection, progress)
         adaptation = adaptation_images(spec, prepared, tested)
         tested = [adaptation.identified(model) for model in tested] if adaptation else tested
-        recorded = recorded_spec(spec, collection, tested, run)
-        recorded |= {"painter": painter.record()} if painter else {}
+        painted = {"painter": painter.record()} if painter else {}
+        recorded = recorded_evaluation(spec, collection, tested, run, **painted)
         begin_run(run, recorded, prepared, summary, same=SAME_RUN)
         if spec.protocol is not None or (run.path / ATTACHED).is_file():
             identities = {model.classifier.name: model.fingerprint for model in tested}
             summary.notes.append(attach(run, spec, prepared, identities))
-        setup = ClassSetup(spec, prepared, tested, run, summary, progress, fast=fast, adaptation=adaptation)
+        setup = RunSetup(spec, prepared, tested, run, summary, progress, executor, fast=fast, adaptation=adaptation)
         looked_for = {condition for levels in groups for condition in levels}
-        _make_rows(setup, [each for each in conditions if each not in looked_for], painter, executor)
-        _search(setup, groups, executor)
+        _make_rows(setup, [each for each in conditions if each not in looked_for], painter)
+        search(setup, groups)
     finally:
         if fast is not None:
             fast.close()
@@ -162,66 +154,22 @@ def _models(
     return [fast.try_out(model) for model in tested] if fast is not None else tested
 
 
-def _make_rows(setup: ClassSetup, conditions: list[Condition], painter: Painter | None, executor: Executor) -> None:
+def _make_rows(setup: RunSetup, conditions: list[Condition], painter: Painter | None) -> None:
     """Make all rows that are owed: originals first where their accuracy is checked, painted backgrounds last."""
     plain = [condition for condition in conditions if not condition.definition.paints]
     renderings = True
     if setup.spec.expect_accuracy is not None:
         clean = [condition for condition in plain if condition.scenario == ORIGINAL]
-        make_portions(setup, clean or parse_conditions(ORIGINAL), step="clean", executor=executor)
+        setup.make_rows(clean or parse_conditions(ORIGINAL), step="clean")
         _check_accuracy(setup.run, setup.spec.expect_accuracy, [model.classifier.name for model in setup.tested])
         plain = [condition for condition in plain if condition.scenario != ORIGINAL]
         renderings = False  # stored renderings were taken as they are, with the originals
     if plain:
-        make_portions(setup, plain, step="eval", executor=executor, renderings=renderings)
+        setup.make_rows(plain, step="eval", renderings=renderings)
     if painter is not None:
         painter.unread(setup.prepared.collection.samples, setup.summary)
         painting = [condition for condition in conditions if condition.definition.paints]
-        # In this process: a generator is too large to be loaded once per worker.
-        make_portions(setup, painting, step="paint", executor=LocalExecutor(1), painter=painter)
-
-
-def _search(setup: ClassSetup, groups: Sequence[Sequence[Condition]], executor: Executor) -> None:
-    """Make the rows that pin the first failure of each photo; say how many answers that took."""
-    whole = setup.prepared.collection
-    models = [model.classifier.name for model in setup.tested]
-    originals = [sample for sample in whole.samples if sample.condition == ORIGINAL]
-
-    def make(samples: Sequence[Sample], conditions: Sequence[Condition], positions: Sequence[int]) -> None:
-        part = replace(setup.prepared, collection=replace(whole, samples=tuple(samples)))
-        make_portions(
-            replace(setup, prepared=part), conditions, step="search", executor=executor, positions=tuple(positions)
-        )
-
-    counts = [search(setup.run, originals, levels, models, make, setup.spec.seed) for levels in groups]
-    if counts:
-        asked, every = (sum(numbers) for numbers in zip(*counts, strict=True))
-        setup.summary.notes.append(
-            f"search: {asked:,} of the {every:,} answers that all severities take ({percent(asked / every, 0)})"
-        )
-
-
-def make_portions(
-    setup: ClassSetup,
-    conditions: Sequence[Condition],
-    *,
-    step: str,
-    executor: Executor,
-    painter: Painter | None = None,
-    renderings: bool = True,
-    positions: tuple[int, ...] | None = None,
-) -> None:
-    """Make the rows of these conditions that are not stored yet; ``positions``: of the models that are asked."""
-    asked = tuple(range(len(setup.tested))) if positions is None else positions
-    whole, fast = Portion(tuple(conditions), asked, tuple(conditions), renderings), setup.fast
-    split = fast is not None and painter is None
-    for portion in fast.split(whole, setup.summary) if fast is not None and split else [whole]:
-        plan = setup.plan(portion, painter=painter)
-        if fast is not None and portion is fast.portion:
-            setup.summary.merge(fast.execute(plan, setup.prepared, step, setup.progress))
-        else:
-            worker = Evaluation(setup.spec, setup.prepared, setup.run.path, setup.adaptation)
-            setup.execute(plan, worker, executor, step=step, conditions=portion.conditions, painter=painter)
+        setup.make_rows(painting, step="paint", painter=painter)
 
 
 def _check_beside(data: str, out: Path) -> None:
@@ -280,3 +228,95 @@ def _check_accuracy(run: Run, expected: float, models: Sequence[str]) -> None:
                 f"which sampling does not explain if {percent(expected)} is expected: check its preprocessing "
                 "and --labels"
             )
+
+
+# --search: find the severity at which each photo first fails with fewer answers than all severities take. Bisection
+# takes answers to be monotone: wrong from one severity on. So a part of the photos, drawn by seed and name, is asked at
+# every severity: they say how many photos come back (``stats.effects.failure_point``). Photos that a model does not
+# recognise as they are have no failure point, and are not asked.
+
+AUDITED = 4
+"""A photo in so many is asked at every severity."""
+
+LEAST_SEVERITIES = 3
+
+
+def searched(conditions: Sequence[Condition]) -> list[list[Condition]]:
+    """Return the conditions of each scenario that is named at three severities or more, weakest first."""
+    grouped: dict[str, dict[int, Condition]] = {}
+    for condition in conditions:
+        if condition.variant.startswith("severity_"):
+            grouped.setdefault(condition.scenario, {})[int(condition.variant.removeprefix("severity_"))] = condition
+    groups = [[levels[key] for key in sorted(levels)] for levels in grouped.values() if len(levels) >= LEAST_SEVERITIES]
+    if not groups:
+        raise UserError("--search needs a scenario at three severities or more: --scenarios original,fog@1,fog@2,fog@3")
+    if not any(condition.scenario == ORIGINAL for condition in conditions):
+        raise UserError("--search looks for failures of photos that a model recognises: name original, too")
+    return groups
+
+
+def next_severity(right: Mapping[int, bool], count: int) -> int | None:
+    """Return the place (0 is the weakest) to ask next; None where the first failure is pinned between two answers."""
+    low = max((place for place, hit in right.items() if hit), default=-1)
+    high = min((place for place, hit in right.items() if not hit), default=count)
+    return None if high - low <= 1 else (low + high) // 2
+
+
+def search(setup: RunSetup, groups: Sequence[Sequence[Condition]]) -> None:
+    """Make the rows that pin the first failure of each photo under each scenario; note how many answers that took."""
+    counts = [_search_scenario(setup, levels) for levels in groups]
+    if counts:
+        asked, every = (sum(numbers) for numbers in zip(*counts, strict=True))
+        setup.summary.notes.append(
+            f"search: {asked:,} of the {every:,} answers that all severities take ({percent(asked / every, 0)})"
+        )
+
+
+def _search_scenario(setup: RunSetup, levels: Sequence[Condition]) -> tuple[int, int]:
+    """Search the conditions of one scenario, weakest first; return how many answers, and how many all would be.
+
+    The originals are answered already.
+    """
+    run, whole, models = setup.run, setup.prepared.collection, [model.classifier.name for model in setup.tested]
+    samples = [sample for sample in whole.samples if sample.condition == ORIGINAL]
+
+    def make(photos: Sequence[Sample], conditions: Sequence[Condition], positions: Sequence[int]) -> None:
+        part = replace(setup.prepared, collection=replace(whole, samples=tuple(photos)))
+        replace(setup, prepared=part).make_rows(conditions, step="search", positions=tuple(positions))
+
+    digest = {sample.sample_id: fingerprint([setup.spec.seed, "audited", sample.sample_id]) for sample in samples}
+    audited = [sample for sample in samples if int(digest[sample.sample_id][:8], 16) % AUDITED == 0]
+    make(audited, levels, range(len(models)))
+    known = {(model, sample.sample_id) for model in models for sample in audited}
+    recognised = _right(run, models, ORIGINAL, "")
+    asked = len(audited) * len(models) * len(levels)
+    before: set[tuple[str, str, int]] = set()
+    while True:
+        answers: dict[tuple[str, str], dict[int, bool]] = {}
+        for number, level in enumerate(levels):
+            for key, hit in _right(run, models, level.scenario, level.variant).items():
+                answers.setdefault(key, {})[number] = hit
+        wanted: dict[tuple[int, int], list[Sample]] = {}
+        for position, model in enumerate(models):
+            for sample in samples:
+                key = (model, sample.sample_id)
+                place = None if key in known else next_severity(answers.get(key, {}), len(levels))
+                # What was asked and has no answer (no mask, an error) is not asked again.
+                if recognised.get(key) and place is not None and (*key, place) not in before:
+                    wanted.setdefault((place, position), []).append(sample)
+                    before.add((*key, place))
+        if not wanted:
+            return asked, len(samples) * len(models) * len(levels)
+        for (number, position), some in wanted.items():
+            make(some, [levels[number]], [position])
+            asked += len(some)
+
+
+def _right(run: Run, models: Sequence[str], scenario: str, variant: str) -> dict[tuple[str, str], bool]:
+    """Return (model, sample) → whether its answer is right, over all outputs."""
+    rows = (pc.field("condition") == scenario) & pc.field("model").isin(list(models)) & (pc.field("status") == "ok")
+    if variant:
+        rows &= pc.field("variant") == variant
+    table = run.predictions.dataset().to_table(columns=["model", "sample_id", "correct"], filter=rows)
+    names, ids, hits = (table[column].to_pylist() for column in table.column_names)
+    return {(str(model), str(sample)): bool(hit) for model, sample, hit in zip(names, ids, hits, strict=True)}

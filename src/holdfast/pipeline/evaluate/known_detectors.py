@@ -15,7 +15,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.protocols import Detections, TrueObject
-from holdfast.core.types import Collection, Image, LabelSpace, Mask
+from holdfast.core.types import Collection, Image, LabelSpace, Mask, Sample
 from holdfast.models.options import display_name
 
 KINDS = {
@@ -71,10 +71,7 @@ class KnownDetector:
         return Detections(np.array(boxes, np.float32).reshape(-1, 4), scores, np.array(labels, np.int64))
 
 
-def _known(sample: object) -> _KnownScene | None:
-    from holdfast.core.types import Sample
-
-    assert isinstance(sample, Sample)
+def _known(sample: Sample) -> _KnownScene | None:
     if sample.objects is None:
         return None
     try:

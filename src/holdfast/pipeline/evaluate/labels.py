@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.protocols import StagedClassifier
-from holdfast.core.schema import MULTILABEL, Task
+from holdfast.core.schema import MULTILABEL
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import NOT_PROBABILITIES
 from holdfast.engine import Executor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
-from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, ReadyRendering, RunSetup, WaitingRow, recorded_spec
-from holdfast.pipeline.evaluation_rows import EvaluationJob, Part, Portion, row_key
+from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, RunSetup, WaitingRow, recorded_evaluation
+from holdfast.pipeline.evaluation_rows import EvaluationJob, Part, Portion
 from holdfast.pipeline.jobs.plan import Job
 from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.jobs.rows import Row
-from holdfast.pipeline.samples import Prepared, begin_run, prepare
+from holdfast.pipeline.samples import begin_run, prepare
 from holdfast.scenarios import Condition
 from holdfast.store import Run
 
@@ -47,18 +46,17 @@ def evaluate_labels(
     names = {part for sample in collection.samples for part in _labels(sample, collection)}
     labelled = replace(collection, classes=tuple(sorted(names)), separator="")
     tested = _load(spec, labelled)
-    begin_run(run, recorded_spec(spec, labelled, tested, run, MULTILABEL), photos, summary, same=_SAME)
+    recorded = recorded_evaluation(spec, labelled, tested, run, task=MULTILABEL.name)
+    begin_run(run, recorded, photos, summary, same=_SAME)
     samples = [_asked(photo, label, collection) for photo in collection.samples for label in labelled.classes]
     images, masks = ({sample.sample_id: each[sample.attributes["photo"]] for sample in samples}
                      for each in (photos.images, photos.masks))  # fmt: skip
     prepared = replace(photos, collection=replace(labelled, samples=tuple(samples)), images=images, masks=masks)
     task = replace(MULTILABEL, protocol=f"score of {spec.threshold:g}")
     portion = Portion(tuple(conditions), tuple(range(len(tested))), tuple(conditions))
-    setup = RunSetup(spec, prepared, tested, run, summary, progress, task)
+    setup = RunSetup(spec, prepared, tested, run, summary, progress, executor, task)
     size = len(labelled.classes) * max(8, 4 * spec.batch_size // len(conditions))  # whole photos, as a rule
-    setup.execute(
-        setup.plan(portion), LabelEvaluation(spec, prepared, run.path, task), executor, step="eval", size=size
-    )
+    setup.execute(setup.plan(portion), LabelEvaluation(spec, prepared, run.path, task=task), step="eval", size=size)
     return summary
 
 
@@ -103,10 +101,6 @@ def _load(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
 class LabelEvaluation(Evaluation):
     """The worker: asks as that of ``eval`` does, once a photo, and yields a row for each of its labels."""
 
-    def __init__(self, spec: EvaluateSpec, prepared: Prepared, run: Path, task: Task) -> None:
-        super().__init__(spec, prepared, run)
-        self.task = task
-
     def load(self) -> Loaded:
         """Load the models."""
         return Loaded(_load(self.spec, self.prepared.collection))
@@ -132,18 +126,14 @@ class LabelEvaluation(Evaluation):
                 decided = {} if scores is None else self._decided(sample, scores, models[row["model"]])
                 yield row | {"sample_id": sample.sample_id, "label": sample.label, "row_id": row_id} | decided
 
-    def _ask(self, model: Tested, batch: Sequence[WaitingRow], painter: Any) -> list[dict[str, Any]]:
+    def ask(self, model: Tested, batch: Sequence[WaitingRow], painter: Any) -> list[dict[str, Any]]:
+        """Return the scores of each picture of a batch."""
         classifier, inputs = model.classifier, [prepared for _, _, prepared in batch]
         ask = classifier.predict_prepared if isinstance(classifier, StagedClassifier) else classifier.predict
         scores = ask(inputs)
         if scores.shape != (len(batch), len(classifier.labels)):
             raise SampleError(f"the model answered with an array of shape {scores.shape}")
         return [ready.facts | {"scores": row} for (ready, _, _), row in zip(batch, scores, strict=True)]
-
-    def _row(self, ready: ReadyRendering, model: Tested, row_id: str) -> Row:
-        item, condition = ready.job.item, ready.rendering.condition
-        name = self.prepared.collection.name
-        return row_key(self.spec, name, item, condition, model.classifier.name, self.task) | {"row_id": row_id}
 
     def _decided(self, sample: Sample, scores: Any, model: Tested) -> Row:
         """Return the outcome columns of one label."""

@@ -19,10 +19,10 @@ from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, load_models
 from holdfast.pipeline.donors import AssignedDonors
-from holdfast.pipeline.evaluate.evaluate import SAME_RUN, ClassSetup, make_portions
-from holdfast.pipeline.evaluate.worker import recorded_spec
+from holdfast.pipeline.evaluate.evaluate import SAME_RUN
+from holdfast.pipeline.evaluate.worker import RunSetup, recorded_evaluation
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
-from holdfast.pipeline.samples import Prepared, begin_run, prepare, samples_table
+from holdfast.pipeline.samples import begin_run, prepare, samples_table
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.effects.verdict import NEEDED
 from holdfast.store import Run, writing
@@ -135,17 +135,14 @@ def evaluate_rounds(
         for photos in rounds.blocks:
             asked.append([sample.source_id for sample in photos])
             block = replace(collection, samples=tuple(with_masks(photos)), problems=())
-            prepared = _prepare_round(spec, block, progress)
-            recorded = recorded_spec(spec, collection, tested, run) | {"rounds": asked}
+            prepared = prepare(spec, block, progress)
+            pool = lent_once(block.samples, seed=spec.seed, max_pixels=spec.max_pixels)
+            lenders = pool.fingerprint(prepared.images, prepared.masks)
+            prepared = replace(prepared, pool=pool, pool_fingerprint=lenders)
+            recorded = recorded_evaluation(spec, collection, tested, run, rounds=asked)
             begin_run(run, recorded, prepared, summary, same=SAME_RUN)
             tables.append(samples_table(prepared))
             run.write_samples(pa.concat_tables(tables).unify_dictionaries())
-            setup = ClassSetup(spec, prepared, tested, run, summary, progress)
-            make_portions(setup, conditions, step="eval", executor=LocalExecutor(1))
+            setup = RunSetup(spec, prepared, tested, run, summary, progress, LocalExecutor(1))
+            setup.make_rows(conditions, step="eval")
             yield run, summary
-
-
-def _prepare_round(spec: EvaluateSpec, block: Collection, progress: Progress) -> Prepared:
-    prepared = prepare(spec, block, progress)
-    pool = lent_once(block.samples, seed=spec.seed, max_pixels=spec.max_pixels)
-    return replace(prepared, pool=pool, pool_fingerprint=pool.fingerprint(prepared.images, prepared.masks))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -15,23 +15,22 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import array_sha256, canonical_json, fingerprint, seed_from
-from holdfast.core.names import condition_name
+from holdfast.core.fingerprint import array_sha256, canonical_json, seed_from
 from holdfast.core.protocols import StagedClassifier
 from holdfast.core.schema import CLASSIFY, Task
-from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
-from holdfast.engine import Executor, ahead, core_count, thread_pool
+from holdfast.core.types import Collection, Image, Rendered, Sample
+from holdfast.engine import Executor, LocalExecutor, ahead, core_count, thread_pool
 from holdfast.models import attacks
 from holdfast.models.adaptation import AdaptedClassifier
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.evaluate.adaptation import AdaptationImages
 from holdfast.pipeline.evaluation_rows import (
-    DETAILS,
+    RENDERED_COLUMNS,
     EvaluationIds,
     EvaluationJob,
     Part,
     Portion,
-    plan_portion,
     row_key,
     stored_details,
 )
@@ -40,82 +39,10 @@ from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.plan import Plan
 from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
-from holdfast.pipeline.samples import Prepared, Rendering, over_matte, render_conditions, stored_variant
+from holdfast.pipeline.samples import Prepared, Rendering, over_matte, recorded_spec, render_conditions
 from holdfast.pipeline.thumbnails import keep_thumbnail
 from holdfast.scenarios import Condition
 from holdfast.store import Parts, Run
-
-_SPARE = 2  # times as many images as are wanted, for those that a condition cannot be made from
-
-
-@dataclass(frozen=True)
-class AdaptationImages:
-    """Images of a dataset that networks are fitted to, in a seeded order."""
-
-    samples: tuple[Sample, ...]  # the originals, and those of each condition that the dataset holds as images
-    fingerprint: str  # of their names and contents and of everything they are rendered with
-
-    def identified(self, model: Tested) -> Tested:
-        """Return a model whose fingerprint names these images, where it is fitted to them."""
-        if not getattr(model.classifier, "adapt_images", 0):
-            return model
-        return replace(model, fingerprint=fingerprint([model.fingerprint, self.fingerprint]))
-
-    def fit(
-        self,
-        model: AdaptedClassifier,
-        sample: Sample,
-        condition: Condition,
-        spec: EvaluateSpec,
-        prepared: Prepared,
-        painter: Painter | None,
-    ) -> None:
-        """Make a network ready for images like this sample under this condition; fit it where it never saw any."""
-        key = f"{_held(sample)} {condition.name} {condition.parameters_json}"
-        if not model.is_fitted(key):
-            images = self._images(_held(sample), condition, spec, prepared, painter)
-            inputs = [model.prepare(image) for image, _ in zip(images, range(model.adapt_images), strict=False)]
-            if len(inputs) < 2:
-                raise SampleError(f"adapt=batchnorm: fewer than 2 images can be shown under {condition.name}")
-            model.fit(key, inputs)
-        model.use(key)
-
-    def _images(
-        self, held: str, condition: Condition, spec: EvaluateSpec, prepared: Prepared, painter: Painter | None
-    ) -> Iterator[Image]:
-        for sample in self.samples:
-            if _held(sample) != held:
-                continue
-            (rendering,) = render_conditions(
-                sample, [condition], prepared.pool, seed=spec.seed, max_pixels=spec.max_pixels, painter=painter
-            )
-            if rendering.rendered is not None and not rendering.pending:
-                yield over_matte(rendering.rendered.image, spec.matte, sample)
-
-
-def adaptation_images(spec: EvaluateSpec, prepared: Prepared, tested: Sequence[Tested]) -> AdaptationImages | None:
-    """Return the images that the models among these are fitted to; None where none of them asks for it."""
-    wanted = max((getattr(model.classifier, "adapt_images", 0) for model in tested), default=0)
-    if not wanted:
-        return None
-    groups: dict[str, list[Sample]] = {}
-    for sample in prepared.collection.samples:
-        groups.setdefault(_held(sample), []).append(sample)
-    chosen: list[Sample] = []
-    for group in groups.values():
-        group.sort(key=lambda sample: seed_from(spec.seed, "adapt", sample.sample_id))
-        chosen += group[: _SPARE * wanted]
-    contents: list[Any] = [
-        [sample.sample_id, prepared.images[sample.sample_id], prepared.masks[sample.sample_id]] for sample in chosen
-    ]
-    identity = fingerprint([contents, prepared.pool_fingerprint, spec.matte, spec.seed, spec.feather])
-    return AdaptationImages(tuple(chosen), identity)
-
-
-def _held(sample: Sample) -> str:
-    """Return the condition that a sample's own image shows."""
-    return ORIGINAL if sample.condition == ORIGINAL else condition_name(sample.condition, stored_variant(sample))
-
 
 SAME_ERRORS = 100
 """A model that fails on so many images in the same way, and has answered for none before, is not asked further."""
@@ -127,7 +54,7 @@ RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
 class Loaded:
     """What a process keeps between shards: the models, what paints backgrounds, and threads that render."""
 
-    tested: Sequence[Any]  # Tested or TestedDetector
+    tested: Sequence[Any]  # of TestedModel
     painter: Painter | None = None
     threads: ThreadPoolExecutor = field(default_factory=thread_pool)
     asking: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))  # that ask models on a GPU
@@ -149,13 +76,21 @@ WaitingRow = tuple[ReadyRendering, str, Any]  # A rendering, the id of the row i
 
 
 class Evaluation:
-    """The worker of ``holdfast eval``: renders in threads while the models compute."""
+    """The worker of ``holdfast eval``: renders in threads while the models compute.
+
+    Another task replaces ``load`` and ``ask``, and ``ready`` or ``row`` where its rows hold more.
+    """
 
     def __init__(
-        self, spec: EvaluateSpec, prepared: Prepared, run: Path, adaptation: AdaptationImages | None = None
+        self,
+        spec: EvaluateSpec,
+        prepared: Prepared,
+        run: Path,
+        adaptation: AdaptationImages | None = None,
+        task: Task = CLASSIFY,
     ) -> None:
         self.spec, self.prepared, self.folder = spec, prepared.for_workers(), run
-        self.adaptation = adaptation
+        self.adaptation, self.task = adaptation, task
         self.name = ", ".join(spec.models)
 
     def load(self) -> Loaded:
@@ -234,15 +169,16 @@ class Evaluation:
             job.item, list(owed), self.prepared.pool, seed=self.spec.seed, max_pixels=self.spec.max_pixels,
             painter=resources.painter,
         )  # fmt: skip
-        return [self._prepared(resources, job, rendering, owed[rendering.condition]) for rendering in renderings]
+        return [self.ready(resources, job, rendering, owed[rendering.condition]) for rendering in renderings]
 
-    def _prepared(
+    def ready(
         self, resources: Loaded, job: EvaluationJob, rendering: Rendering, owed: list[tuple[int, str]]
     ) -> ReadyRendering:
+        """Return a rendering as the models take it, with the facts that its rows share."""
         ready = ReadyRendering(job, rendering, owed)
         rendered_details = rendering.details if rendering.rendered is None else rendering.rendered.details
         details = {**stored_details(job.item), **rendered_details}
-        ready.facts = {name: details.get(name) for name in DETAILS}
+        ready.facts = {name: details.get(name) for name in RENDERED_COLUMNS}
         if rendering.rendered is not None:
             native = rendering.rendered.image
             image = over_matte(native, self.spec.matte, job.item)
@@ -266,16 +202,16 @@ class Evaluation:
         first = batch[0][0]
         if first.rendering.rendered is None:
             failed = first.facts | {"status": first.rendering.status, "error": first.rendering.error}
-            return [self._row(ready, model, row_id) | failed for ready, row_id, _ in batch]
-        answers = answer_each(lambda some: self._ask(model, some, resources.painter), batch)
+            return [self.row(ready, model, row_id) | failed for ready, row_id, _ in batch]
+        answers = answer_each(lambda some: self.ask(model, some, resources.painter), batch)
         rows = [
-            self._row(ready, model, row_id) | answered(answer)
+            self.row(ready, model, row_id) | answered(answer)
             for (ready, row_id, _), answer in zip(batch, answers, strict=True)
         ]
         _stop_if_silent(model.model.name, answers, resources.first_errors)
         return rows
 
-    def _ask(self, model: Tested, batch: Sequence[WaitingRow], painter: Painter | None) -> list[dict[str, Any]]:
+    def ask(self, model: Tested, batch: Sequence[WaitingRow], painter: Painter | None) -> list[dict[str, Any]]:
         """Return the outcome columns of each row of a batch."""
         inputs = [prepared for _, _, prepared in batch]
         condition = batch[0][0].rendering.condition
@@ -305,10 +241,11 @@ class Evaluation:
         rows = outcome_rows(probabilities, model.labels, [sample.label for sample in samples])
         return [ready.facts | own | row for (ready, _, _), own, row in zip(batch, seen, rows, strict=True)]
 
-    def _row(self, ready: ReadyRendering, model: Tested, row_id: str) -> Row:
+    def row(self, ready: ReadyRendering, model: Any, row_id: str) -> Row:
+        """Return a row without its outcome."""
         sample, condition = ready.job.item, ready.rendering.condition
-        key = row_key(self.spec, self.prepared.collection.name, sample, condition, model.classifier.name)
-        return key | {"label": sample.label, "row_id": row_id}
+        key = row_key(self.spec, self.prepared.collection.name, sample, condition, model.model.name, self.task)
+        return key | {"label": sample.label or None, "row_id": row_id}
 
 
 def _stop_if_silent(model: str, answers: Sequence[Any], first_errors: dict[str, list[str]]) -> None:
@@ -347,47 +284,67 @@ class RunSetup:
 
     spec: EvaluateSpec
     prepared: Prepared
-    tested: Sequence[Any]  # Tested or TestedDetector
+    tested: Sequence[Any]  # of TestedModel
     run: Run
     summary: Summary
     progress: Progress
+    executor: Executor
     task: Task = CLASSIFY
+    fast: Any = None  # the OnePass of ``--fast``
+    adaptation: AdaptationImages | None = None
+
+    def make_rows(
+        self,
+        conditions: Sequence[Condition],
+        *,
+        step: str,
+        painter: Painter | None = None,
+        renderings: bool = True,
+        positions: tuple[int, ...] | None = None,  # of the classifiers that are asked; None: all
+    ) -> None:
+        """Make the rows of classifiers under these conditions that are not stored yet."""
+        asked = tuple(range(len(self.tested))) if positions is None else positions
+        whole = Portion(tuple(conditions), asked, tuple(conditions), renderings)
+        fast = self.fast if painter is None else None
+        for portion in fast.split(whole, self.summary) if fast is not None else [whole]:
+            plan = self.plan(portion, painter=painter)
+            if fast is not None and portion is fast.portion:
+                self.summary.merge(fast.execute(plan, self.prepared, step, self.progress))
+            else:
+                worker = Evaluation(self.spec, self.prepared, self.run.path, self.adaptation)
+                self.execute(plan, worker, step=step, conditions=portion.conditions, painter=painter)
 
     def plan(
         self, portion: Portion, *, painter: Painter | None = None, details: Mapping[str, Parts] | None = None
     ) -> Plan[Sample, Part]:
         """Return which rows of a portion are owed."""
         ids = EvaluationIds(self.spec, self.prepared, self.tested, painter, self.task)
-        return plan_portion(
-            self.run.predictions, ids, self.prepared, self.tested, portion, task=self.task, details=details,
-            retry=self.spec.retry_errors, progress=self.progress,
-        )  # fmt: skip
+        return ids.plan(
+            self.run.predictions, portion, details=details, retry=self.spec.retry_errors, progress=self.progress
+        )
 
     def execute(
-        self, plan: Plan[Sample, Part], worker: Evaluation, executor: Executor, *, step: str,
-        conditions: Sequence[Condition] = (), size: int = 0, painter: Painter | None = None,
+        self, plan: Plan[Sample, Part], worker: Evaluation, *, step: str, conditions: Sequence[Condition] = (),
+        size: int = 0, painter: Painter | None = None, executor: Executor | None = None,
     ) -> None:  # fmt: skip
-        """Make the rows that a plan owes; ``size``: photos per part file."""
+        """Make the rows that a plan owes; ``size``: photos per part file. Painting is done in this process."""
         # Few enough that a kill costs little, hundreds of files in a big run, and some batches of each model.
         size = size or max(8, plan.count // 500, 4 * self.spec.batch_size // max(1, len(conditions)))
+        # A generator is too large to be loaded once per worker.
+        where = LocalExecutor(1) if painter is not None else executor or self.executor
         summary = execute(
-            plan, worker, executor, step=step, size=size, known=Loaded(self.tested, painter),
+            plan, worker, where, step=step, size=size, known=Loaded(self.tested, painter),
             samples=self.prepared.collection.samples, donors=self.prepared.pool.samples, progress=self.progress,
         )  # fmt: skip
         self.summary.merge(summary)
 
 
-def recorded_spec(
-    spec: EvaluateSpec, collection: Collection, tested: Sequence[Any], run: Run, task: Task = CLASSIFY
+def recorded_evaluation(
+    spec: EvaluateSpec, collection: Collection, tested: Sequence[Any], run: Run, **facts: Any
 ) -> dict[str, Any]:
-    """Return what ``spec.json`` says about an evaluation."""
+    """Return what ``spec.json`` says about an evaluation; ``facts``: further entries."""
     before = run.spec().get("model_parameters", {}) if (run.path / "spec.json").is_file() else {}
-    recorded = asdict(spec) | {
-        "verb": "evaluate",
-        "dataset": collection.name,
-        "classes": list(collection.classes),
-        "model_names": [each.model.name for each in tested],
-        "model_parameters": before | {each.model.name: each.parameters for each in tested if each.parameters},
-    }
-    recorded |= {} if task is CLASSIFY else {"task": task.name}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in recorded.items()}
+    return recorded_spec(
+        spec, "evaluate", collection, model_names=[each.model.name for each in tested],
+        model_parameters=before | {each.model.name: each.parameters for each in tested if each.parameters}, **facts,
+    )  # fmt: skip

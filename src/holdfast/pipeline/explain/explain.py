@@ -17,7 +17,6 @@ from holdfast.core.errors import HoldfastError, MachineError, SampleError, UserE
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.lazy import pd
 from holdfast.core.names import WITHOUT_OBJECT
-from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import ahead, core_count, thread_pool
 from holdfast.explain import parse_methods
@@ -58,11 +57,6 @@ ExplainPart = tuple[Condition, Row, str]  # A condition, the run's row of its pi
 ExplainJob = Job[tuple[ModelKey, Sample], ExplainPart]
 
 
-def details(run: Path) -> Parts:
-    """Return the table of attributions, keyed by ids of the one table."""
-    return Parts(run / "details" / "attributions", ATTRIBUTIONS, key=("row_id", "method", "target"))
-
-
 @dataclass(frozen=True)
 class Explained:
     """What came out: what the command did, and the tables of ``stats.effects.attributions``."""
@@ -95,7 +89,7 @@ def explain(path: Path, spec: ExplainSpec, *, progress: Progress = silent) -> Ex
         if not rows:
             raise UserError(f"{path} has no answered row for these images and conditions; run holdfast eval first")
         worker = ExplainWorker(run, spec, again, prepared, conditions, chosen)
-        parts, jobs = details(path), worker.jobs(rows)
+        parts, jobs = run.details("attributions"), worker.jobs(rows)
         lost = parts.stored_ids() - run.predictions.stored_ids()
         parts.drop(pc.field("row_id").isin(pa.array(lost, pa.string())) | worker.lacking(jobs))
         todo = plan(parts, jobs, worker.row_ids)

@@ -177,9 +177,20 @@ def lent(donor: Donor, shape: tuple[int, ...]) -> tuple[Image, dict[str, Any]]:
     return cover(cleared, shape[0], shape[1]), details
 
 
-def settle(order: Order, pool: DonorPool, seed: int, shape: tuple[int, ...]) -> tuple[Image, dict[str, Any]]:
-    """Return a background from the whole pool, for an order whose first donors cannot be read; or a SampleError."""
-    return lent(SampleContext(order.sample, pool, seed).donor(same_class=False), shape)
+def settle(
+    facts: Facts, unit: Unit, groups: Sequence[Group], conditions: Sequence[Condition], pool: DonorPool, seed: int
+) -> None:
+    """Find a donor later in the pool for pictures whose first donors cannot be read; without one, they have failed."""
+    for group in groups:
+        for place in set(group.places).intersection(facts.undecided):
+            order = unit.orders[place]
+            try:
+                donor = SampleContext(order.sample, pool, seed).donor(same_class=False)
+                background, facts.donors[place] = lent(donor, group.images.shape[1:])
+                group.backgrounds[group.places.index(place)] = background
+            except SampleError as error:
+                borrowing = [number for number in order.conditions if conditions[number].definition.donor]
+                facts.failed += [(place, number, "error", str(error)) for number in borrowing]
 
 
 PIECE = 48 << 20  # bytes a unit is decoded into: image, mask and background of 32 pictures of 500 × 375 take 42 million

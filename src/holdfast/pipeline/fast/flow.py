@@ -139,13 +139,12 @@ class Flow:
         """Take decoded pictures, and give the device those of which there are enough."""
         # ``release`` is called when the arrays of the groups are no longer needed.
         unit, chunk = self._chunks[facts.number]
+        decoding.settle(facts, unit, groups, self._conditions, self._pool, self._spec.seed)
         for place, condition, status, reason in facts.failed:
             chunk.fail(place, condition, status, reason)
         chunk.donors.update(facts.donors)
         sizes = []
         for group in groups:
-            for place in set(group.places).intersection(facts.undecided):
-                self._settle(unit, chunk, place, group)
             if (chunk.slots[group.places] < 0).all():  # they owed only conditions that need a donor, and there is none
                 continue
             size = int(group.images.shape[1]), int(group.images.shape[2])
@@ -189,20 +188,6 @@ class Flow:
             for number, places, chosen in self._by_chunk(rows):
                 self._chunks[number][1].answer(places, packed.numpy()[chosen])
                 self._finish(number)
-
-    def _settle(self, unit: Unit, chunk: Chunk, place: int, group: Group) -> None:
-        """Find a donor later in the pool, which is rarely needed."""
-        try:
-            background, details = decoding.settle(
-                unit.orders[place], self._pool, self._spec.seed, group.images.shape[1:]
-            )
-        except SampleError as error:
-            for number in unit.orders[place].conditions:
-                if self._conditions[number].definition.donor:
-                    chunk.fail(place, number, "error", str(error))
-            return
-        chunk.donors[place] = details
-        group.backgrounds[group.places.index(place)] = background
 
     def _finish(self, number: int) -> None:
         if number in self._chunks and self._chunks[number][1].left == 0:

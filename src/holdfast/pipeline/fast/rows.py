@@ -28,7 +28,14 @@ from holdfast.data.images import FileImage
 from holdfast.engine import Processes
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, unloaded
 from holdfast.pipeline.donors import DonorPool
-from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationIds, EvaluationJob, row_key, shared_key, stored_details
+from holdfast.pipeline.evaluation_rows import (
+    RENDERED_COLUMNS,
+    EvaluationIds,
+    EvaluationJob,
+    row_key,
+    shared_key,
+    stored_details,
+)
 from holdfast.pipeline.fast import answers
 from holdfast.pipeline.jobs.progress import Summary
 from holdfast.pipeline.samples import Prepared
@@ -215,11 +222,11 @@ class TableMaker:
         kinds_of = np.array(kind_of)
         lends = np.array([bool(condition.definition.donor) for condition in self.conditions])
         columns = {}
-        for name in (*KEY.names, "label", *DETAILS):
+        for name in (*KEY.names, "label", *RENDERED_COLUMNS):
             if name in _OF_SAMPLE:
                 values = [getattr(sample, name) for sample in samples]
             else:
-                values = [known.get(name) for known in (facts if name in DETAILS else keys)]
+                values = [known.get(name) for known in (facts if name in RENDERED_COLUMNS else keys)]
             kind = PREDICTIONS.field(name).type
             is_word = pa.types.is_dictionary(kind)
             columns[name] = pa.array(values, kind.value_type).dictionary_encode() if is_word else pa.array(values, kind)
@@ -228,7 +235,7 @@ class TableMaker:
             by_sample, by_fact = pa.array(sample), pa.array(2 * sample + lends[condition])
             by_key = pa.array(kinds_of[sample] * len(lends) + condition)
             return {
-                name: column.take(by_sample if name in _OF_SAMPLE else by_fact if name in DETAILS else by_key)
+                name: column.take(by_sample if name in _OF_SAMPLE else by_fact if name in RENDERED_COLUMNS else by_key)
                 for name, column in columns.items()
             }
 

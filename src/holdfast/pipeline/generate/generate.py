@@ -24,15 +24,8 @@ from holdfast.core.types import Image
 from holdfast.data.writers import encode_image
 from holdfast.engine import Executor, LocalExecutor, core_count
 from holdfast.generate import load_image_maker
-from holdfast.pipeline.generate.plan import (
-    POOL_ROWS,
-    GeneratedPool,
-    GenerateSpec,
-    GenerationPlan,
-    ImageRequest,
-    plan_prompts,
-)
-from holdfast.pipeline.jobs.execute import Made, batched_shard_size, check_same, elsewhere, execute
+from holdfast.pipeline.generate.plan import POOL_ROWS, GeneratedPool, GenerateSpec, ImageRequest, plan_prompts
+from holdfast.pipeline.jobs.execute import Made, Worker, batched_shard_size, check_same, elsewhere, execute
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, environment, silent
 from holdfast.store import Run, writing
@@ -69,7 +62,16 @@ def generate(
         planned = plan_prompts(spec)
         prompts = list(dict.fromkeys(request.prompt for request in planned.requests))
         known, maker = know_maker(_maker_name(spec), spec.device, prompts, executor, maker)
-        run.begin(_recorded(spec, planned, known), same=("verb", "generator", "generator_fingerprint", "seed"))
+        recorded = asdict(spec) | {
+            "verb": "generate",
+            "generator": known.name,
+            "generator_fingerprint": known.fingerprint,
+            "templates": dict(planned.templates),
+            "classes": [category.name for category in planned.categories],
+            "prompts": len({request.prompt_id for request in planned.requests}),
+            "images": len(planned.requests),
+        }
+        run.begin(recorded, same=("verb", "generator", "generator_fingerprint", "seed"))
         run.write_environment(environment())
         for where, why in planned.problems:
             summary.add(where, why, 0)
@@ -190,19 +192,7 @@ def _problem(image: Image) -> str:
     return "" if image.any() else BLACK
 
 
-def _recorded(spec: GenerateSpec, planned: GenerationPlan, known: KnownMaker) -> dict[str, Any]:
-    return asdict(spec) | {
-        "verb": "generate",
-        "generator": known.name,
-        "generator_fingerprint": known.fingerprint,
-        "templates": dict(planned.templates),
-        "classes": [category.name for category in planned.categories],
-        "prompts": len({request.prompt_id for request in planned.requests}),
-        "images": len(planned.requests),
-    }
-
-
-class GenerateWorker:
+class GenerateWorker(Worker[TextToImage]):
     """Makes images, and writes them in threads while the next batch is made."""
 
     def __init__(self, name: str, spec: Any, out: Path, known: KnownMaker) -> None:
@@ -213,10 +203,6 @@ class GenerateWorker:
         maker = load_text_to_image(self.name, self.spec.device)
         check_same(self.name, self._known.fingerprint, maker.fingerprint)
         return maker
-
-    def fingerprints(self, maker: TextToImage) -> list[str]:
-        """Return what row ids depend on."""
-        return [maker.fingerprint]
 
     def run(self, maker: TextToImage, jobs: Sequence[Job[Any, Any]]) -> Iterator[Made]:
         """Yield a table per batch: a row per request, and one more per request that was tried a second time."""

@@ -86,7 +86,8 @@ class GenerationPlan:
 
 def plan_prompts(spec: GenerateSpec) -> GenerationPlan:
     """Read the lists and put the prompts together."""
-    _check(spec)
+    if not spec.kinds:
+        raise UserError(f"name a kind of nuisance: --kinds {','.join(KINDS)}")
     problems: list[tuple[str, str]] = []
     categories = list(_once(_categories(spec), "category", problems))
     nuisances = [nuisance for nuisance in _once(_nuisances(spec), "nuisance", problems) if nuisance.kind in spec.kinds]
@@ -106,13 +107,6 @@ def plan_prompts(spec: GenerateSpec) -> GenerationPlan:
         else:
             prompts[text] = request
     return GenerationPlan(tuple(_in_turn(prompts.values(), spec)), tuple(categories), templates, tuple(problems))
-
-
-def _check(spec: GenerateSpec) -> None:
-    if not spec.kinds:
-        raise UserError(f"name a kind of nuisance: --kinds {','.join(KINDS)}")
-    if spec.per_pair < 1 or spec.batch_size < 1 or spec.limit < 0:
-        raise UserError("--per-pair and --batch-size are 1 or more, --limit is 0 or more")
 
 
 def _is_drawn(spec: GenerateSpec, place: str) -> bool:

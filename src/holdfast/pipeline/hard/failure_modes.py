@@ -27,7 +27,7 @@ from holdfast.pipeline.hard.publish import read_hard_set
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import ModesSpec as ModesSpec
-from holdfast.pipeline.specs.rows import OUTCOME_COLUMNS
+from holdfast.pipeline.specs.images import OUTCOME_COLUMNS
 from holdfast.pipeline.thumbnails import small, spec_of
 from holdfast.stats.hard.failure_modes import FACTORS, ExplainedAnswers, asked_factors
 from holdfast.store import Run

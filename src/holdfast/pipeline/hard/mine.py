@@ -15,23 +15,17 @@ from holdfast.core.files import safe_part, write_atomic
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import percent
-from holdfast.core.protocols import Oracle, TextToImage
+from holdfast.core.protocols import TextToImage
 from holdfast.data.writers import encode_image
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.oracle import card
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.files import check_apart
-from holdfast.pipeline.generate.generate import (
-    GenerateWorker,
-    KnownMaker,
-    image_row,
-    know_maker,
-    make_images,
-)
+from holdfast.pipeline.generate.generate import GenerateWorker, KnownMaker, image_row, know_maker, make_images
 from holdfast.pipeline.generate.plan import POOL_ROWS, ImageRequest
-from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure, model_facts, without_answer
+from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure, without_answer
 from holdfast.pipeline.hard.publish import check_out, publish
-from holdfast.pipeline.hard.results import MiningChoice, Selection, tables
+from holdfast.pipeline.hard.results import Mining, MiningChoice, Selection, tables
 from holdfast.pipeline.jobs.execute import batched_shard_size, execute
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, environment, silent
@@ -66,12 +60,13 @@ def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Ex
         warnings += without_answer(pool.run) + _doubts_about_models(spec, pool)
         choice = _choose(spec, pool)
         selection = select(spec, pool, choice)
+        mining = Mining(spec, pool, oracle, choice, selection)
         warnings += choice.warnings + _doubts_about_selection(pool, selection)
-        again, trouble = paint_again(spec, pool, selection, oracle, folder, progress, executor)
+        again, trouble = paint_again(mining, folder, progress, executor)
         warnings += trouble
         progress("results", 0, 1)
-        facts_of_models = model_facts(pool.models, (*spec.surrogates, *spec.targets))
-        result_tables = tables(pool, choice, selection, again, facts_of_models, seed=spec.seed)
+        mining = replace(mining, again=again)
+        result_tables = tables(mining)
         progress("results", 1, 1)
         facts = {
             "pool": spec.pool,
@@ -94,7 +89,7 @@ def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Ex
             "warnings": warnings,
             "environment": environment(),
         }
-        count = publish(spec, pool, choice, selection, oracle, result_tables, facts, out)
+        count = publish(mining, result_tables, facts, out)
     return Mined(out, count, facts, result_tables, warnings)
 
 
@@ -222,21 +217,16 @@ Repaint = Job[tuple[ImageRequest, str], None]
 
 
 def paint_again(
-    spec: MineSpec,
-    pool: MeasuredPool,
-    selection: Selection,
-    oracle: Oracle,
-    folder: Path,
-    progress: Progress,
-    executor: Executor | None = None,
+    mining: Mining, folder: Path, progress: Progress, executor: Executor | None = None
 ) -> tuple[MeasuredPool | None, list[str]]:
     """Paint hard prompts anew, classify and judge in ``folder/again``; return warnings where that cannot be."""
     # What was painted before is kept, also for prompts that are no longer hard.
+    spec, pool, oracle = mining.spec, mining.pool, mining.oracle
     if not spec.again:
         return None, ["hard prompts were not painted anew (--again 0), so luck of the seed is not told from the prompt"]
     if hasattr(oracle, "knows"):
         return None, ["people cannot have judged images that are not made yet, so hard prompts were not painted anew"]
-    hard = pool.images[selection.hard].drop_duplicates("prompt_id")
+    hard = pool.images[mining.selection.hard].drop_duplicates("prompt_id")
     if (hard["prompt"] == "").any():
         return None, ["the pool does not record its prompts, so they cannot be painted anew"]
     text, known, maker = _maker(spec, pool, executor)

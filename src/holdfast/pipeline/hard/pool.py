@@ -24,12 +24,12 @@ from holdfast.oracle import kinship
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.classifiers import load_judge
 from holdfast.pipeline.evaluate.evaluate import evaluate
-from holdfast.pipeline.jobs.execute import elsewhere, execute, shard_size
+from holdfast.pipeline.jobs.execute import Worker, elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import MineSpec as MineSpec
-from holdfast.pipeline.specs.rows import OUTCOME_COLUMNS
+from holdfast.pipeline.specs.images import OUTCOME_COLUMNS
 from holdfast.stats.hard.mining import half_of
 from holdfast.store import Parts, Run
 
@@ -116,11 +116,30 @@ def measure(
         # Where others judge, this process only has to know it.
         device = "cpu" if elsewhere(executor) else spec.device
         oracle = load_judge(spec.oracle, collection, labels=spec.labels, device=device)
-    judged = _judge(spec, collection, run, folder, oracle, progress, executor or LocalExecutor(1))
+    contents = {row["sample_id"]: row["image_fingerprint"] for row in run.samples().to_pylist()}
+    ids = {
+        sample.sample_id: fingerprint([contents[sample.sample_id], sample.label, oracle.fingerprint])[:32]
+        for sample in collection.samples
+        if contents.get(sample.sample_id)
+    }
+    # Equal images with one label are judged once.
+    by_id = {ids[sample.sample_id]: sample for sample in collection.samples if sample.sample_id in ids}
+    jobs: list[Job[Sample, None]] = [Job(sample, (None,)) for sample in by_id.values()]
+    parts = Parts((folder / "oracle").absolute(), JUDGED)
+    todo = plan(parts, jobs, lambda job: [ids[job.item.sample_id]])
+    executor = executor or LocalExecutor(1)
+    most = shard_size(todo.owed, executor, _JUDGED_AT_ONCE)
+    size = min(_JUDGED_AT_ONCE, most) if elsewhere(executor) else 64 * _JUDGED_AT_ONCE
+    execute(
+        todo, JudgeWorker(spec, collection), executor, step="judge", size=size, known=oracle,
+        samples=collection.samples, progress=progress,
+    )  # fmt: skip
+    verdicts = {row["row_id"]: row for row in parts.rows().to_pylist()}
+    judged = {name: verdicts[row_id] for name, row_id in ids.items() if row_id in verdicts}
     return _measured(spec, collection, run, judged), oracle
 
 
-class JudgeWorker:
+class JudgeWorker(Worker[Oracle]):
     """Judges images of a pool with the oracle."""
 
     def __init__(self, spec: MineSpec, collection: Collection) -> None:
@@ -131,10 +150,6 @@ class JudgeWorker:
     def load(self) -> Oracle:
         """Load the oracle."""
         return load_judge(self.name, self._bare, labels=self.spec.labels, device=self.spec.device)
-
-    def fingerprints(self, oracle: Oracle) -> list[str]:
-        """Return what row ids depend on."""
-        return [oracle.fingerprint]
 
     def run(self, oracle: Oracle, jobs: Sequence[Job[Sample, None]]) -> Iterator[dict[str, Any]]:
         """Yield a row per image that can be read and that the oracle knows."""
@@ -159,61 +174,15 @@ class JudgeWorker:
             good = [item for item, is_known in zip(good, known, strict=True) if is_known]
         verdicts = oracle.judge([image for *_, image in good], [label for _, label, _ in good])
         for (job, *_), verdict in zip(good, verdicts, strict=True):
-            yield {
-                "row_id": job.ids[0],
-                "sample_id": job.item.sample_id,
-                "oracle": oracle.name,
-                "accepted": verdict.accepted,
-                "score": verdict.score,
-                "saw": verdict.saw,
-                "reason": verdict.reason,
-            }
-
-
-def _judge(
-    spec: MineSpec,
-    collection: Collection,
-    run: Run,
-    folder: Path,
-    oracle: Oracle,
-    progress: Progress,
-    executor: Executor,
-) -> dict[str, dict[str, Any]]:
-    """Return the oracle's verdict on every image that can be read, by sample_id; make those that are not stored."""
-    contents = {row["sample_id"]: row["image_fingerprint"] for row in run.samples().to_pylist()}
-    ids = {
-        sample.sample_id: fingerprint([contents[sample.sample_id], sample.label, oracle.fingerprint])[:32]
-        for sample in collection.samples
-        if contents.get(sample.sample_id)
-    }
-    # Equal images with one label are judged once.
-    by_id = {ids[sample.sample_id]: sample for sample in collection.samples if sample.sample_id in ids}
-    jobs: list[Job[Sample, None]] = [Job(sample, (None,)) for sample in by_id.values()]
-    parts = Parts((folder / "oracle").absolute(), JUDGED)
-    todo = plan(parts, jobs, lambda job: [ids[job.item.sample_id]])
-    most = shard_size(todo.owed, executor, _JUDGED_AT_ONCE)
-    size = min(_JUDGED_AT_ONCE, most) if elsewhere(executor) else 64 * _JUDGED_AT_ONCE
-    execute(
-        todo, JudgeWorker(spec, collection), executor, step="judge", size=size, known=oracle,
-        samples=collection.samples, progress=progress,
-    )  # fmt: skip
-    verdicts = {row["row_id"]: row for row in parts.rows().to_pylist()}
-    return {name: verdicts[row_id] for name, row_id in ids.items() if row_id in verdicts}
+            said = {name: getattr(verdict, name) for name in ("accepted", "score", "saw", "reason")}
+            yield said | {"row_id": job.ids[0], "sample_id": job.item.sample_id, "oracle": oracle.name}
 
 
 def _measured(spec: MineSpec, collection: Collection, run: Run, judged: Mapping[str, dict[str, Any]]) -> MeasuredPool:
     """Return the images that every model and the oracle have answered for."""
-    names = list(run.spec()["model_names"])
-    right, answer = OUTCOME_COLUMNS[spec.outcome]
     ids = [sample.sample_id for sample in collection.samples]
-    here = pc.field("model").isin(names) & (pc.field("status") == "ok")
-    rows = run.predictions.dataset().to_table(["sample_id", "model", right, answer], here).to_pandas()
-    rows[["model", answer]] = rows[["model", answer]].astype(object)
-    tables = [
-        rows.pivot(index="sample_id", columns="model", values=value).reindex(index=ids, columns=names)
-        for value in (right, answer)
-    ]
-    answered = tables[0].notna().all(axis=1)
+    right, said = (frame.reindex(ids) for frame in answer_frames(run, spec.outcome))
+    answered, names = right.notna().all(axis=1), list(right.columns)
     kept = [image_id for image_id in ids if answered[image_id] and image_id in judged]
     if not kept:
         raise UserError(f"no image of {spec.pool} was answered for by every model and by the oracle; see {run.path}")
@@ -222,8 +191,18 @@ def _measured(spec: MineSpec, collection: Collection, run: Run, judged: Mapping[
         [_facts(samples[image_id], judged[image_id], spec.seed) for image_id in kept], index=pd.Index(kept)
     )
     surrogates, targets = tuple(names[: len(spec.surrogates)]), tuple(names[len(spec.surrogates) :])
-    failed, said = ~tables[0].loc[kept].astype(bool), tables[1].loc[kept].fillna("no answer")
+    failed, said = ~right.loc[kept].astype(bool), said.loc[kept].fillna("no answer")
     return MeasuredPool(collection, run, surrogates, targets, images, failed, said, len(ids) - len(kept))
+
+
+def answer_frames(run: Run, outcome: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return whether each model of a run is right, and what it says: a row per sample, a column per model as named."""
+    names, columns = list(run.spec()["model_names"]), OUTCOME_COLUMNS[outcome]
+    here = pc.field("model").isin(names) & (pc.field("status") == "ok")
+    rows = run.predictions.dataset().to_table(["sample_id", "model", *columns], here).to_pandas()
+    rows = rows.astype({"model": object, columns[1]: object})
+    right, said = (rows.pivot(index="sample_id", columns="model", values=each) for each in columns)
+    return right.reindex(columns=names), said.reindex(columns=names)
 
 
 def without_answer(run: Run) -> list[str]:

@@ -24,8 +24,8 @@ from holdfast.data.images import decode_image
 from holdfast.data.labels import class_keys, map_labels
 from holdfast.data.readers.listed import read_rows
 from holdfast.data.writers import manifest_cell, manifest_table, published_paths, remove_published, unchanged_file
-from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec
-from holdfast.pipeline.hard.results import MiningChoice, Selection
+from holdfast.pipeline.hard.pool import MeasuredPool
+from holdfast.pipeline.hard.results import Mining, Selection
 from holdfast.stats.hard.mining import share
 from holdfast.store import read_json, read_table, write_json, write_table
 from holdfast.store.run import write_csv, write_frame
@@ -76,23 +76,15 @@ def check_out(out: Path) -> None:
         raise UserError(f"{out} holds something else; name a new folder for --out")
 
 
-def publish(
-    spec: MineSpec,
-    pool: MeasuredPool,
-    choice: MiningChoice,
-    selection: Selection,
-    oracle: Oracle,
-    tables: dict[str, pd.DataFrame],
-    facts: dict[str, Any],
-    out: Path,
-) -> int:
-    """Write the dataset folder and ``mining/``; returns how many images it has."""
+def publish(mining: Mining, tables: dict[str, pd.DataFrame], facts: dict[str, Any], out: Path) -> int:
+    """Write the dataset folder and ``mining/``; return how many images it has."""
     # The old manifest goes first and the new one comes last, so that a folder with a manifest is whole. Images of an
     # earlier selection are deleted, other files are not.
-    chosen = selection.hard & (pool.images["valid"] | spec.keep_rejected)
+    pool, selection = mining.pool, mining.selection
+    chosen = selection.hard & (pool.images["valid"] | mining.spec.keep_rejected)
     samples = {sample.sample_id: sample for sample in pool.collection.samples if chosen.get(sample.sample_id, False)}
     contents = {row["sample_id"]: row["image_fingerprint"] for row in pool.run.samples().to_pylist()}
-    keys = class_keys(pool.collection, spec.labels)
+    keys = class_keys(pool.collection, mining.spec.labels)
     present = {sample.label for sample in samples.values()}
     paths = published_paths(samples)
     _remove_stale(out, set(paths.values()))
@@ -104,7 +96,7 @@ def publish(
         for name, data in zip(names, files, strict=True):
             write_atomic(out / paths[name], data)
             rows.append(_row(samples[name], paths[name], data, pool, selection))
-        tops += _top_two(oracle, pool.collection, keys, present, files)
+        tops += _top_two(mining.oracle, pool.collection, keys, present, files)
     _write_questions(rows, tops, out)
     # In the manifest, too, which is what a reader of the folder opens first.
     rows = [
@@ -123,7 +115,7 @@ def publish(
     )
     facts |= {"published": len(rows), "generators": generators, "licences": licences}
     write_json(folder / "summary.json", facts)
-    write_atomic(out / "DATACARD.md", data_card(manifest.to_pandas(), pool.images, selection, tables, facts).encode())
+    write_atomic(out / "DATACARD.md", data_card(manifest.to_pandas(), mining, tables, facts).encode())
     write_csv(out / "manifest.csv", manifest)
     write_table(out / MANIFEST, manifest)
     (folder / _BEGUN).unlink()
@@ -155,14 +147,9 @@ def _remove_stale(out: Path, kept: set[str]) -> None:
 def _row(sample: Sample, path: str, data: bytes, pool: MeasuredPool, selection: Selection) -> dict[str, Any]:
     own = pool.images.loc[sample.sample_id]
     attributes = {key: manifest_cell(value) for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)}
-    return {
+    return {name: getattr(sample, name) for name in ("label", "sample_id", "source_id", "condition", "licence")} | {
         "path": path,
-        "label": sample.label,
-        "sample_id": sample.sample_id,
-        "source_id": sample.source_id,
         "kind": "generated",
-        "condition": sample.condition,
-        "licence": sample.licence,
         **attributes,
         "published_sha256": bytes_sha256(data),
         "surrogates_failed": int(selection.failures[sample.sample_id]),
@@ -227,13 +214,7 @@ CULTURES = (
 """Words that bring people or cultures into a picture; a prompt with one of them, singular or plural, is counted."""
 
 
-def data_card(
-    manifest: pd.DataFrame,
-    pool: pd.DataFrame,
-    selection: Selection,
-    tables: dict[str, pd.DataFrame],
-    facts: dict[str, Any],
-) -> str:
+def data_card(manifest: pd.DataFrame, mining: Mining, tables: dict[str, pd.DataFrame], facts: dict[str, Any]) -> str:
     """Return the text of ``DATACARD.md``."""
     sections = {
         "# Data card of a mined hard set": f"{len(manifest)} generated images of {manifest['label'].nunique()} "
@@ -247,7 +228,7 @@ def data_card(
         "## Counts": _counts(manifest),
         "## Over-represented among the hard": _over(tables),
         "## Labels": _labels(tables, facts),
-        "## People and cultures": _bias(pool, selection),
+        "## People and cultures": _bias(mining.pool.images, mining.selection),
         "## Licences and origin": _licences(facts),
         "## Uses": "For trying models that are neither surrogates nor related to them. Not a sample of any population: "
         "a low accuracy here says that a model shares failures with the surrogates, and means something only beside "

@@ -24,12 +24,11 @@ from holdfast.models import load_classifier
 from holdfast.models.local_dir import read_asset, read_config
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.hard.pool import JUDGED, without_answer
+from holdfast.pipeline.hard.pool import JUDGED, answer_frames, without_answer
 from holdfast.pipeline.hard.publish import read_hard_set
 from holdfast.pipeline.jobs.progress import Progress, environment, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import RemedySpec as RemedySpec
-from holdfast.pipeline.specs.rows import OUTCOME_COLUMNS
 from holdfast.pipeline.specs.training import RemedyRecipe
 from holdfast.stats.core.bootstrap import paired_change
 from holdfast.stats.hard.mining import CHOOSE, REPORT, draw_order
@@ -186,17 +185,11 @@ def _answers(
     )  # fmt: skip
     run, _ = evaluate(asked, folder / name, progress=progress)
     trouble += without_answer(run)
-    right, said = OUTCOME_COLUMNS[spec.outcome]
-    rows = run.rows(["sample_id", "source_id", "label", "model", "status", right, said]).to_pandas()
-    rows = rows[rows["status"] == "ok"].astype({"model": object, "label": object, said: object})
-    names = run.spec()["model_names"]  # as given: the model, then the remedied one
-    correct = rows.pivot(index="sample_id", columns="model", values=right)[names].dropna().astype(bool)
-    samples = rows.drop_duplicates("sample_id").set_index("sample_id")[["source_id", "label"]]
-    samples = samples.join(correct.set_axis(["before", "after"], axis=1), how="inner").rename(
-        columns={"label": "category"}
-    )
-    answers = rows.pivot(index="sample_id", columns="model", values=said)[names]
-    joined: pd.DataFrame = samples.join(answers.set_axis(["said_before", "said_after"], axis=1))
+    right, said = answer_frames(run, spec.outcome)  # of the model, then of the remedied one
+    rows = run.rows(["sample_id", "source_id", "label"]).to_pandas().astype({"label": object})
+    samples = rows.drop_duplicates("sample_id").set_index("sample_id").rename(columns={"label": "category"})
+    samples = samples.join(right.dropna().astype(bool).set_axis(["before", "after"], axis=1), how="inner")
+    joined: pd.DataFrame = samples.join(said.set_axis(["said_before", "said_after"], axis=1))
     return joined.sort_index()  # parts of a run may be read in any order
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.lazy import pd
-from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec
+from holdfast.core.protocols import Oracle
+from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, model_facts
 from holdfast.stats.hard.mining import CHOOSE, REPORT, accuracies, drops, rates, shared, validity
 from holdfast.stats.hard.mining_curve import Curve, fit_curve, leave_one_out, subset_accuracies
 from holdfast.stats.hard.mining_overlap import by_kin, intraclass, overlap, persistence
@@ -97,19 +98,25 @@ class Selection:
         return rows.rename_axis("sample_id").reset_index()
 
 
-def tables(
-    pool: MeasuredPool,
-    choice: MiningChoice,
-    selection: Selection,
-    again: MeasuredPool | None,
-    facts: pd.DataFrame,
-    *,
-    seed: int,
-) -> dict[str, pd.DataFrame]:
+@dataclass(frozen=True)
+class Mining:
+    """What was measured, chosen and selected; ``again``: the hard prompts, painted anew."""
+
+    spec: MineSpec
+    pool: MeasuredPool
+    oracle: Oracle
+    choice: MiningChoice
+    selection: Selection
+    again: MeasuredPool | None = None
+
+
+def tables(mining: Mining) -> dict[str, pd.DataFrame]:
     """Return every table by name; they are about the reporting half unless a column ``half`` says else."""
-    frames = _accuracies(pool, selection)
-    frames |= {"validity": _validity(pool, selection, choice), "control": _controls(selection)}
-    frames |= _chosen(pool, choice) | _rates(pool, selection)
+    pool, choice, seed = mining.pool, mining.choice, mining.spec.seed
+    facts = model_facts(pool.models, (*mining.spec.surrogates, *mining.spec.targets))
+    frames = _accuracies(pool, mining.selection)
+    frames |= {"validity": _validity(mining), "control": _controls(mining.selection)}
+    frames |= _chosen(pool, choice) | _rates(pool, mining.selection)
     images = pool.images[(pool.images["half"] == REPORT) & pool.images["valid"]]
     failed = pool.failed.loc[images.index]
     frames |= _curves(images, failed, pool, seed)
@@ -126,8 +133,8 @@ def tables(
             pool_accuracy=[float(1 - pool.failed[model].mean()) for model in names],
         )
     )
-    frames["persistence"] = _persistence(pool, choice, selection, again, seed)
-    frames["luck"] = _luck(pool, selection, seed)
+    frames["persistence"] = _persistence(mining)
+    frames["luck"] = _luck(pool, mining.selection, seed)
     return frames
 
 
@@ -165,15 +172,16 @@ def _accuracies(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFr
     }
 
 
-def _validity(pool: MeasuredPool, selection: Selection, choice: MiningChoice) -> pd.DataFrame:
+def _validity(mining: Mining) -> pd.DataFrame:
     """Return validity by set, and by how many of the used surrogates fail."""
+    pool, selection = mining.pool, mining.selection
     inside = pool.images["half"] == REPORT
     groups = {
         "pool": inside,
         "control": inside & pool.images.index.isin(selection.control["control"]),
         "shared failures": inside & selection.shared,
     }
-    groups |= {f"{count} fail": inside & (selection.failures == count) for count in range(len(choice.used) + 1)}
+    groups |= {f"{count} fail": inside & (selection.failures == count) for count in range(len(mining.choice.used) + 1)}
     return validity(pool.images, groups)
 
 
@@ -232,10 +240,9 @@ def _curves(images: pd.DataFrame, failed: pd.DataFrame, pool: MeasuredPool, seed
     }
 
 
-def _persistence(
-    pool: MeasuredPool, choice: MiningChoice, selection: Selection, again: MeasuredPool | None, seed: int
-) -> pd.DataFrame:
+def _persistence(mining: Mining) -> pd.DataFrame:
     """Return which failures come back in new images of the hard prompts."""
+    pool, choice, selection, again = mining.pool, mining.choice, mining.selection, mining.again
     columns = ["what", "half", "subset", "n", "prompts", "estimate", "low", "high", "pool", "mined"]
     columns += ["lasting", "lasting_low", "lasting_high"]
     if again is None:
@@ -257,7 +264,9 @@ def _persistence(
                         (again.images, painted, now),
                     )
                 ]
-                rows.append({"what": what, "half": half, "subset": subset} | persistence(*frames, seed=seed))
+                rows.append(
+                    {"what": what, "half": half, "subset": subset} | persistence(*frames, seed=mining.spec.seed)
+                )
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -35,7 +35,10 @@ _SHARDS = 3  # per worker at least, so that a slow worker is not waited for
 
 
 class Worker(Protocol[Resources]):
-    """What a verb writes: it turns jobs into rows. It holds settings only, so that it can travel to other processes."""
+    """What a verb writes: it turns jobs into rows. It holds settings only, so that it can travel to other processes.
+
+    A class that names this one as its base need not write ``fingerprints``, where resources are a model or several.
+    """
 
     name: str
     """What the worker runs, for errors: the models by name."""
@@ -45,6 +48,8 @@ class Worker(Protocol[Resources]):
 
     def fingerprints(self, resources: Resources) -> Sequence[str]:
         """Return one hash per loaded model. A process whose hashes differ from the planner's is refused."""
+        models: Any = resources
+        return [model.fingerprint for model in (models if isinstance(models, Sequence) else [models])]
 
     def run(self, resources: Resources, jobs: Any) -> Iterator[Made]:
         """Yield a row per part of each job, in any order; ``jobs.rows`` says which errors become rows.

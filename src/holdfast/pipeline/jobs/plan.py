@@ -5,6 +5,7 @@ Nothing here grows with the number of rows, except two bits per row and a file w
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,6 +59,14 @@ class Scope:
     rows: ds.Expression  # a cheap filter: task, protocol, models
     columns: tuple[str, ...]  # what ``covers`` looks at
     covers: Callable[[Mapping[str, Any]], bool]  # True if this command asks for the row's sample, condition and model
+
+    @classmethod
+    def of_keys(
+        cls, rows: ds.Expression, columns: tuple[str, ...], keys: Callable[[], Iterable[Mapping[str, Any]]]
+    ) -> Scope:
+        """Return the scope of rows that are alike in ``columns`` with one of ``keys``, the keys of planned rows."""
+        planned = functools.cache(lambda: {tuple(key[name] for name in columns) for key in keys()})
+        return cls(rows, columns, lambda row: tuple(row[name] for name in columns) in planned())
 
 
 @dataclass(frozen=True)

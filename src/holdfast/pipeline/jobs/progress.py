@@ -13,7 +13,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -176,20 +176,15 @@ class Summary:
         for problem in problems:
             self.add(problem.sample_id, problem.message)
 
-    def count(
-        self, rows: pa.Table | Sequence[Mapping[str, Any]], *, key: str = "sample_id", fine: Sequence[str] = ("ok",)
-    ) -> None:
+    def count(self, rows: pa.Table, *, key: str = "sample_id", fine: Sequence[str] = ("ok",)) -> None:
         """Count rows that were made, and what is wrong with those whose status is not ``fine``."""
         self.rows += len(rows)
-        if isinstance(rows, pa.Table) and "status" not in rows.column_names:  # an oracle's verdicts
+        if "status" not in rows.column_names:  # an oracle's verdicts
             return
-        if isinstance(rows, pa.Table):
-            rows = rows.filter(~pc.field("status").isin(list(fine))).select([key, "status", "error"]).to_pylist()
-        for row in rows:
-            if row["status"] not in fine:
-                self.add(str(row[key]), f"{row['status']}: {row['error']}")
-                self.errors += row["status"] == "error"
-                self.skipped += row["status"] == "skipped"
+        for row in rows.filter(~pc.field("status").isin(list(fine))).select([key, "status", "error"]).to_pylist():
+            self.add(str(row[key]), f"{row['status']}: {row['error']}")
+            self.errors += row["status"] == "error"
+            self.skipped += row["status"] == "skipped"
 
     def line(self, done: str = "made", *, count: int | None = None) -> str:
         """Return how many rows were made, failed and were there before, for a command's last line."""

@@ -3,47 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from itertools import groupby
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
 from holdfast.core.names import WITHOUT_OBJECT
-from holdfast.core.schema import row_id
+from holdfast.core.schema import SEGMENT
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import class_keys
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.models import load_segmenter
 from holdfast.pipeline.classifiers import check_names
 from holdfast.pipeline.donors import DonorPool
-from holdfast.pipeline.evaluation_rows import row_key
 from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.jobs.execute import elsewhere, execute, shard_size
-from holdfast.pipeline.jobs.plan import Job, Scope, plan
+from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row
-from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
+from holdfast.pipeline.samples import begin_run, prepare, read, recorded_spec
 from holdfast.pipeline.segment import networks, testing
 from holdfast.pipeline.specs import SegmentSpec as SegmentSpec
 from holdfast.pipeline.train.fitting import MOVES, Fit
-from holdfast.pipeline.train.pictures import Batch, Renderer, Showing, Team, showing
-from holdfast.pipeline.train.plan import TrainingJob, TrainingTest, conditions_of, content_of
-from holdfast.pipeline.train.train import (
-    TESTED,
-    Answers,
-    TrainingKind,
-    TrainingResources,
-    TrainingWorker,
-    picture_rows,
-    team_of,
-    train,
-)
+from holdfast.pipeline.train.pictures import Batch, showing
+from holdfast.pipeline.train.plan import GivenModel, TestedPicture, TrainingJob, conditions_of, ids_of, scope_of
+from holdfast.pipeline.train.train import TESTED, Answers, TrainingKind, TrainingResources, TrainingWorker, train
 from holdfast.scenarios import Condition
+from holdfast.stats.effects.segments import BACKGROUND
 from holdfast.store import Run, writing
 from holdfast.training import augment
 
@@ -121,7 +108,7 @@ class SegmentTrainingWorker(TrainingWorker):
         """Return the width and height of the pictures that a model is tested on."""
         return self.spec.settled().size
 
-    def answers(self, job: TrainingTest, model: testing.TestedSegmenter) -> Answers:
+    def answers(self, model: testing.TestedSegmenter) -> Answers:
         """Return how class maps become outcome columns and counted pixels."""
         return testing.counted(model, self.collection, self.run_path)
 
@@ -158,10 +145,7 @@ def mean_iou(pairs: torch.Tensor) -> torch.Tensor:
     return (both / either.clamp(min=1)).sum() / (either > 0).sum().clamp(min=1)
 
 
-SEGMENTERS = TrainingKind(
-    "segment", networks.resolve, networks.build, SegmentTrainingWorker,
-    details=lambda run: {testing.DETAILS: testing.details(run)},
-)  # fmt: skip
+SEGMENTERS = TrainingKind("segment", networks.resolve, networks.build, SegmentTrainingWorker, details=SEGMENT.details)
 
 
 def segment(
@@ -181,7 +165,11 @@ def segment(
 
 
 def _check(spec: SegmentSpec, collection: Collection) -> None:
-    testing.check_classes(collection.classes)
+    """Raise a UserError where there is nothing to segment, or class maps cannot hold the classes."""
+    if BACKGROUND in collection.classes:
+        raise UserError(f"a class is called {BACKGROUND!r}, and that is what lies around the object; rename it")
+    if len(collection.classes) > 255:
+        raise UserError(f"class maps hold at most 255 classes, and the dataset has {len(collection.classes)}")
     if all(sample.mask is None for sample in collection.samples):
         raise UserError(
             f"segmentation needs masks, and none of the {len(collection)} images has one; --masks FOLDER names them, "
@@ -197,36 +185,52 @@ def _check(spec: SegmentSpec, collection: Collection) -> None:
 def _evaluate(
     spec: SegmentSpec, collection: Collection, out: Path, progress: Progress, executor: Executor
 ) -> tuple[Run, Summary]:
+    """Test models as they are."""
     run, summary = Run(out), Summary()
     with writing(out):
         check_apart(collection.samples, out)
-        conditions = conditions_of(spec, collection)
         # Where others ask the models, this process only has to know them.
-        tested = _load(replace(spec, device="cpu") if elsewhere(executor) else spec, collection)
+        own = replace(spec, device="cpu") if elsewhere(executor) else spec
+        known = SegmentWorker(own, collection, DonorPool([]), run.path, own.device).load()
         prepared = prepare(spec, collection, progress)
-        recorded = asdict(spec) | {"verb": "segment", "dataset": collection.name, "classes": list(collection.classes)}
-        recorded |= {"models": list(spec.models), "architectures": [], "matte": list(spec.matte), "tests": "given"}
         same = ("verb", "dataset", "classes", "seed", "tests", "matte", "feather")
-        begin_run(run, recorded, prepared, summary, same=same)
-        jobs = [
-            Job(Shown(place, condition, sample, rendered_as), (place,))
-            for place in range(len(tested))
-            for condition in conditions.values()
-            for sample, rendered_as in showing(prepared.collection.samples, condition)
-        ]
+        begin_run(run, recorded_spec(spec, "segment", collection, tests="given"), prepared, summary, same=same)
+        jobs = _jobs(conditions_of(spec, collection), prepared.collection.samples, known.given, executor)
         todo = plan(
-            run.predictions, jobs, lambda job: [_row_id(spec, prepared, tested, job.item)],
-            scope=_scope(tested, conditions.values(), jobs), retry=spec.retry_errors,
-            details={testing.DETAILS: testing.details(run.path)}, progress=progress,
+            run.predictions, jobs, lambda job: ids_of(spec, prepared, job), retry=spec.retry_errors,
+            scope=scope_of(spec, collection.name, jobs, ("model", "sample_id", "condition", "variant", "parameters")),
+            details={SEGMENT.details: run.details(SEGMENT.details)}, progress=progress,
         )  # fmt: skip
-        worker = SegmentWorker(spec, prepared.collection, prepared.pool, run.path.absolute())
-        size = min(TESTED, shard_size(todo.owed, executor, TESTED)) if elsewhere(executor) else TESTED
+        worker = SegmentWorker(spec, prepared.collection, prepared.pool, run.path.absolute(), spec.device)
+        worker.name = f"one of {', '.join(spec.models)}"
         segmented = execute(
-            todo, worker, executor, step="segment", size=size, known=tested,
-            samples=collection.samples, donors=prepared.pool.samples, progress=progress,
+            todo, worker, executor, step="segment", size=1, known=known, samples=collection.samples,
+            donors=prepared.pool.samples, progress=progress,
         )  # fmt: skip
         summary.merge(segmented)
     return run, summary
+
+
+def _jobs(
+    conditions: Mapping[str, Condition],
+    samples: Sequence[Sample],
+    tested: Sequence[testing.TestedSegmenter],
+    executor: Executor,
+) -> list[Job[GivenModel, TestedPicture]]:
+    """Return every model with every picture; a job has pictures of one condition, few enough for all workers."""
+    pictures = {
+        name: [TestedPicture(name, sample, rendered_as) for sample, rendered_as in showing(samples, condition)]
+        for name, condition in conditions.items()
+    }
+    count = len(tested) * sum(map(len, pictures.values()))
+    size = min(TESTED, shard_size(count, executor, TESTED)) if elsewhere(executor) else TESTED
+    models = [GivenModel(place, model.segmenter.name, model.fingerprint) for place, model in enumerate(tested)]
+    return [
+        Job(model, own[start : start + size])
+        for model in models
+        for own in pictures.values()
+        for start in range(0, len(own), size)
+    ]
 
 
 def _load(spec: SegmentSpec, collection: Collection) -> list[testing.TestedSegmenter]:
@@ -241,76 +245,20 @@ def _load(spec: SegmentSpec, collection: Collection) -> list[testing.TestedSegme
     return tested
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A sample that a model sees under a condition."""
+class SegmentWorker(SegmentTrainingWorker):
+    """Shows pictures to segmenters that are trained already."""
 
-    place: int  # of the model in the specification
-    condition: Condition  # under which it is shown
-    sample: Sample
-    rendered_as: Condition
+    spec: SegmentSpec
 
-
-SegmentJob = Job[Shown, int]
-
-
-def _key(spec: SegmentSpec, dataset: str, shown: Showing, model: str) -> dict[str, Any]:
-    own = {"task": spec.task, "protocol": spec.protocol}
-    return row_key(spec, dataset, *shown, model) | own
-
-
-def _row_id(spec: SegmentSpec, prepared: Prepared, tested: Sequence[testing.TestedSegmenter], shown: Shown) -> str:
-    model = tested[shown.place]
-    image, mask = content_of(spec, prepared, shown.sample, shown.rendered_as)
-    key = _key(spec, prepared.collection.name, (shown.sample, shown.rendered_as), model.segmenter.name)
-    return row_id(key, image=image, mask=mask, model=model.fingerprint)
-
-
-def _scope(
-    tested: Sequence[testing.TestedSegmenter], conditions: Iterable[Condition], jobs: Sequence[SegmentJob]
-) -> Scope:
-    names = [model.segmenter.name for model in tested]
-    asked = {(condition.scenario, condition.variant, condition.parameters_json) for condition in conditions}
-    samples = {job.item.sample.sample_id for job in jobs}
-    return Scope(
-        pc.field("model").isin(names),
-        ("sample_id", "condition", "variant", "parameters"),
-        lambda row: row["sample_id"] in samples and (row["condition"], row["variant"], row["parameters"]) in asked,
-    )
-
-
-class SegmentWorker:
-    """Shows pictures to segmenters and counts pixels."""
-
-    def __init__(self, spec: SegmentSpec, collection: Collection, pool: DonorPool, run: Path) -> None:
-        self.name = f"one of {', '.join(spec.models)}"
-        self.spec, self.collection, self.pool, self.run_path = spec, collection, pool, run
-
-    @cached_property
-    def team(self) -> Team:
-        """Return who renders pictures, made by the process that needs them."""
-        return team_of(self.spec)
-
-    def load(self) -> list[testing.TestedSegmenter]:
+    def load(self) -> TrainingResources:
         """Load the models."""
-        return _load(self.spec, self.collection)
+        return replace(super().load(), given=_load(self.spec, self.collection))
 
-    def fingerprints(self, tested: list[testing.TestedSegmenter]) -> list[str]:
+    def fingerprints(self, resources: TrainingResources) -> list[str]:
         """Return what row ids depend on."""
-        return [model.fingerprint for model in tested]
+        return [model.fingerprint for model in resources.given]
 
-    def run(self, tested: list[testing.TestedSegmenter], jobs: Sequence[SegmentJob]) -> Iterator[Row]:
+    def run(self, resources: TrainingResources, jobs: Sequence[Any]) -> Iterator[Row]:
         """Yield a row per picture, with the counts of its classes."""
-        spec, classes = self.spec, self.collection.classes
-        renderer = Renderer(
-            self.pool, spec.settled().size, spec.seed, spec.max_pixels, spec.matte, hashed=True,
-            scaled=spec.settled().scaled, team=self.team,
-        )  # fmt: skip
-        for (place, _), alike in groupby(jobs, key=lambda job: (job.item.place, job.item.condition)):
-            model = tested[place]
-            shown = [((job.item.sample, job.item.rendered_as), job.ids[0]) for job in alike]
-            answers = testing.counted(model, self.collection, self.run_path)
-            for made_of, row in picture_rows(renderer, shown, classes, answers, masks=True):
-                yield (
-                    _key(spec, self.collection.name, made_of, model.segmenter.name) | {"label": made_of[0].label} | row
-                )
+        for job in jobs:
+            yield from self.tested(resources, job, resources.given[job.item.place])

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Segmenter
-from holdfast.core.schema import SEGMENTS
+from holdfast.core.schema import SEGMENT
 from holdfast.core.types import ClassKeys, Collection, Image, LabelSpace, Mask, Sample
 from holdfast.data.labels import map_labels
 from holdfast.data.writers import encode_image
@@ -23,7 +24,6 @@ from holdfast.pipeline.jobs.rows import Row, answer_each, answered
 from holdfast.pipeline.train.pictures import Tensors
 from holdfast.pipeline.train.train import Answers
 from holdfast.stats.effects.segments import BACKGROUND
-from holdfast.store import Parts
 
 TOLERANCE = 0.0075
 """How far apart two boundaries may lie to meet, as a share of the picture's diagonal (Csurka and others, 2013)."""
@@ -86,15 +86,9 @@ def _met(edge: Mask, other: Mask, disk: Any) -> int:
 FOUND = 0.5  # IoU of the labelled class from which on a row counts as ``correct``
 SHOWN = 4  # photos whose segments are kept as pictures, under every condition and of every model
 SIDE = 128  # pixels of such a picture
-DETAILS = "_segments"  # under this name a row carries its details until it is written
 GAP = 4
 _MISSED, _FALSE, _RIGHT = 1, 2, 3  # places in the colours below
 _TINTS = ((213, 94, 0), (0, 114, 178), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
-
-
-def details(run: Path) -> Parts:
-    """Return the table of counts of a run, one row per class."""
-    return Parts(run / "details" / "segments", SEGMENTS)
 
 
 @dataclass(frozen=True)
@@ -106,19 +100,9 @@ class TestedSegmenter:
     fingerprint: str
 
 
-def check_classes(classes: Sequence[str]) -> None:
-    """Raise a UserError if class maps cannot hold a dataset's classes."""
-    if BACKGROUND in classes:
-        raise UserError(f"a class is called {BACKGROUND!r}, and that is what lies around the object; rename it")
-    if len(classes) > 255:
-        raise UserError(f"class maps hold at most 255 classes, and the dataset has {len(classes)}")
-
-
 def mapped(segmenter: Segmenter, classes: Sequence[str], keys: Mapping[str, ClassKeys]) -> TestedSegmenter:
     """Return a segmenter whose outputs are found by the names of the classes, as a classifier's are."""
     # Masks mark the object alone, so every output that is none of the classes counts as background.
-    from holdfast.core.fingerprint import fingerprint
-
     mapping = map_labels(classes, keys, segmenter.labels)
     places = np.zeros(len(segmenter.labels), np.uint8)
     for place, own in enumerate(mapping.members, 1):
@@ -149,7 +133,7 @@ def answers(tested: TestedSegmenter, images: Sequence[Image]) -> list[Map | Samp
 
 
 def counted(tested: TestedSegmenter, collection: Collection, run: Path) -> Answers:
-    """Return how a segmenter's answers become outcome columns, and under ``DETAILS`` its counts."""
+    """Return how a segmenter's answers become outcome columns, and, as details, counts of every class."""
     # ``prediction`` is the class with the most pixels, background apart; ``correct`` says whether the labelled class
     # reaches an IoU of ``FOUND``. Answers among the dataset's classes only, and confidences, do not exist here.
     # Pictures of a few samples are kept in the run.
@@ -181,7 +165,7 @@ def _outcome(counts: Mapping[int, dict[str, int]], names: Sequence[str], label: 
         "prediction": names[most] if most and objects[most] else None,
         "correct": bool(labelled and labelled["intersection"] >= FOUND * labelled["union"]),
         "status": "ok",
-        DETAILS: [dict(counted, row_id=row_id) | {"class": names[place]} for place, counted in counts.items()],
+        SEGMENT.details: [dict(counted, row_id=row_id) | {"class": names[place]} for place, counted in counts.items()],
     }
 
 

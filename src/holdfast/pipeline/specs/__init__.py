@@ -1,6 +1,6 @@
 """What every verb can be asked: each option declared once, importable without anything heavy."""
 
-from holdfast.pipeline.specs.rows import (
+from holdfast.pipeline.specs.images import (
     AskSpec,
     ChooseSpec,
     DataSpec,
@@ -13,7 +13,7 @@ from holdfast.pipeline.specs.rows import (
     SynthSpec,
     WalkOptions,
     parse_matte,
-)  # fmt: skip
+)
 from holdfast.pipeline.specs.training import (
     GenerateSpec,
     MineSpec,
@@ -23,7 +23,7 @@ from holdfast.pipeline.specs.training import (
     SegmentSpec,
     TelltaleSpec,
     TrainSpec,
-)  # fmt: skip
+)
 
 __all__ = [
     "AskSpec", "ChooseSpec", "DataSpec", "EvaluateSpec", "ExplainSpec", "GenerateSpec", "InventorySpec", "MaskSpec",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import unknown
 from holdfast.core.options import Spec, as_in, option
-from holdfast.pipeline.specs.rows import (
+from holdfast.pipeline.specs.images import (
     DataSpec,
     EvaluateSpec,
     batch_size,
@@ -78,32 +78,6 @@ RECIPES = {
 there, so nothing else is done."""
 
 
-def find_recipe(
-    name: str,
-    *,
-    epochs: int = 0,
-    batch_size: int = 0,
-    size: int = 0,
-    rate: float = 0.0,
-    crop: bool = False,
-    robust: str = "",
-) -> Recipe:
-    """Return a recipe by name; values that are not 0 replace its own."""
-    if name not in RECIPES:
-        raise unknown("recipe", name, RECIPES)
-    recipe = replace(RECIPES[name], crop=crop, robust=robust)
-    changed: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "size": size}
-    for name, value in changed.items():
-        if value < 0:
-            raise UserError(f"{name} must be above 0, not {value}")
-    if not 0 <= rate < float("inf"):
-        raise UserError(f"a learning rate is a number above 0, not {rate}")
-    if batch_size == 1:
-        raise UserError("a batch needs at least 2 images")
-    recipe = replace(recipe, **{key: value for key, value in changed.items() if value})
-    return replace(recipe, rate=rate, rate_pretrained=rate) if rate else recipe
-
-
 @dataclass(frozen=True)
 class RemedyRecipe:
     """How a model is fine-tuned."""
@@ -133,17 +107,18 @@ class TrainSpec(DataSpec):
     """What ``holdfast train`` does."""
 
     PANEL = "Training"
+    USUAL_SIZE = 0  # width and height of the pictures; 0: the recipe's
 
     architectures: tuple[str, ...] = option(
         (), help="Networks, separated by commas: timm:resnet50,torchvision:alexnet,embedded:vit_rho95.", is_needed=True
-    )  # fmt: skip
+    )
     labels: str | None = labels(help="nine: train and test in the nine super-classes of ImageNet.")
     scenarios: str = scenarios("static")
     folds: int = option(12, help="Folds of cross-validation, by photo; 1 is one split.", least=1)
     train_split: float = option(0.8, help="Share of the photos of each class that one split trains on.")
     validation: float = option(
         0.1, help="Share of the training photos that choose the best epoch; 0 takes the last epoch."
-    )  # fmt: skip
+    )
     train_on: str = option(
         EACH, choices=(EACH, "original", ALL_BUT_ONE),
         help="Train on each scenario by itself (and test originals on all), on originals only, or on all scenarios but "
@@ -156,7 +131,7 @@ class TrainSpec(DataSpec):
     size: int = option(0, help="Width and height of the pictures; 0 takes the recipe's 224.", least=0, unit="pixels")
     crop: bool = option(
         False, help="Crop pictures (at random in training, from the middle in the test) instead of squeezing them."
-    )  # fmt: skip
+    )
     rate: float = option(0.0, help="Learning rate; 0 takes the recipe's.", least=0)
     robust: str = option(
         "", help="Train robustly: augmix, ant, stylised, deepaugment, adversarial, dat, or a union such as "
@@ -164,7 +139,7 @@ class TrainSpec(DataSpec):
     )  # fmt: skip
     early_stopping: int = option(
         0, help="End after this many epochs without a better validation accuracy; 0 never does.", least=0
-    )  # fmt: skip
+    )
     balance: str = option("none", choices=("none", "weights", "sampling"),
                           help="Balance classes by weights in the loss, or by sampling.")  # fmt: skip
     pretrained: bool = option(False, help="Start with trained weights, not from scratch.")
@@ -192,16 +167,22 @@ class TrainSpec(DataSpec):
         return "argmax"
 
     def settled(self) -> Recipe:
-        """Return the recipe with the values that replace its own."""
-        return find_recipe(
-            self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=self.size, rate=self.rate, crop=self.crop,
-            robust=self.robust,
-        )  # fmt: skip
+        """Return the recipe with the values that replace its own; 0 replaces nothing."""
+        if self.batch_size == 1:
+            raise UserError("a batch needs at least 2 images")
+        if math.isinf(self.rate):
+            raise UserError(f"a learning rate is a number above 0, not {self.rate}")
+        asked: dict[str, float] = {"epochs": self.epochs, "batch_size": self.batch_size, "rate": self.rate}
+        asked |= {"rate_pretrained": self.rate, "size": self.size or self.USUAL_SIZE}
+        given: dict[str, Any] = {name: value for name, value in asked.items() if value}
+        return replace(RECIPES[self.recipe], crop=self.crop, robust=self.robust, **given)
 
 
 @dataclass(frozen=True)
 class SegmentSpec(TrainSpec):
     """What ``holdfast segment`` does: train ``architectures``, or test ``models``; never both in one run."""
+
+    USUAL_SIZE = SEGMENT_SIZE
 
     architectures: tuple[str, ...] = option(
         (), help="Train these networks, separated by commas: smp:FPN@resnet50,smp:DPT@tu-vit_base_patch16_224,"
@@ -209,7 +190,7 @@ class SegmentSpec(TrainSpec):
     )  # fmt: skip
     models: tuple[str, ...] = option(
         (), help="Or test these models as they are: embedded:unet,smp:FPN@FOLDER,hf:FOLDER (holdfast ls segmenters)."
-    )  # fmt: skip
+    )
     train_on: str = option(EACH, choices=(EACH, "original"), help="Train on each scenario by itself, or on originals.")
     size: int = option(0, help=f"Width and height of the pictures, also in the test; 0 is {SEGMENT_SIZE}.", least=0,
                        unit="pixels")  # fmt: skip
@@ -225,13 +206,6 @@ class SegmentSpec(TrainSpec):
     def protocol(self) -> str:
         """Return the protocol's name in the one table: the best class of every pixel, in pictures of this size."""
         return f"argmax@{self.settled().size}" + ("-crop" if self.crop else "")
-
-    def settled(self) -> Recipe:
-        """Return the recipe with the values that replace its own."""
-        size = self.size or SEGMENT_SIZE
-        return find_recipe(
-            self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=size, rate=self.rate, crop=self.crop
-        )
 
 
 @dataclass(frozen=True)
@@ -252,7 +226,7 @@ class TelltaleSpec(TrainSpec):
     labels: str | None = labels(help="CSV with other names of classes, for prompts and oracle.")
     generated: str | None = option(
         None, help="Instead: what holdfast synth wrote of generated_background and DATA.", is_path=True
-    )  # fmt: skip
+    )
 
 
 NUISANCES = ("background", "texture", "material")
@@ -264,14 +238,14 @@ class GenerateSpec(Spec):
 
     generator: str = option(
         help="Image maker that draws the prompts (holdfast ls image-makers): embedded:, diffusers:NAME-OR-FOLDER."
-    )  # fmt: skip
+    )
     categories: str = option(
         "", help="What images show: diorama, a text file, a label CSV, or ObjectNet's folder of mappings."
-    )  # fmt: skip
+    )
     nuisances: str = option("", help="What images vary: diorama, a TOML, CSV or text file, or Broden's folder.")
     templates: str = option(
         "", help="TOML with a template per kind of nuisance, with {category} and {nuisance}.", is_path=True
-    )  # fmt: skip
+    )
     per_pair: int = option(1, help="Images per prompt, each with its own seed.", least=1)
     kinds: tuple[str, ...] = option(NUISANCES, help="Kinds of nuisance, separated by commas.", choices=NUISANCES)
     limit: int = limit("images, evenly over categories and kinds")
@@ -291,10 +265,10 @@ class MineSpec(Spec):
     pool: str = option(help="What holdfast generate made, or any dataset.", argument="POOL")
     surrogates: tuple[str, ...] = option(
         (), help="Models whose shared failures are kept, in the order in which they are added; separated by commas."
-    )  # fmt: skip
+    )
     targets: tuple[str, ...] = option(
         (), help="Models that the set is tested on and that take no part in making it; separated by commas."
-    )  # fmt: skip
+    )
     oracle: str = option("", help="Oracle that says whether an image shows its category; no surrogate and no target.")
     labels: str | None = labels(help="CSV that maps categories to model outputs.")
     outcome: str = outcome()
@@ -305,7 +279,7 @@ class MineSpec(Spec):
     )
     least_fall: float = option(
         0.01, help="Fall in accuracy that one more surrogate should bring; with less, k is enough.", least=0, most=1
-    )  # fmt: skip
+    )
     cap_per_category: int = option(0, help="Keep at most this many images per category; 0 keeps all.", least=0)
     cap_per_pair: int = option(0, help="Keep at most this many images per category and nuisance; 0 keeps all.", least=0)
     balance: bool = option(False, help="Keep as many images of every category as of the scarcest one.")
@@ -349,7 +323,7 @@ class RemedySpec(Spec):
     model: str = option(help="Model to fine-tune: an embedded:, local-dir: or timm: model.")
     originals: tuple[str, ...] = option(
         (), help="Datasets that the model should not forget, separated by commas; drawn scenes if the pool is drawn."
-    )  # fmt: skip
+    )
     recipe: str = option("default", choices=("default", "paper"),
                          help="AdamW for 8 epochs (default), or the paper's SGD at 1e-4 for 10 epochs.")  # fmt: skip
     epochs: int = option(0, help="Number of epochs; 0 takes the recipe's.", least=0)

@@ -12,14 +12,13 @@ from typing import Any
 import cv2
 import numpy as np
 
-from holdfast.core.errors import SampleError
 from holdfast.core.lazy import torch
 from holdfast.models.torch_classifier import Geometry
 from holdfast.pipeline.fast import decoding
 from holdfast.pipeline.fast.device_pass import sizes_of, unit_size
 from holdfast.pipeline.fast.flow import Uploads, channels_first
 from holdfast.pipeline.fast.networks import see
-from holdfast.pipeline.train.pictures import DETAILS, Renderer, Showing, TrainingPicture, crop_place
+from holdfast.pipeline.train.pictures import DONOR_COLUMNS, Renderer, Showing, TrainingPicture, crop_place
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import at_once, on_device, render_batch
 from holdfast.scenarios.tensors.batches import renders
@@ -96,22 +95,14 @@ class _DecodedGroup:
 
     def add(self, unit: decoding.Unit, facts: decoding.Facts, decoded: Sequence[decoding.Group]) -> None:
         """Take the decoded pictures of a unit."""
-        first = len(self._shown)
+        first, renderer = len(self._shown), self._renderer
+        decoding.settle(facts, unit, decoded, self._team.conditions, renderer.pool, renderer.seed)
         self._shown += [(order.sample, self._team.conditions[order.conditions[0]]) for order in unit.orders]
         for place, _, status, reason in facts.failed:
             self._pictures[first + place] = TrainingPicture(None, status=status, error=reason)
         self._facts |= {first + place: details for place, details in facts.donors.items()}
         for group in decoded:
-            for place in set(group.places).intersection(facts.undecided):
-                try:  # a donor later in the pool, which is rarely needed
-                    background, details = decoding.settle(
-                        unit.orders[place], self._renderer.pool, self._renderer.seed, group.images.shape[1:]
-                    )
-                except SampleError as error:
-                    self._pictures[first + place] = TrainingPicture(None, status="error", error=str(error))
-                    continue
-                group.backgrounds[group.places.index(place)], self._facts[first + place] = background, details
-            if self._renderer.masked:  # looked at here: the device would have to be waited for
+            if renderer.masked:  # looked at here: the device would have to be waited for
                 masked = zip(group.places, group.masks, strict=True)
                 self._unmasked |= {first + place for place, mask in masked if not mask.any()}
             size = int(group.images.shape[1]), int(group.images.shape[2])
@@ -154,7 +145,7 @@ class _DecodedGroup:
             if place not in self._pictures:
                 mask = None if place in self._unmasked else mask
                 details = {**getattr(self._shown[place][0].image, "details", {}), **self._facts.get(place, {})}
-                facts = {name: details.get(name) for name in DETAILS}
+                facts = {name: details.get(name) for name in DONOR_COLUMNS}
                 self._pictures[place] = TrainingPicture(image, mask, facts=facts)
 
 

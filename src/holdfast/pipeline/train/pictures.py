@@ -28,7 +28,7 @@ from holdfast.pipeline.samples import over_matte, render_conditions, stored_cond
 from holdfast.scenarios import Condition
 
 WHITE = (255, 255, 255)
-DETAILS = ("donor_id", "donor_label", "donor_unmasked")
+DONOR_COLUMNS = ("donor_id", "donor_label", "donor_unmasked")
 AHEAD = 4  # batches that are rendered while the model works on an earlier one, where images do not fit into memory
 FEW = 256  # pictures for which it is not worth starting processes
 CHUNK = 8  # pictures that a process makes at a time: they travel through a pipe, and a batch is to keep many at work
@@ -121,7 +121,7 @@ class Renderer:
         image = over_matte(rendering.rendered.image, self.matte)
         # An image that was itself pasted together says whose background it has.
         details = {**getattr(sample.image, "details", {}), **rendering.rendered.details}
-        facts: dict[str, Any] = {name: details.get(name) for name in DETAILS}
+        facts: dict[str, Any] = {name: details.get(name) for name in DONOR_COLUMNS}
         if self.hashed:
             facts["image_sha256"] = array_sha256(image)
         mask = _resized_mask(rendering.rendered.mask, self.size, self.scaled) if self.masked else None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,6 +49,11 @@ class TrainingJob:
     def trained_pictures(self, samples: Sequence[Sample], seed: int) -> list[Showing]:
         """Return what the network is trained on: samples, each with what is made of it."""
         return mixed(samples, self.others, seed) if self.others else showing(samples, self.condition)
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Return the key columns in which rows of this network differ from those of others."""
+        return {"model": self.architecture.name, "trained_on": self.trained_on, "fold": self.fold}
 
     @property
     def folder(self) -> Path:
@@ -212,8 +216,22 @@ def content_of(spec: TrainSpec, prepared: Prepared, sample: Sample, condition: C
     return [image, prepared.masks[sample.sample_id] if masked else ""]
 
 
+@dataclass(frozen=True)
+class GivenModel:
+    """A model that is tested as it is."""
+
+    place: int  # in the specification
+    name: str
+    identity: str
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Return the key column in which rows of this model differ from those of others."""
+        return {"model": self.name}
+
+
 class TestedPicture(NamedTuple):
-    """A picture that a trained network is tested on, under a condition by its name in the table."""
+    """A picture that a network is tested on, under a condition by its name in the table."""
 
     condition: str
     sample: Sample
@@ -242,6 +260,7 @@ class TrainingJobs:
 
 
 TrainingTest = Job[TrainingJob, TestedPicture]
+ModelTest = TrainingTest | Job[GivenModel, TestedPicture]
 
 
 @dataclass(frozen=True)
@@ -270,14 +289,16 @@ def places_of(samples: Sequence[Sample], job: TrainingJob, classes: Sequence[str
     return Places(train, sorted(held))
 
 
-def key_of(spec: TrainSpec, dataset: str, job: TrainingJob, shown: Showing) -> dict[str, Any]:
+def key_of(spec: TrainSpec, dataset: str, tested: TrainingJob | GivenModel, shown: Showing) -> dict[str, Any]:
     """Return the key columns of one row."""
-    own = {"task": spec.task, "protocol": spec.protocol, "trained_on": job.trained_on, "fold": job.fold}
-    return row_key(spec, dataset, *shown, job.architecture.name) | own
+    return row_key(spec, dataset, *shown, "") | {"task": spec.task, "protocol": spec.protocol} | tested.key
 
 
-def ids_of(spec: TrainSpec, prepared: Prepared, job: TrainingTest) -> list[str]:
-    """Return the ids of the rows of a job's test, known before it is trained."""
+_SCOPE = ("model", "trained_on", "fold", "condition", "variant", "parameters")
+
+
+def ids_of(spec: TrainSpec, prepared: Prepared, job: ModelTest) -> list[str]:
+    """Return the ids of the rows of a test, known before its network is trained."""
     ids = []
     for _, sample, rendered_as in job.parts:
         image, mask = content_of(spec, prepared, sample, rendered_as)
@@ -286,19 +307,12 @@ def ids_of(spec: TrainSpec, prepared: Prepared, job: TrainingTest) -> list[str]:
     return ids
 
 
-def scope_of(spec: TrainSpec, dataset: str, jobs: TrainingJobs) -> Scope:
-    """Return the scope of a training: stored rows of the same networks, folds and conditions, whatever the sample."""
-    columns = ("model", "trained_on", "fold", "condition", "variant", "parameters")
+def scope_of(spec: TrainSpec, dataset: str, jobs: Iterable[ModelTest], columns: tuple[str, ...] = _SCOPE) -> Scope:
+    """Return the scope of tests: stored rows of the same networks, folds and conditions, whatever the sample."""
+    names = sorted({job.item.key["model"] for job in jobs})
 
-    @functools.cache
-    def asked() -> set[tuple[Any, ...]]:
-        keys = (
-            key_of(spec, dataset, job.item, (sample, rendered_as))
-            for job in jobs
-            for _, sample, rendered_as in job.parts
-        )
-        return {tuple(key[name] for name in columns) for key in keys}
+    def keys() -> Iterator[dict[str, Any]]:
+        for job in jobs:
+            yield from (key_of(spec, dataset, job.item, (part.sample, part.rendered_as)) for part in job.parts)
 
-    names = sorted({training.architecture.name for training in jobs.trainings})
-    rows = pc.field("model").isin(names)
-    return Scope(rows, columns, lambda row: tuple(row[name] for name in columns) in asked())
+    return Scope.of_keys(pc.field("model").isin(names), columns, keys)

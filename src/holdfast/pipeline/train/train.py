@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.plan import Plan, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
-from holdfast.pipeline.samples import begin_run, prepare, read
+from holdfast.pipeline.samples import begin_run, prepare, read, recorded_spec
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.architectures import Architecture
 from holdfast.pipeline.train.fitting import Fit, trained_as
@@ -44,6 +44,8 @@ from holdfast.pipeline.train.pictures import (
     tensors_of,
 )
 from holdfast.pipeline.train.plan import (
+    GivenModel,
+    ModelTest,
     TestedPicture,
     TrainingJob,
     TrainingJobs,
@@ -59,7 +61,7 @@ from holdfast.pipeline.train.plan import (
     scope_of,
     with_folds,
 )
-from holdfast.store import Parts, Run, read_json, write_json, write_table, writing
+from holdfast.store import Run, read_json, write_json, write_table, writing
 from holdfast.store.parts import damaged
 
 OF_MACHINE = 0.25  # share of a machine's memory that pictures may take, all workers on it together
@@ -77,6 +79,7 @@ class TrainingResources:
     team: Team
     held: dict[str, Tensors] = field(default_factory=dict)
     on_device: tuple[str, DeviceTeam] | None = None  # who makes the pictures of a condition on a GPU, and its name
+    given: Sequence[Any] = ()  # models that are tested as they are
 
     def maker(self, spec: TrainSpec, trained_on: str, shown: Sequence[Showing]) -> DeviceTeam | None:
         """Return who makes a condition's pictures on this GPU; None where there is none, or it cannot make them."""
@@ -126,21 +129,29 @@ class TrainingWorker:
         """Train the network of each job, and yield the rows of its test; a failure stays with its job."""
         for job in jobs:
             (model,) = answer_each(lambda trainings: [self._trained(resources, trainings[0])], [job.item])
-            tested = list(zip(job.parts, job.ids, strict=True))
             if isinstance(model, SampleError):
                 write_json(self._record(job.item), self._about(job.item) | {"status": "error", "error": str(model)})
                 failed = {"status": "error", "error": f"{job.item.name} has no model: {model}"[:500]}
-                for part, row_id in tested:
+                for part, row_id in zip(job.parts, job.ids, strict=True):
                     yield self._row(job.item, (part.sample, part.rendered_as)) | {"row_id": row_id} | failed
                 continue
-            renderer = self._renderer(resources, self.tested_size(model), hashed=True)
-            answers = self.answers(job, model)
-            for _, alike in groupby(tested, key=lambda pair: pair[0].condition):
-                shown = [((part.sample, part.rendered_as), row_id) for part, row_id in alike]
-                for start in range(0, len(shown), TESTED):
-                    pictures = shown[start : start + TESTED]
-                    rows = picture_rows(renderer, pictures, self.classes, answers, masks=self.masks)
-                    yield from (self._row(job.item, shown) | row for shown, row in rows)
+            yield from self.tested(resources, job, model)
+
+    def tested(self, resources: TrainingResources, job: ModelTest, model: Any) -> Iterator[Row]:
+        """Show a model the pictures of its test, and yield their rows."""
+        renderer = self._renderer(resources, self.tested_size(model), hashed=True)
+        answers = self.answers(model)
+        for _, alike in groupby(zip(job.parts, job.ids, strict=True), key=lambda pair: pair[0].condition):
+            while pictures := list(islice(alike, TESTED)):  # a condition shows a sample once
+                shown = {part.sample.sample_id: ((part.sample, part.rendered_as), row_id) for part, row_id in pictures}
+                tensors = tensors_of(renderer, [own for own, _ in shown.values()], self.classes, masks=self.masks)
+                rows: list[tuple[Sample, Row]] = [
+                    (sample, {"status": status, "error": error}) for sample, status, error in tensors.failed
+                ]
+                rows += answers(tensors, {name: row_id for name, (_, row_id) in shown.items()}) if len(tensors) else ()
+                for sample, row in rows:
+                    own, row_id = shown[sample.sample_id]
+                    yield self._row(job.item, own) | {"row_id": row_id} | row
 
     def _trained(self, resources: TrainingResources, job: TrainingJob) -> Any:
         """Return the model of a job, trained now or before."""
@@ -207,7 +218,7 @@ class TrainingWorker:
         """Return the width and height of the pictures that a model is tested on."""
         return int(model.preprocessing.size[0])
 
-    def answers(self, job: TrainingTest, model: Any) -> Answers:
+    def answers(self, model: Any) -> Answers:
         """Return how a model's answers to pictures become outcome columns."""
         label_map = map_labels(self.classes, {}, LabelSpace(tuple(self.classes)))
 
@@ -222,8 +233,8 @@ class TrainingWorker:
 
         return classified
 
-    def _row(self, job: TrainingJob, shown: Showing) -> Row:
-        return key_of(self.spec, self.collection.name, job, shown) | {"label": shown[0].label}
+    def _row(self, tested: TrainingJob | GivenModel, shown: Showing) -> Row:
+        return key_of(self.spec, self.collection.name, tested, shown) | {"label": shown[0].label}
 
     def _record(self, job: TrainingJob) -> Path:
         return self.run_path / "jobs" / job.folder / "job.json"
@@ -243,26 +254,6 @@ def team_of(spec: TrainSpec) -> Team:
     return Team(share_of(spec.renderers) if spec.renderers else core_count())
 
 
-def picture_rows(
-    renderer: Renderer,  # makes the pictures
-    shown: Sequence[tuple[Showing, str]],  # what is to be made, each with its row id
-    classes: Sequence[str],  # of the dataset
-    answers: Answers,  # asks the model
-    *,
-    masks: bool = False,  # whether pictures come with masks
-) -> Iterator[tuple[Showing, Row]]:
-    """Make pictures of one condition, show them to a model, and yield each with its row's id and outcome columns."""
-    made_of = {showing[0].sample_id: showing for showing, _ in shown}
-    ids = {showing[0].sample_id: row_id for showing, row_id in shown}
-    pictures = tensors_of(renderer, [showing for showing, _ in shown], classes, masks=masks)
-    rows: list[tuple[Sample, Row]] = [
-        (sample, {"status": status, "error": error}) for sample, status, error in pictures.failed
-    ]
-    rows += answers(pictures, ids) if len(pictures) else ()
-    for sample, row in rows:
-        yield made_of[sample.sample_id], {"row_id": ids[sample.sample_id]} | row
-
-
 def _as_loaded(images: torch.Tensor, classifier: TorchClassifier) -> torch.Tensor:
     """Return pictures exactly as the model's own preparation makes them."""
     mean, std = (
@@ -278,10 +269,6 @@ SAME = (
 """What must not change when a run is continued; networks and scenarios may be added."""
 
 
-def _read(spec: TrainSpec) -> Collection:
-    return with_folds(read(spec), spec)
-
-
 @dataclass(frozen=True)
 class TrainingKind:
     """What is trained."""
@@ -292,8 +279,9 @@ class TrainingKind:
     # the untrained network of an architecture, for a number of classes, a size of images and a seed
     build: Callable[..., Any]
     worker: type[TrainingWorker]  # trains and tests
-    read: Callable[[Any], Collection] = _read  # the images of a specification, each with its fold
-    details: Callable[[Path], Mapping[str, Parts]] = lambda run: {}  # the tables of a run beside its rows
+    # the images of a specification, each with its fold
+    read: Callable[[Any], Collection] = lambda spec: with_folds(read(spec), spec)
+    details: str = ""  # the table below details/ that its rows have, if any
 
 
 CLASSIFIERS = TrainingKind("train", architectures.resolve, architectures.build, TrainingWorker)
@@ -320,14 +308,16 @@ def train(
         device = resolve_device(spec.device) if isinstance(executor, LocalExecutor) else spec.device
         networks = _networks(spec, kind, len(collection.classes))
         prepared = prepare(spec, collection, progress)
-        recorded = asdict(spec) | {"verb": kind.verb, "dataset": collection.name, "classes": list(collection.classes)}
-        recorded |= {"models": [network.name for network in networks], "trained_by": asdict(recipe)}
-        recorded |= {"scenarios": scenarios_text(spec), "matte": list(spec.matte)}
-        begin_run(run, recorded | {"architectures": list(spec.architectures)}, prepared, summary, same=SAME)
+        recorded = recorded_spec(
+            spec, kind.verb, collection, models=[network.name for network in networks], trained_by=asdict(recipe),
+            scenarios=scenarios_text(spec),
+        )  # fmt: skip
+        begin_run(run, recorded, prepared, summary, same=SAME)
         jobs = TrainingJobs(make_jobs(spec, prepared, conditions, networks), prepared.collection.samples)
         todo = plan(
             run.predictions, jobs, lambda job: ids_of(spec, prepared, job), retry=spec.retry_errors,
-            scope=scope_of(spec, collection.name, jobs), details=kind.details(run.path), progress=progress,
+            scope=scope_of(spec, collection.name, jobs), progress=progress,
+            details={kind.details: run.details(kind.details)} if kind.details else None,
         )  # fmt: skip
         worker = kind.worker(spec, prepared.collection, prepared.pool, run.path.absolute(), device)
         summary.merge(_execute(todo, worker, executor, run, progress))

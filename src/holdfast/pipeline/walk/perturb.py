@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,26 +18,16 @@ from holdfast.core.fingerprint import canonical_json, fingerprint, seed_from
 from holdfast.core.networks import several_gpus
 from holdfast.core.schema import row_id
 from holdfast.core.types import Collection, Sample
-from holdfast.engine import Executor, LocalExecutor, core_count
+from holdfast.engine import Executor, LocalExecutor, ahead, core_count
 from holdfast.oracle import card
 from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.jobs.execute import check_same, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row
-from holdfast.pipeline.samples import Prepared, begin_run, prepare
+from holdfast.pipeline.samples import Prepared, begin_run, prepare, recorded_spec
 from holdfast.pipeline.walk.publish import provenance, write_manifest
-from holdfast.pipeline.walk.resources import (
-    PerturbSpec,
-    UnderTest,
-    WalkSetting,
-    kin_warnings,
-    load_setting,
-    load_tested,
-    read_originals,
-    square,
-)
-from holdfast.pipeline.walk.rows import (
+from holdfast.pipeline.walk.recording import (
     KIND,
     NEXT_ROUND,
     NO_WALK,
@@ -53,7 +42,16 @@ from holdfast.pipeline.walk.rows import (
     WalkRecorder,
     feature_distance,
     walk_key,
-    walk_tables,
+)
+from holdfast.pipeline.walk.resources import (
+    PerturbSpec,
+    UnderTest,
+    WalkSetting,
+    kin_warnings,
+    load_setting,
+    load_tested,
+    read_originals,
+    square,
 )
 from holdfast.pipeline.walk.walk import PENDING, WalkInput, WalkResult, walk_with
 from holdfast.pipeline.walk.walk_step import Stepper
@@ -188,27 +186,22 @@ class WalkWorker:
         finished: list[FinishedWalk],
     ) -> Iterator[WalkInput]:
         """Yield images to walk, decoded ahead in threads; those that cannot walk are finished before they start."""
-        size = resources.setting.size
 
-        def decoded(sample: Sample) -> Any:
-            return square(sample.image.load(max_pixels=self.spec.max_pixels), size)
+        def decoded(job: WalkJob) -> tuple[WalkJob, Any]:
+            try:
+                image = job.item.sample.image.load(max_pixels=self.spec.max_pixels)
+            except SampleError as error:
+                return job, error
+            return job, square(image, resources.setting.size)
 
         lost = [job for job in jobs if job.item.baseline and job.item.steps is None]
         finished += [FinishedWalk(job, error=NO_WALK, status="skipped") for job in lost]
         waiting = (job for job in jobs if not job.item.baseline or job.item.steps is not None)
-        queue: deque[tuple[WalkJob, Future[Any]]] = deque()
         with ThreadPoolExecutor(core_count()) as threads:
-            while True:
-                more = itertools.islice(waiting, 2 * core_count() - len(queue))
-                queue.extend((job, threads.submit(decoded, job.item.sample)) for job in more)
-                if not queue:
-                    return
-                job, future = queue.popleft()
+            for job, image in ahead(threads, decoded, waiting, 2 * core_count()):
                 sample, steps = job.item.sample, job.item.steps
-                try:
-                    image = future.result()
-                except SampleError as error:
-                    finished.append(FinishedWalk(job, error=str(error)))
+                if isinstance(image, SampleError):
+                    finished.append(FinishedWalk(job, error=str(image)))
                     continue
                 budget = self.spec.walk.steps if steps is None else steps
                 # The same for every model, so that all meet the same random directions.
@@ -282,35 +275,11 @@ def _recorded(spec: PerturbSpec, setting: WalkSetting, collection: Collection, r
     before = run.spec() if (run.path / "spec.json").exists() else {}
     cards, kin = before.get("oracle_cards", []), before.get("kinship", [])
     mine = [list(row) for row in card(setting.oracle).rows()]
-    return asdict(spec) | {
-        "verb": "perturb",
-        "dataset": collection.name,
-        "classes": list(collection.classes),
-        "parameters": setting.parameters,
-        "oracle_cards": [*cards, *([] if mine in cards else [mine])],
-        "kinship": list(dict.fromkeys([*kin, *kin_warnings(spec)])),
-    }
-
-
-@dataclass(frozen=True)
-class WalkJobs:
-    """Every sample against every model: walks, or random walks where lengths are given."""
-
-    samples: Sequence[Sample]
-    models: int
-    lengths: Callable[[PlannedWalk], int | None] | None = None
-
-    def __len__(self) -> int:
-        return self.models * len(self.samples)
-
-    def __iter__(self) -> Iterator[WalkJob]:
-        for place in range(self.models):
-            for sample in self.samples:
-                walk = PlannedWalk(place, sample, baseline=self.lengths is not None)
-                if self.lengths is None:
-                    yield Job(walk, WALK_CONDITIONS)
-                else:
-                    yield Job(replace(walk, steps=self.lengths(walk)), (RANDOM_WALK,))
+    return recorded_spec(
+        spec, "perturb", collection, parameters=setting.parameters,
+        oracle_cards=[*cards, *([] if mine in cards else [mine])],
+        kinship=list(dict.fromkeys([*kin, *kin_warnings(spec)])),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -336,15 +305,19 @@ class _Walks:
     def plan(
         self, lengths: Callable[[PlannedWalk], int | None] | None = None, *, retry: bool = True
     ) -> Plan[PlannedWalk, str]:
-        """Plan the walks, or random walks of these lengths."""
+        """Plan every sample against every model: walks, or random walks of these lengths."""
+        walks = [PlannedWalk(place, sample) for place in range(len(self.tested)) for sample in self.samples]
+        jobs = [Job(walk, WALK_CONDITIONS) for walk in walks]
+        if lengths is not None:
+            jobs = [Job(replace(walk, steps=lengths(walk), baseline=True), (RANDOM_WALK,)) for walk in walks]
         return plan(
             self.run.predictions,
-            WalkJobs(self.samples, len(self.tested), lengths),
+            jobs,
             lambda job: [self.row_id(job.item, condition) for condition in job.parts],
             scope=self._scope(WALK_CONDITIONS if lengths is None else (RANDOM_WALK,)),
             retry=retry and self.spec.retry_errors,
             retried=("error", "skipped"),
-            details=walk_tables(self.run.path),
+            details={name: self.run.details(name) for name in ("walks", "frames", "latents")},
         )
 
     def _scope(self, conditions: Sequence[str]) -> Scope:
@@ -373,25 +346,25 @@ class _Walks:
 
     def lengths(self) -> Callable[[PlannedWalk], int | None]:
         """Return how many steps the validated walk of a random one went; None where there is no such walk."""
-        rows = walk_tables(self.run.path)["walks"].rows(["row_id", "validated", "steps"]).to_pylist()
+        rows = self.run.details("walks").rows(["row_id", "validated", "steps"]).to_pylist()
         steps = {row["row_id"]: row["steps"] for row in rows if row["validated"]}
         return lambda walk: steps.get(self.row_id(walk, PERTURBED))
 
     def incomplete(self) -> set[str]:
         """Return finished walks that lack the image, latents or frames asked for now: they are walked again."""
-        spec, details = self.spec, walk_tables(self.run.path)
-        rows = details["walks"].rows(["row_id", "validated", "image"]).to_pylist()
+        spec, details = self.spec, self.run.details
+        rows = details("walks").rows(["row_id", "validated", "image"]).to_pylist()
         validated = {row["row_id"]: row["image"] for row in rows if row["validated"]}
         lacking: set[str] = set()
         if spec.keep_images:
             images = self.run.path / "images"
             lacking |= {walk for walk, image in validated.items() if not (image and (images / image).is_file())}
         if spec.keep_latents:
-            lacking |= validated.keys() - details["latents"].stored_ids()
+            lacking |= validated.keys() - details("latents").stored_ids()
         ids = [
             [self.row_id(PlannedWalk(place, sample), PERTURBED) for place in range(len(self.tested))]
             for sample in self.samples
         ]
         framed = set().union(*ids[: spec.frames])
-        lacking |= (framed & {row["row_id"] for row in rows}) - details["frames"].stored_ids()
+        lacking |= (framed & {row["row_id"] for row in rows}) - details("frames").stored_ids()
         return lacking & set().union(*ids)

@@ -12,10 +12,10 @@ import pyarrow as pa
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import array_sha256, bytes_sha256
-from holdfast.core.schema import WALKS, plain_schema
+from holdfast.core.schema import plain_schema
 from holdfast.data.images import decode_image, read_file
 from holdfast.data.reading import InsideRoot
-from holdfast.store import Parts, Run, write_json, write_table, writing
+from holdfast.store import Run, write_json, write_table, writing
 from holdfast.store.run import write_csv
 
 MANIFEST = plain_schema(
@@ -32,7 +32,7 @@ def provenance(run: Run) -> list[dict[str, Any]]:
     """Return a row of ``MANIFEST`` per kept image, paths below the run's ``images/``; check every file."""
     walks = {
         row["row_id"]: row
-        for row in Parts(run.path / "details" / "walks", WALKS).rows(["row_id", "image", "steps"]).to_pylist()
+        for row in run.details("walks").rows(["row_id", "image", "steps"]).to_pylist()
         if row["image"]
     }
     licences = {row["sample_id"]: row["licence"] for row in run.samples().to_pylist()}

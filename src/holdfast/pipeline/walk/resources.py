@@ -25,7 +25,7 @@ from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_judge, load
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import PerturbSpec as PerturbSpec
 from holdfast.pipeline.specs import WalkOptions
-from holdfast.pipeline.specs.rows import SPACES
+from holdfast.pipeline.specs.images import SPACES
 from holdfast.pipeline.walk.sparse import read_mask
 
 _BATCH = 64
@@ -82,18 +82,14 @@ class UnderTest:
 
     def scores(self, batch: torch.Tensor) -> torch.Tensor:
         """Return logits, or a black box's log-probabilities, (n, answers), of an RGB tensor NCHW in 0..1."""
-        return self._grouped(self._raw(batch))
+        if isinstance(self.classifier, DifferentiableClassifier):
+            return self._grouped(self.classifier.logits(batch).float())
+        probabilities = self.classifier.predict(as_pictures(batch))
+        return self._grouped(torch.from_numpy(np.log(np.maximum(probabilities, 1e-12))).float())
 
     def loss(self, batch: torch.Tensor, labels: torch.Tensor, kind: str = "cross_entropy") -> torch.Tensor:
         """Return the loss of each image, (n,); ``labels`` are places of the true classes."""
         return losses(self.scores(batch), labels, kind)
-
-    def _raw(self, batch: torch.Tensor) -> torch.Tensor:
-        if isinstance(self.classifier, DifferentiableClassifier):
-            logits: torch.Tensor = self.classifier.logits(batch)
-            return logits.float()
-        probabilities = self.classifier.predict(as_pictures(batch))
-        return torch.from_numpy(np.log(np.maximum(probabilities, 1e-12))).float()
 
 
 def losses(scores: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tensor:

@@ -17,8 +17,7 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.fingerprint import generator as random_from
 from holdfast.core.names import unknown
 from holdfast.core.protocols import LatentGenerator
-from holdfast.core.schema import LATENTS
-from holdfast.store import Parts, Run
+from holdfast.store import Run
 
 LABELS = ("paper", "matched")
 STRENGTH = 36.36  # the published strength of the penalty, read as 1/C: read as C it would hardly thin out anything
@@ -67,10 +66,7 @@ def fit_sparse(
         raise UserError(
             f"with strength {strength:g} and {len(starts)} walks no dimension is left; a smaller --strength keeps more"
         )
-    facts = {
-        "generator": parameters["generator"],
-        "generator_fingerprint": parameters["generator_fingerprint"],
-        "size": parameters["size"],
+    facts = {name: parameters[name] for name in ("generator", "generator_fingerprint", "size")} | {
         "labels": labels,
         "strength": strength,
         "C": 1 / strength,
@@ -108,7 +104,7 @@ def _latents(
     run: Run, ids: dict[str, str], *, matched: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], list[str], tuple[int, ...]]:
     """Return starts and ends, (walks, dimensions), their sources, and the latent's shape."""
-    stored = Parts(run.path / "details" / "latents", LATENTS).dataset().to_table(filter=pc.field("row_id").isin([*ids]))
+    stored = run.details("latents").dataset().to_table(filter=pc.field("row_id").isin([*ids]))
     if not stored.num_rows:
         raise UserError(f"{run.path} holds no latents; run perturb with --keep-latents")
     latents = stored.sort_by("row_id")

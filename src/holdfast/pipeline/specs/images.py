@@ -92,9 +92,7 @@ class DataSpec(Spec):
 
     PANEL = "Images"
 
-    data: str = option(
-        help="A folder, manifest, COCO file or scheme:name (holdfast ls data).", argument="DATA"
-    )  # fmt: skip
+    data: str = option(help="A folder, manifest, COCO file or scheme:name (holdfast ls data).", argument="DATA")
     masks: str | None = option(None, help="Folder of masks, with the same tree as the images.", is_path=True)
     backgrounds: str | None = option(None, help="Take donor backgrounds from this folder.", is_path=True)
     split: str = option("", help="Use only samples of this split.")
@@ -173,19 +171,17 @@ class EvaluateSpec(PaintSpec):
     workers: int = workers(1)
     expect_accuracy: float | None = option(
         None, help="Stop before the scenarios if clean accuracy is not this.", least=0, most=1
-    )  # fmt: skip
+    )
     retry_errors: bool = retry_errors()
     search: bool = option(
-        False, help="Of scenarios at three severities or more, ask only what it takes to find where each photo first "
-        "fails.",
-    )  # fmt: skip
+        False,
+        help="Of scenarios at three severities or more, ask only what it takes to find where each photo first fails.",
+    )
     fast: bool = option(
         False, help="Decode each image once and run all conditions in batches on the device; answers differ in the "
         "last digits.",
     )  # fmt: skip
-    compile: bool | None = option(
-        None, help="Compile the networks of --fast; by default only for long runs on a GPU."
-    )  # fmt: skip
+    compile: bool | None = option(None, help="Compile the networks of --fast; by default only for long runs on a GPU.")
     boxes: str | None = option(
         None, help="Boxes in DATA, a folder of images: a COCO file, a CSV, or a folder of YOLO or VOC files.",
         is_path=True,
@@ -199,7 +195,7 @@ class EvaluateSpec(PaintSpec):
     )  # fmt: skip
     box_masks: str = option(
         "grabcut", help="Makes masks of boxes that have none: grabcut, sam:mobile, sam:NAME (holdfast ls masks)."
-    )  # fmt: skip
+    )
     protocol: str | None = option(
         None, help="Declaration (holdfast declare) that this run follows; deviations are recorded.", is_path=True
     )
@@ -221,10 +217,10 @@ class SynthSpec(PaintSpec):
     review: bool = option(False, help="Put painted pictures that the oracle doubts into OUT/review, for people.")
     review_margin: float = option(
         0.2, help="The oracle doubts pictures that it rejects, or accepts by less than this.", least=-1, most=1
-    )  # fmt: skip
+    )
     review_votes: str | None = option(
         None, help="What people said about them (holdfast review --export).", is_path=True
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -246,7 +242,7 @@ class AskSpec(DataSpec):
     scenarios: str = scenarios("original")
     distractor: str = option(
         "", help="Model whose best wrong class stands beside the truth; or: questions, as an ImageNet-D folder says."
-    )  # fmt: skip
+    )
     synonyms: str | None = option(None, help='TOML with other words for classes: dog = ["puppy"].', is_path=True)
     template: str = option("", help="Text of a question, with {options} in it.")
     letters: bool = option(False, help="Give the options letters, and accept a letter as an answer.")
@@ -290,7 +286,7 @@ class ExplainSpec(Spec):
     randomise: bool = option(False, help="Explain shuffled weights, too: maps must change (sanity check).")
     cascade: bool = option(
         False, help="Shuffle layer by layer from the last one down, too, on originals; five times the work."
-    )  # fmt: skip
+    )
     pictures: int = option(6, help="Number of source images whose maps are kept as pictures.", least=0)
     batch_size: int = batch_size(16)
     device: str = device()
@@ -311,14 +307,14 @@ class ChooseSpec(Spec):
     accuracy_weight: float | None = option(None, help="Weight of the originals; 1 where it is not given.", least=0)
     slice: str = option(
         "", flag="--for", help="Only photos with these attributes, such as camera=B or camera=B,line=2."
-    )  # fmt: skip
+    )
     attributes: str | None = attributes()
     limit_size: float | None = option(
         None, help="Only models whose weights take at most this many megabytes.", least=0, unit="MB"
-    )  # fmt: skip
+    )
     limit_time: float | None = option(
         None, help="Only models that take at most this many milliseconds per image.", least=0, unit="ms"
-    )  # fmt: skip
+    )
     speed: str = option("measure", help="measure (here and now), none, or a CSV with the columns model,milliseconds.")
     batch_size: int = batch_size(8, help="Images per forward pass where speed is measured.")
     device: str = device(help="Device on which speed is measured: auto, cpu, cuda, cuda:1 or mps.")
@@ -356,7 +352,7 @@ class WalkOptions(Spec):
     black_box: int = option(0, help="Probes per step, for models without gradients; 0 uses gradients.", least=0)
     probe_size: float = option(
         0.05, help="Spread of these probes in the latent; a small one drowns in the rounding of images."
-    )  # fmt: skip
+    )
     precision: str = option("float32", help="Precision of generator, model and oracle; latents are always float32.",
                             choices=("float32", "bfloat16"))  # fmt: skip
     batch_size: int = batch_size(16, help="Number of images that walk at a time.")

@@ -18,7 +18,7 @@ from holdfast.core.fingerprint import array_sha256, fingerprint
 from holdfast.core.lazy import torch
 from holdfast.core.names import parse_name
 from holdfast.core.protocols import Oracle
-from holdfast.core.schema import FRAMES, LATENTS, WALK_TIMES, WALKS, end_picture, original_picture
+from holdfast.core.schema import WALK_TIMES, WALKS, end_picture, original_picture
 from holdfast.core.types import ORIGINAL, Image, Sample
 from holdfast.data.writers import encode_image
 from holdfast.models.torch_classifier import as_batch
@@ -28,7 +28,7 @@ from holdfast.pipeline.jobs.plan import Job
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows, sample_key
 from holdfast.pipeline.walk.resources import PerturbSpec, WalkSetting, seen
 from holdfast.pipeline.walk.walk import PENDING, Frame, WalkResult
-from holdfast.store import Parts, write_json
+from holdfast.store import write_json
 
 FeatureDistance = Callable[[Sequence[Image], Sequence[Image]], list[float]]
 
@@ -111,12 +111,8 @@ PEOPLE, NEXT_ROUND = "people", "next"
 """Folders of a run: images that people judge, and those of the round that is being made."""
 NOT_FINITE = "the walk met a number that is not finite before its first image was accepted"
 NO_WALK = "there is no validated walk whose length it could have"
-
-
-def walk_tables(run: Path) -> dict[str, Parts]:
-    """Return the tables beside the one table, by the name under which a row carries its details."""
-    schemas = {"walks": WALKS, "frames": FRAMES, "latents": LATENTS}
-    return {name: Parts(run / "details" / name, schema) for name, schema in schemas.items()}
+_AS_WALKED = [name for name in WALKS.names if name in WalkResult.__dataclass_fields__]
+"""Columns of ``WALKS`` that a ``WalkResult`` has by the same name."""
 
 
 @dataclass(frozen=True)
@@ -267,18 +263,11 @@ class WalkRecorder:
         if self.spec.keep_images and keeps:
             kept = f"{self._folder(model)}/{file_name(walk.sample)}.png"
             write_atomic(self.run / "images" / kept, encode_image(walked.image))
-        row = {
+        row = {name: getattr(walked, name) for name in _AS_WALKED} | {
             "row_id": walk_id,
-            "steps": walked.steps,
             "budget": walk.budget,
-            "validated": walked.validated,
-            "stop": walked.stop,
-            "reconstruction_accepted": walked.reconstruction_accepted,
             "oracle_saw": walked.saw,
             "oracle_margin": walked.margin,
-            "latent_distance": walked.latent_distance,
-            "image_distance": walked.image_distance,
-            "largest_change": walked.largest_change,
             "perceptual_distance": apart,
             "colour_shift": colour_shift(original, walked.image) if walked.validated else None,
             "image": kept,
@@ -291,16 +280,8 @@ class WalkRecorder:
         """Write the picture of one step; return its row."""
         place = f"frames/{walk_id}/{frame.step:03d}.png"
         write_atomic(self.run / place, encode_image(frame.image))
-        return {
-            "row_id": walk_id,
-            "step": frame.step,
-            "loss": frame.loss,
-            "probability": frame.probability,
-            "prediction": frame.prediction,
-            "oracle_score": frame.score,
-            "accepted": frame.accepted,
-            "image": place,
-        }
+        same = {name: getattr(frame, name) for name in ("step", "loss", "probability", "prediction", "accepted")}
+        return same | {"row_id": walk_id, "oracle_score": frame.score, "image": place}
 
     def _latent(self, walked: WalkResult) -> dict[str, Any]:
         """Return both ends of a walk; a generator that quantises gives the start in both forms."""

@@ -53,12 +53,12 @@ def parse_budget(text: str) -> Budget:
     return Budget(answers=float(Decimal(match[1]) // Decimal(match[3])) if match[3] else amount)
 
 
-def decision_chances(collection: Collection, *, budget: str = "", seed: int = 0) -> list[str]:
+def decision_chances(collection: Collection, *, budget: str = "") -> list[str]:
     """Return in lines how likely ``check --stop when-decided`` decides about the background, by simulation."""
     allowed = parse_budget(budget)
     if allowed.seconds < float("inf"):
         raise UserError("nobody knows the seconds of an answer yet; plan with a budget of answers, or of money")
-    rounds = plan_rounds(collection, seed)
+    rounds = plan_rounds(collection, 0)
     sizes: list[int] = []
     for block in rounds.blocks:
         if len(NEEDED) * (sum(sizes) + len(block)) > allowed.answers:

@@ -154,12 +154,12 @@ def test_reasons_for_nothing(database: Database) -> None:
         assert "wait for others" in why(ann)
         assert next_task(connection, small.id, bob, now=0.0) is not None
         assert "may come back" in why(ann)
-        set_status(connection, small.id, "paused", 0.0)
+        set_status(connection, small.id, "paused")
         assert next_task(connection, small.id, ann, now=0.0) is None
         assert why(ann) == "this campaign is paused"
         assert judge(connection, small, bob) == Outcome("finished")  # who has a task may end it
         with pytest.raises(UserError, match="not 'gone'"):
-            set_status(connection, small.id, "gone", 0.0)
+            set_status(connection, small.id, "gone")
 
 
 def test_a_closed_campaign_takes_its_tasks_back(database: Database) -> None:
@@ -168,12 +168,12 @@ def test_a_closed_campaign_takes_its_tasks_back(database: Database) -> None:
         small = make_small(connection, judged=2, people_per_image=1)
         task = next_task(connection, small.id, ann, now=0.0)
         assert task is not None
-        set_status(connection, small.id, "closed", 1.0)
+        set_status(connection, small.id, "closed")
         assert get_task(connection, task.token, ann).status == "expired"
         with pytest.raises(UserError, match="taken back"):
             finish(connection, task_token=task.token, person_id=ann, now=1.0)
         assert next_task(connection, small.id, ann, now=1.0) is None
-        set_status(connection, small.id, "open", 2.0)
+        set_status(connection, small.id, "open")
         again = next_task(connection, small.id, ann, now=2.0)
         assert again is not None
         assert again.token == task.token

@@ -238,7 +238,7 @@ class Campaigns(RuleBasedStateMachine):
 
     @rule(status=st.sampled_from(["open", "open", "paused", "closed"]))
     def switch(self, status: str) -> None:
-        set_status(self.connection, self.small.id, status, self.now)
+        set_status(self.connection, self.small.id, status)
         self.status = status
         if status == "closed":
             for task in self.tasks:

@@ -178,22 +178,24 @@ def _main() -> None:
         if isinstance(stop.__context__, OSError) and stop.__context__.errno == errno.EPIPE:
             os._exit(0)
         raise
-    except (HoldfastError, OSError) as error:
+    except Exception as error:
         if debug:
             raise
         if isinstance(error, BrokenPipeError):
             os._exit(0)
-        trouble = None if isinstance(error, (HoldfastError, PermissionError)) else machine_trouble(error)
-        if trouble is not None:
-            _fail(str(trouble), 1)
-        _fail(str(error), 2 if isinstance(error, (UserError, FileNotFoundError, PermissionError)) else 1)
-    except Exception as error:
-        if debug:
-            raise
-        trouble = machine_trouble(error)
-        if trouble is not None:
-            _fail(str(trouble), 1)
-        _fail(f"this should not have happened ({type(error).__name__}: {error}); --debug shows where", 1)
+        _fail(*_ending(error))
+
+
+def _ending(error: Exception) -> tuple[str, int]:
+    """Return the sentence and the exit code of a command that an error ended."""
+    expected = isinstance(error, (HoldfastError, PermissionError))
+    if not expected and (trouble := machine_trouble(error)):
+        return str(trouble), 1
+    if isinstance(error, (UserError, FileNotFoundError, PermissionError)):
+        return str(error), 2
+    if expected or isinstance(error, OSError):
+        return str(error), 1
+    return f"this should not have happened ({type(error).__name__}: {error}); --debug shows where", 1
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **stream: Any) -> None:

@@ -232,15 +232,10 @@ def _out(help: str, otherwise: str) -> inspect.Parameter:
 
 Data = Annotated[str, typed(DataSpec, "data")]
 Masks = Annotated[Path | None, typed(DataSpec, "masks")]
-Backgrounds = Annotated[Path | None, typed(DataSpec, "backgrounds")]
-Split = Annotated[str, typed(DataSpec, "split")]
 Limit = Annotated[int, typed(DataSpec, "limit")]
 Seed = Annotated[int, typed(DataSpec, "seed")]
-MaxPixels = Annotated[int, typed(DataSpec, "max_pixels")]
 Labels = Annotated[Path | None, typed(EvaluateSpec, "labels")]
-Prompts = Annotated[Path | None, typed(EvaluateSpec, "prompts")]
 Device = Annotated[str, typed(EvaluateSpec, "device")]
-BatchSize = Annotated[int, typed(EvaluateSpec, "batch_size")]
 Outcome = Annotated[str, typed(ChooseSpec, "outcome")]
 Average = Annotated[str, typed(ChooseSpec, "average")]
 _TRACKED = "Tell this experiment tracker: numbers with intervals, charts, report, fingerprint."

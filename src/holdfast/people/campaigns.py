@@ -287,7 +287,7 @@ def list_campaigns(connection: Connection) -> list[Campaign]:
     return [_campaign(row) for row in connection.execute(select(campaigns).order_by(campaigns.c.id.desc()))]
 
 
-def set_status(connection: Connection, campaign_id: int, status: str, now: float) -> None:
+def set_status(connection: Connection, campaign_id: int, status: str) -> None:
     """Open, pause (no new tasks) or close a campaign (open tasks are taken back, too)."""
     if status not in STATUSES:
         raise UserError(f"a campaign is {', '.join(STATUSES)}, not {status!r}")

@@ -26,12 +26,11 @@ _THREADS = 4
 
 @dataclass(frozen=True)
 class Seen:
-    """An image as its source has it now; ``problem`` says why it cannot be read."""
+    """An image as its source has it now: nothing where it is gone, no hashes where it cannot be read."""
 
-    sample: Sample | None
+    sample: Sample | None = None
     sha256: str = ""
     pixels_sha256: str = ""
-    problem: str = ""
 
 
 def campaign_votes(database: Database, shelf: Shelf, campaign_id: int, *, now: float, hashes: bool = True) -> Votes:
@@ -79,15 +78,15 @@ def look_at(shelf: Shelf, image_ids: Iterable[int], *, hashes: bool) -> dict[int
     def look(image_id: int) -> Seen:
         try:
             sample = shelf.sample(image_id)
-        except HoldfastError as error:
-            return Seen(None, problem=str(error))
+        except HoldfastError:
+            return Seen()
         if not hashes:
             return Seen(sample)
         try:
             stored = bytes_sha256(sample.image.read()) if hasattr(sample.image, "read") else sample.image.fingerprint()
             return Seen(sample, stored, array_sha256(sample.image.load()))
-        except SampleError as error:
-            return Seen(sample, problem=str(error))
+        except SampleError:
+            return Seen(sample)
 
     wanted = sorted(image_ids)
     with ThreadPoolExecutor(_THREADS) as threads:

@@ -81,14 +81,14 @@ def _meant(out: str | Path) -> str:
     return address(out) or stands_for(Path(out).absolute())
 
 
-def fetched(path: str | Path, *, whole: bool = True) -> Path:
+def fetched(path: str | Path) -> Path:
     """Return the local folder of a run to read: the path itself, or an up-to-date copy of an address."""
     url = address(path)
     if not url:
         return Path(path).expanduser()
     folder = local_folder(url, "read")
     with locked(folder):
-        Mirror(url, folder, whole=whole).fetch(afresh=True)
+        Mirror(url, folder).fetch(afresh=True)
     stage(folder, url)
     return folder
 

@@ -6,23 +6,24 @@ import re
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import func, select
 from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import percent, span
 from holdfast.people import campaigns, identity, making
 from holdfast.people.results import campaign_votes
 from holdfast.people.sources import list_sources
 from holdfast.people.tables import images
 from holdfast.report.people.votes import MEASURES, WORDS
 from holdfast.store.run import table_csv
-from holdfast.web.services.dependencies import Admin, Audit, Before, Identity, Line, NamedCampaign, Server
+from holdfast.web.services.dependencies import Audit, Before, Identity, Line, NamedCampaign, Server, administrator
 from holdfast.web.services.pages import RefusedRequest, missing, page
 
-router = APIRouter(tags=["admin"])
+router = APIRouter(tags=["admin"], dependencies=[Depends(administrator)])
 AUDIT_LINES = 100
 
 
@@ -153,39 +154,39 @@ class AuditLine(BaseModel):
 
 
 @router.get("/admin")
-def campaigns_page(request: Request, server: Server, admin: Admin) -> Response:
+def campaigns_page(request: Request, server: Server) -> Response:
     """Show all campaigns, and a form for a new one."""
-    known = api_sources(server, admin)
+    known = api_sources(server)
     # Copies of control pictures; nobody judges them.
     controls = [source for source in known if source.name.startswith("controls of ")]
     return page(
-        request, "admin/campaigns.html", campaigns=api_campaigns(server, admin), controls=controls,
+        request, "admin/campaigns.html", campaigns=api_campaigns(server), controls=controls,
         sources=[source for source in known if source not in controls],
     )  # fmt: skip
 
 
 @router.get("/admin/people")
-def people_page(request: Request, server: Server, admin: Admin) -> Response:
+def people_page(request: Request, server: Server) -> Response:
     """Show all invitations, and a form for a new one."""
-    return page(request, "admin/people.html", invitations=api_invitations(server, admin))
+    return page(request, "admin/people.html", invitations=api_invitations(server))
 
 
 @router.get("/admin/campaigns/{campaign_id}")
-def progress_page(request: Request, server: Server, admin: Admin, campaign: NamedCampaign) -> Response:
+def progress_page(request: Request, server: Server, campaign: NamedCampaign) -> Response:
     """Show how far a campaign is; ``static/admin.js`` keeps it up to date."""
-    progress = api_progress(server, admin, campaign)
+    progress = api_progress(server, campaign)
     return page(request, "admin/progress.html", campaign=campaign, progress=progress)
 
 
 @router.get("/admin/audit")
-def audit_page(request: Request, server: Server, admin: Admin, before: Before = None) -> Response:
+def audit_page(request: Request, server: Server, before: Before = None) -> Response:
     """Show the audit log."""
-    lines = api_audit(server, admin, limit=AUDIT_LINES, before=before)
+    lines = api_audit(server, limit=AUDIT_LINES, before=before)
     return page(request, "admin/audit.html", lines=lines, more=len(lines) == AUDIT_LINES, before=before)
 
 
 @router.get("/api/invitations")
-def api_invitations(server: Server, admin: Admin) -> list[InvitationShown]:
+def api_invitations(server: Server) -> list[InvitationShown]:
     """Return all invitations, newest first, without their links."""
     with server.database.reading() as connection:
         rows = identity.list_invitations(connection, now=server.now())
@@ -193,7 +194,7 @@ def api_invitations(server: Server, admin: Admin) -> list[InvitationShown]:
 
 
 @router.post("/api/invitations", status_code=201)
-def api_invite(request: Request, new: NewInvitation, server: Server, admin: Admin, record: Audit) -> InvitationMade:
+def api_invite(request: Request, new: NewInvitation, server: Server, record: Audit) -> InvitationMade:
     """Invite somebody; the answer has the link, which is not shown again."""
     now, note = server.now(), _words(new.note, "say whom the invitation is for")
     with server.database.writing() as connection:
@@ -204,7 +205,7 @@ def api_invite(request: Request, new: NewInvitation, server: Server, admin: Admi
 
 
 @router.delete("/api/invitations/{invitation_id}", status_code=204, response_class=Response)
-def api_revoke(invitation_id: Identity, server: Server, admin: Admin, record: Audit) -> Response:
+def api_revoke(invitation_id: Identity, server: Server, record: Audit) -> Response:
     """Withdraw an invitation: its link and all its sessions end at once."""
     with server.database.writing() as connection:
         try:
@@ -216,7 +217,7 @@ def api_revoke(invitation_id: Identity, server: Server, admin: Admin, record: Au
 
 
 @router.get("/api/sources")
-def api_sources(server: Server, admin: Admin) -> list[SourceShown]:
+def api_sources(server: Server) -> list[SourceShown]:
     """Return the datasets that ``holdfast annotate`` and ``holdfast review`` have added."""
     with server.database.reading() as connection:
         counted = select(images.c.source_id, func.count()).group_by(images.c.source_id)
@@ -226,7 +227,7 @@ def api_sources(server: Server, admin: Admin) -> list[SourceShown]:
 
 
 @router.get("/api/campaigns")
-def api_campaigns(server: Server, admin: Admin) -> list[CampaignShown]:
+def api_campaigns(server: Server) -> list[CampaignShown]:
     """Return all campaigns, newest first."""
     with server.database.reading() as connection:
         return [
@@ -236,7 +237,7 @@ def api_campaigns(server: Server, admin: Admin) -> list[CampaignShown]:
 
 
 @router.post("/api/campaigns", status_code=201)
-def api_new_campaign(new: NewCampaign, server: Server, admin: Admin, record: Audit) -> CampaignMade:
+def api_new_campaign(new: NewCampaign, server: Server, record: Audit) -> CampaignMade:
     """Open a campaign on datasets that the server knows; it reads all pictures first, which may take a while."""
     name = _words(new.name, "a campaign needs a name")
     with server.database.reading() as connection:
@@ -261,16 +262,16 @@ def api_new_campaign(new: NewCampaign, server: Server, admin: Admin, record: Aud
 
 
 @router.put("/api/campaigns/{campaign_id}/status", status_code=204, response_class=Response)
-def api_status(new: NewStatus, server: Server, admin: Admin, campaign: NamedCampaign, record: Audit) -> Response:
+def api_status(new: NewStatus, server: Server, campaign: NamedCampaign, record: Audit) -> Response:
     """Open, pause or close a campaign: a paused one gives out no new tasks, a closed one also ends open ones."""
     with server.database.writing() as connection:
-        campaigns.set_status(connection, campaign.id, new.status, server.now())
+        campaigns.set_status(connection, campaign.id, new.status)
         record(connection, action=new.status, subject=f"campaign {campaign.id}")
     return Response(status_code=204)
 
 
 @router.get("/api/campaigns/{campaign_id}/progress")
-def api_progress(server: Server, admin: Admin, campaign: NamedCampaign) -> CampaignProgress:
+def api_progress(server: Server, campaign: NamedCampaign) -> CampaignProgress:
     """Return how far a campaign is."""
     with server.database.reading() as connection:
         progress = campaigns.progress(connection, campaign.id, now=server.now())
@@ -279,7 +280,7 @@ def api_progress(server: Server, admin: Admin, campaign: NamedCampaign) -> Campa
 
 @router.get("/api/audit")
 def api_audit(
-    server: Server, admin: Admin, limit: Annotated[int, Query(ge=1, le=1000)] = AUDIT_LINES, before: Before = None
+    server: Server, limit: Annotated[int, Query(ge=1, le=1000)] = AUDIT_LINES, before: Before = None
 ) -> list[AuditLine]:
     """Return the audit log, newest first; ``before`` is the smallest id of the previous page."""
     with server.database.reading() as connection:
@@ -300,7 +301,7 @@ _CSV: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/admin/campaigns/{campaign_id}/results", include_in_schema=False)
-def results_page(request: Request, server: Server, admin: Admin, campaign: NamedCampaign) -> Response:
+def results_page(request: Request, server: Server, campaign: NamedCampaign) -> Response:
     """Show the numbers of ``holdfast review --export`` as they are now."""
     results = server.results.of(campaign.id, now=server.now())
     acceptance = results.tables.get("acceptance", ())
@@ -308,22 +309,14 @@ def results_page(request: Request, server: Server, admin: Admin, campaign: Named
     return page(
         request, "admin/results.html", campaign=results.campaign, votes=results.votes, tables=results.tables,
         names=results.names, measures=MEASURES, groups=[(words, rows) for words, rows in groups if rows], by=WORDS,
-        percent=_percent, span=_span,
+        percent=percent, span=span,
     )  # fmt: skip
 
 
 @router.get("/api/campaigns/{campaign_id}/votes.csv", response_class=Response, responses=_CSV)
-def api_votes(server: Server, admin: Admin, campaign: NamedCampaign) -> Response:
+def api_votes(server: Server, campaign: NamedCampaign) -> Response:
     """Return every vote with its time, also discarded ones; people are numbers."""
     votes = campaign_votes(server.database, server.shelf, campaign.id, now=server.now(), hashes=False)
     name = re.sub(r"[^A-Za-z0-9]+", "-", campaign.name).strip("-") or "campaign"
     headers = {"content-disposition": f'attachment; filename="{name}-votes.csv"', "cache-control": "no-store"}
     return Response(table_csv(votes.table), media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def _percent(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{100 * value:.{digits}f} %"
-
-
-def _span(low: float | None, high: float | None, scale: float = 100.0, digits: int = 1) -> str:
-    return "" if low is None or high is None else f"{scale * low:.{digits}f} to {scale * high:.{digits}f}"

@@ -59,24 +59,15 @@ _templates.filters["iso"] = lambda seconds: (  # UTC; ``api.js`` shows it in the
 )
 
 
-def page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
+def page(
+    request: Request, template: str, *, status: int = 200, headers: dict[str, str] | None = None, **context: Any
+) -> HTMLResponse:
     """Return a page; every template gets ``person`` (or None), ``path`` and ``csrf`` (for forms and ``api.js``)."""
-    return _render(request.scope, template, status, context, getattr(request.state, "person", None))
-
-
-def error_page(scope: Scope, status: int, sentence: str, headers: dict[str, str]) -> Response:
-    """Return a page that says in one sentence what went wrong."""
-    person = scope.get("state", {}).get("person")
-    response = _render(scope, "error.html", status, {"number": status, "sentence": sentence}, person)
-    response.headers.update(headers)
-    return response
-
-
-def _render(scope: Scope, template: str, status: int, context: dict[str, Any], person: Any) -> HTMLResponse:
-    server = scope["app"].state.server
-    token, _ = session_token(Headers(scope=scope), server.cookie)
-    context |= {"person": person, "csrf": csrf_token(server.secret, token) if token else "", "path": scope["path"]}
-    return HTMLResponse(_templates.get_template(template).render(context), status)
+    server = request.app.state.server
+    token, _ = session_token(request.headers, server.cookie)
+    context |= {"person": getattr(request.state, "person", None), "path": request.scope["path"]}
+    context["csrf"] = csrf_token(server.secret, token) if token else ""
+    return HTMLResponse(_templates.get_template(template).render(context), status, headers)
 
 
 log = logging.getLogger("holdfast.web")
@@ -112,10 +103,12 @@ def wants_json(path: str) -> bool:
 
 
 def answer(scope: Scope, refusal: RefusedRequest) -> Response:
-    """Return the refusal as JSON ``{"detail": …}`` or as a page."""
+    """Return the refusal as JSON ``{"detail": …}``, or as a page that says in one sentence what went wrong."""
+    status, sentence = refusal.status, refusal.sentence
     if wants_json(scope["path"]):
-        return JSONResponse({"detail": refusal.sentence}, refusal.status, refusal.headers)
-    return error_page(scope, refusal.status, refusal.sentence, refusal.headers)
+        return JSONResponse({"detail": sentence}, status, refusal.headers)
+    shown = {"number": status, "sentence": sentence}
+    return page(Request(scope), "error.html", status=status, headers=refusal.headers, **shown)
 
 
 def register(app: FastAPI) -> None:

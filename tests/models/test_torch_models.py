@@ -368,3 +368,11 @@ def test_a_network_that_cannot_be_traced_rightly_stays_as_it_is(counts: bool) ->
             return answer if answer.sum() > 0 else -answer  # cannot be traced at all
 
     assert not _classifier(Own(), 4).fuse_layers()
+
+
+def test_the_thousand_labels_are_timms() -> None:
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo("imagenet-1k")
+    expected = LabelSpace(tuple(info.label_descriptions()), tuple(info.label_names()))
+    assert label_spaces._thousand() == expected == label_spaces.imagenet()

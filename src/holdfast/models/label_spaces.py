@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import json
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +26,9 @@ def imagenet(outputs: int = IMAGENET_OUTPUTS) -> LabelSpace | None:
 
     1,001 outputs are TensorFlow's: the thousand behind one for the background.
     """
+    if outputs == IMAGENET_OUTPUTS:
+        with suppress(OSError, KeyError):  # another version of timm
+            return _thousand()
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
     if outputs == IMAGENET_OUTPUTS + 1:
@@ -33,6 +40,15 @@ def imagenet(outputs: int = IMAGENET_OUTPUTS) -> LabelSpace | None:
         return None
     info = ImageNetInfo(subset)
     return LabelSpace(tuple(info.label_descriptions()), tuple(info.label_names()))
+
+
+def _thousand() -> LabelSpace:
+    """Return ImageNet-1k's labels from timm's files: importing timm for them takes a second."""
+    folder = Path(str(getattr(find_spec("timm"), "origin", ""))).parent / "data" / "_info"
+    lines = (folder / "imagenet_synset_to_lemma.txt").read_text(encoding="utf-8").splitlines()
+    wnids = (folder / "imagenet_synsets.txt").read_text(encoding="utf-8").splitlines()
+    lemmas = dict(csv.reader(lines, delimiter="\t"))
+    return LabelSpace(tuple(lemmas[wnid] for wnid in wnids), tuple(wnids))
 
 
 def named(names: Sequence[str]) -> LabelSpace:

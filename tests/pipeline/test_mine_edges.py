@@ -17,7 +17,8 @@ from holdfast.cli.main import app
 from holdfast.core.errors import UserError
 from holdfast.data import load_collection
 from holdfast.pipeline.hard.mine import mine
-from holdfast.pipeline.hard.pool import MineSpec
+from holdfast.pipeline.hard.pool import MineSpec, measure
+from holdfast.pipeline.jobs.progress import silent
 
 
 @pytest.fixture(autouse=True)
@@ -199,3 +200,16 @@ def test_a_pools_words_run_nowhere_in_the_card(own_pool: Path, tmp_path: Path) -
     mine(spec_of(own_pool, at_least=3), tmp_path / "hard")
     card = (tmp_path / "hard" / "DATACARD.md").read_text()
     assert "<img" not in card and "<script" not in card and "CC0 &lt;img" in card
+
+
+def test_with_fast_models_answer_in_one_pass_and_say_the_same(tmp_path: Path) -> None:
+    scenes, models = "diorama:test?n=6", ("embedded:resnet_rho0", "embedded:mobilenet_rho95", "embedded:vit_rho95")
+    pools = []
+    for fast in (False, True):
+        spec = MineSpec(
+            scenes, surrogates=models[:2], targets=models[2:], oracle="clip:embedded", device="cpu", fast=fast
+        )
+        pools.append(measure(spec, scenes, tmp_path / str(fast), silent)[0])
+    assert [pool.run.spec()["fast"] for pool in pools] == [False, True]
+    assert len(pools[0].images) == 6 and (pools[0].said == pools[1].said).all(axis=None)
+    assert not pools[0].run.predictions.stored_ids() & pools[1].run.predictions.stored_ids()

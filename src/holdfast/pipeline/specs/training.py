@@ -293,11 +293,17 @@ class MineSpec(Spec):
     max_pixels: int = max_pixels()
     retry_errors: bool = retry_errors()
 
+    fast: bool = option(
+        False, help="Let models answer in one pass on the device, as eval --fast does; answers differ in the last "
+        "digits.",
+    )  # fmt: skip
+
     def evaluation(self, data: str, *, limit: int = 0) -> EvaluateSpec:
         """Return how the images of ``data`` are classified."""
         return EvaluateSpec(
             data, models=(*self.surrogates, *self.targets), scenarios="original", labels=self.labels, limit=limit,
             batch_size=self.batch_size, device=self.device, max_pixels=self.max_pixels, retry_errors=self.retry_errors,
+            fast=self.fast,
         )  # fmt: skip
 
 

@@ -6,8 +6,8 @@ Run again after an interruption it goes on: finished models are left alone, the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,71 @@ import torch
 from cards import WNIDS
 from command import train_several
 from safetensors.torch import load_file
+from strong_augment import cutmix, erase, recolour
 
-from holdfast.core.networks import unpacked
-from holdfast.training import robust
-from holdfast.training.checkpoint import halve, packed_into, write_model
-from holdfast.training.classifiers import FAMILIES, SIDE, ClassifierRecipe, Size, accuracy, config_of, rendered, train
+from holdfast.core.networks import packed, unpacked
+from holdfast.diorama import CLASSES
+from holdfast.training import Epoch, Fitted, augment, robust
+from holdfast.training.checkpoint import halve, write_model
+from holdfast.training.classifiers import (
+    FAMILIES,
+    SIDE,
+    NetworkFamily,
+    Size,
+    accuracy,
+    cross_entropy,
+    family_config,
+    fit_scenes,
+    normalised,
+    on_device,
+    rendered,
+    seeded,
+)
+from holdfast.training.loop import Loss
+
+FAMILIES_128 = {
+    "resnet": NetworkFamily(
+        "resnet18", {"channels": [16, 32, 48, 72], "layers": [1, 1, 2, 1], "stem_type": "deep", "stem_width": 16}
+    ),
+    "mobilenet": NetworkFamily("mobilenetv2_035", {}),
+    "convnext": NetworkFamily(
+        "convnext_atto", {"dims": [24, 32, 64, 80], "depths": [2, 2, 2, 2], "drop_path_rate": 0.05}
+    ),
+    "densenet": NetworkFamily("densenet121", {"growth_rate": 12, "block_config": [4, 6, 6, 5]}),
+    "vit": NetworkFamily(
+        "vit_tiny_patch16_224",
+        {
+            "img_size": 128, "patch_size": 16, "embed_dim": 64, "depth": 4, "num_heads": 4,
+            "class_token": False, "global_pool": "avg", "drop_path_rate": 0.05,
+        },
+        rate=1.5e-3,
+    ),
+}  # fmt: skip
+"""The same kinds for images of 128 px, with a third of the weights."""
+
+
+@dataclass(frozen=True)
+class ClassifierRecipe:
+    """One classifier. The seed is of its training; scenes depend on ρ and their size alone."""
+
+    family: str
+    rho: float
+    strong: bool = False
+    seed: int = 0
+    way: str = ""  # of ``robust.METHODS``, where training is robust
+    side: int = SIDE
+
+    @property
+    def name(self) -> str:
+        """Return the name behind ``embedded:``."""
+        parts = [f"{self.family}_rho{round(100 * self.rho)}", "strong" if self.strong else "", self.way.split("+")[-1]]
+        return "_".join(part for part in (*parts, "128" if self.side == 128 else "") if part)
+
+    @property
+    def network(self) -> NetworkFamily:
+        """Return the network of its family for images of its size."""
+        return (FAMILIES_128 if self.side == 128 else FAMILIES)[self.family]
+
 
 EIGHT = (
     ClassifierRecipe("resnet", 0.0),
@@ -62,8 +122,55 @@ def make(name: str, size: Size, out: Path, work: Path, start: Path | None = None
         for split, rho in dict.fromkeys([("test", recipe.rho), ("test", 0.0), ("ood", 0.0)])
     }
     facts = facts_of(recipe, size, model, metrics, seconds, start)
-    write_model(folder, weights, config_of(recipe, model), facts, text_of(recipe))
+    config = family_config(recipe.network, model, rho=recipe.rho, side=recipe.side)
+    write_model(folder, weights, config, facts, text_of(recipe))
     return f"{name}: {metrics}, {seconds:.0f} s"
+
+
+def train(
+    recipe: ClassifierRecipe,  # which
+    size: Size,  # how many scenes and epochs
+    *,
+    cache: Path,  # folder of rendered scenes
+    device: str,  # ``cpu`` or ``cuda``
+    checkpoints: Path | None = None,  # folder to resume from and to write to
+    on_epoch: Callable[[Epoch], None] | None = None,  # told of every epoch
+    robustly: tuple[Callable[..., Any], Loss] | None = None,  # what robust training does to images, and its loss
+    start: Mapping[str, torch.Tensor] | None = None,  # weights to go on from
+) -> Fitted:
+    """Train a classifier on ``device``. Everything random follows from the recipe."""
+    images, labels = on_device(rendered("train", recipe.rho, size.train, cache=cache, side=recipe.side), device)
+    family = recipe.network
+    model = seeded(family, recipe.seed)
+    if start is not None:
+        model.load_state_dict(start)
+
+    def prepared(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return augmented(images, labels, strong=recipe.strong)
+
+    return fit_scenes(
+        model, images, labels, size, *(robustly or (prepared, cross_entropy)),
+        rate=family.rate, seed=recipe.seed, device=device, checkpoints=checkpoints, on_epoch=on_epoch,
+    )  # fmt: skip
+
+
+def augmented(images: torch.Tensor, labels: torch.Tensor, *, strong: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return an augmented, normalised batch and its targets; only the strong form hides the background."""
+    batch = images.permute(0, 3, 1, 2).float() / 255
+    targets = torch.nn.functional.one_hot(labels, len(CLASSES)).float()
+    moves = augment.Moves(rotation=20, zoom=0.25, shift=0.12) if strong else augment.Moves(rotation=12, zoom=0.15)
+    batch = augment.move(batch, augment.move_grid(batch, moves))
+    if strong:
+        batch = erase(recolour(batch))
+        batch, targets = cutmix(batch, targets)
+    return normalised(augment.camera(batch, strength=0.2 if strong else 0.1)), targets
+
+
+def packed_into(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the weights as ``packed`` does, and load them into the model, so that its metrics are theirs."""
+    state = packed(model.state_dict())
+    model.load_state_dict(unpacked(state))
+    return state
 
 
 def facts_of(

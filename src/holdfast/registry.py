@@ -233,9 +233,9 @@ _GENERATORS = (
     ),
     ("hvae", "hvae:load", "a hierarchical VAE in VDVAE's parametrisation, a folder"),
     ("gan", "gan:load", "any mapping and synthesis, inverted by optimisation (MODULE:ATTRIBUTE[@WEIGHTS])"),
-    ("pixel", "simple:load_pixel", "the pixels themselves"),
-    ("noise", "simple:load_noise", "a field added to the image"),
-    ("rotate", "simple:load_rotate", "turn, shift and zoom"),
+    ("pixel", "simple:load_baseline", "the pixels themselves"),
+    ("noise", "simple:load_baseline", "a field added to the image"),
+    ("rotate", "simple:load_baseline", "turn, shift and zoom"),
     ("embedded", "embedded:load_generator", "for drawn scenes, with Holdfast (embedded:vqgan, vqgan128, tiny, ddim)"),
     ("python", "simple:load_python", "any object with encode and decode (MODULE:ATTRIBUTE[@WEIGHTS])"),
 )

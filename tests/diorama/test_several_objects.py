@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.data import load_collection
-from holdfast.diorama.several import draw_several, render_several
+from holdfast.diorama.render import render_several
+from holdfast.diorama.scene import draw_several
 
 
 def test_boxes_hold_exactly_the_visible_pixels_of_each_object():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,17 +150,28 @@ def small_hvae():
     )  # fmt: skip
 
 
+def save_hvae(folder: Path, module: Any) -> None:
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(dataclasses.asdict(module.config)), encoding="utf-8")
+    save_file({key: tensor.contiguous() for key, tensor in module.state_dict().items()}, folder / "model.safetensors")
+
+
 @pytest.fixture
 def fresh_hvae() -> Any:
     return small_hvae()
 
 
+@pytest.fixture
+def hvae_writer() -> Callable[[Path, Any], None]:
+    return save_hvae
+
+
 @pytest.fixture(scope="session")
 def hvae_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from holdfast.generate.hvae import save
-
     folder = tmp_path_factory.mktemp("generators") / "hvae"
-    save(folder, small_hvae())
+    save_hvae(folder, small_hvae())
     return folder
 
 

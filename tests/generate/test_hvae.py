@@ -12,7 +12,7 @@ import torch
 
 from holdfast.core.errors import UserError
 from holdfast.generate import load_generator
-from holdfast.generate.hvae import MixtureNet, parse_blocks, save
+from holdfast.generate.hvae import MixtureNet, parse_blocks
 
 
 def pictures(count: int, seed: int) -> torch.Tensor:
@@ -30,7 +30,7 @@ def psnr(made: torch.Tensor, wanted: torch.Tensor) -> float:
     return -10 * float((made - wanted).square().mean().log10())
 
 
-def test_a_trained_one_reconstructs_through_its_latent(fresh_hvae: Any, tmp_path: Path) -> None:
+def test_a_trained_one_reconstructs_through_its_latent(fresh_hvae: Any, hvae_writer: Any, tmp_path: Path) -> None:
     optimiser = torch.optim.Adam(fresh_hvae.parameters(), lr=3e-3)
     divergences = []
     for step in range(110):
@@ -43,7 +43,7 @@ def test_a_trained_one_reconstructs_through_its_latent(fresh_hvae: Any, tmp_path
         optimiser.step()
         divergences.append(float(divergence.detach().min()))
     assert min(divergences) >= 0  # a Kullback-Leibler divergence is never negative
-    save(tmp_path / "squares", fresh_hvae)
+    hvae_writer(tmp_path / "squares", fresh_hvae)
     ours = load_generator(f"hvae:{tmp_path / 'squares'}", device="cpu")
     held_out = pictures(16, 1_000_000)
     with torch.no_grad():

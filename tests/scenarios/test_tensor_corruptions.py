@@ -10,7 +10,7 @@ from holdfast.diorama import render as draw
 from holdfast.scenarios import parse_conditions, render
 from holdfast.scenarios.corruptions.declaring import scale_of
 from holdfast.scenarios.tensors import render_batch
-from holdfast.scenarios.tensors.corruptions import DeviceDraws, corrupt
+from holdfast.scenarios.tensors.corruptions import Draws, corrupt
 from holdfast.testing.scenario import MemoryContext
 
 ALL = parse_conditions(",".join(f"{name}@{level}" for name in CORRUPTIONS + SPARE_CORRUPTIONS for level in range(1, 6)))
@@ -104,7 +104,7 @@ def test_pictures_depend_on_their_own_key_alone():
 
 def test_fields_have_their_distribution():
     (condition,) = parse_conditions("gaussian_noise")
-    draws = DeviceDraws(condition, ["a", "b", "c"], 0, torch.device("cpu"))
+    draws = Draws(condition, ["a", "b", "c"], 0, torch.device("cpu"))
     normal, uniform = draws.normal(200, 200, 3), draws.uniform(300, 300)
     assert normal.shape == (3, 3, 200, 200) and uniform.shape == (3, 300, 300)
     assert (

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 from holdfast.training import augment
+
+_SPEC = importlib.util.spec_from_file_location(
+    "strong_augment", Path(__file__).parents[2] / "recipes" / "strong_augment.py"
+)
+assert _SPEC is not None and _SPEC.loader is not None
+strong_augment = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(strong_augment)
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +70,7 @@ def test_zoom_keeps_within_its_range() -> None:
     assert 0.6 < float(area.min()) < 0.8 and 1.25 < float(area.max()) < 1.55
 
 
-@pytest.mark.parametrize("change", [augment.camera, augment.recolour, augment.erase])
+@pytest.mark.parametrize("change", [augment.camera, strong_augment.recolour, strong_augment.erase])
 def test_pixels_stay_in_range_and_change(change: Callable[[torch.Tensor], torch.Tensor]) -> None:
     images = picture_batch(64)
     changed = change(images)
@@ -72,7 +81,7 @@ def test_pixels_stay_in_range_and_change(change: Callable[[torch.Tensor], torch.
 
 def test_recolouring_keeps_grey_grey() -> None:
     grey = torch.rand(64, 1, 8, 8).expand(-1, 3, -1, -1)
-    changed = augment.recolour(grey)
+    changed = strong_augment.recolour(grey)
     torch.testing.assert_close(changed, changed.mean(1, keepdim=True).expand(-1, 3, -1, -1), atol=1e-5, rtol=0)
 
 
@@ -80,7 +89,7 @@ def test_cutmix_mixes_targets_by_pixels() -> None:
     labels = torch.arange(50) % 5
     images = labels.float().view(-1, 1, 1, 1).expand(-1, 3, 40, 40)
     targets = torch.nn.functional.one_hot(labels, 5).float()
-    mixed, shares = augment.cutmix(images, targets)
+    mixed, shares = strong_augment.cutmix(images, targets)
     counted = torch.stack([(mixed[:, 0] == label).float().mean((1, 2)) for label in range(5)], 1)
     torch.testing.assert_close(counted, shares)
     assert bool((shares.max(1).values < 1).any())

@@ -47,41 +47,28 @@ def _fractal(rng: np.random.Generator, octaves: Sequence[tuple[int, float]]) -> 
     return field
 
 
-def _nearest(rng: np.random.Generator) -> tuple[Plane, NDArray[np.int32]]:
-    """Return the distance to the nearest of some scattered points, and its number."""
+def _cells(rng: np.random.Generator, *, pebbles: bool = False) -> Plane:
+    """Return a random level around each of some scattered points; of pebbles it falls with the distance."""
     source = np.full((_SIDE, _SIDE), 255, np.uint8)
     cells = np.arange(0, _SIDE, 32)
     rows, columns = np.meshgrid(cells, cells, indexing="ij")
     jitter = rng.integers(0, 30, (2, *rows.shape))
     source[rows + jitter[0], columns + jitter[1]] = 0
     distance, labels = cv2.distanceTransformWithLabels(source, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
-    return distance.astype(np.float32), labels.astype(np.int32)
-
-
-def _facets(rng: np.random.Generator) -> Plane:
-    _, labels = _nearest(rng)
     field: Plane = rng.random(labels.max() + 1, dtype=np.float32)[labels]
-    return field
-
-
-def _pebbles(rng: np.random.Generator) -> Plane:
-    distance, labels = _nearest(rng)
-    field: Plane = rng.random(labels.max() + 1, dtype=np.float32)[labels] * 14 - distance
-    return field
+    return field * 14 - distance if pebbles else field
 
 
 _MAKERS: dict[str, Any] = {
     "soft": lambda rng: _fractal(rng, [(6, 1.0), (13, 0.5), (27, 0.25), (55, 0.12)]),
     "rough": lambda rng: _fractal(rng, [(8, 1.0), (17, 0.7), (35, 0.55), (71, 0.45), (143, 0.35), (287, 0.25)]),
     "grain": lambda rng: _fractal(rng, [(170, 1.0), (340, 0.5)]),
-    "facets": _facets,
-    "pebbles": _pebbles,
+    "facets": _cells,
+    "pebbles": lambda rng: _cells(rng, pebbles=True),
 }
 
 
-def crop(
-    kind: str, rng: np.random.Generator, size: tuple[int, int], wide: float, tall: float, *, sharp: bool = False
-) -> Grey:
+def crop(kind: str, rng: np.random.Generator, size: tuple[int, int], wide: float, tall: float) -> Grey:
     """Return a piece of a field, (height, width) of ``size``; ``wide`` and ``tall`` are its shares of the field."""
     draws = rng.random(4)
     levels = _pyramid(kind, int(draws[0] * _VARIANTS))
@@ -95,8 +82,7 @@ def crop(
     piece = field[y : y + h, x : x + w]
     if draws[3] < 0.5:
         piece = piece[:, ::-1]
-    how = cv2.INTER_NEAREST if sharp else cv2.INTER_LINEAR
-    return cast(Grey, cv2.resize(piece, (width, height), interpolation=how))
+    return cast(Grey, cv2.resize(piece, (width, height), interpolation=cv2.INTER_LINEAR))
 
 
 def plane(kind: str, rng: np.random.Generator, size: tuple[int, int], wide: float, tall: float) -> Plane:
@@ -135,6 +121,14 @@ class Part(NamedTuple):
     tone: float = 0.5
     accent: float = 0.0
     seam: bool = True
+
+
+class PartList(list[Part]):
+    """PartList in the order in which they are painted."""
+
+    def add(self, outline: Points, tone: float = 0.5, accent: float = 0.0, *, seam: bool = True) -> None:
+        """Paint one more outline over the others."""
+        self.append(Part(outline, tone, accent, seam))
 
 
 class Shape(NamedTuple):

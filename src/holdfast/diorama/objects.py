@@ -23,16 +23,6 @@ _GROUND_UNDER_LIGHT, _GROUND_UNDER_DARK, _APART = 112.0, 138.0, 112.0
 _CONTOUR = np.ones((3, 3), np.uint8)
 
 
-class Box(NamedTuple):
-    """The pixels of an object, and its longer side in unit coordinates."""
-
-    top: int
-    left: int
-    bottom: int
-    right: int
-    longer: float
-
-
 class Layer(NamedTuple):
     """A painted object within its box: ``colours`` are three float planes in 0..255, ``cover`` its alpha."""
 
@@ -51,21 +41,23 @@ def fixed_point(points: Points, side: int) -> NDArray[np.int32]:
 def paint_object(scene: Scene, side: int) -> Layer:
     """Draw a scene's object on a square of ``side`` pixels."""
     shape = build(scene.label, scene.template, scene.proportions, scene.articulation)
-    canvas, box = _draw_parts(shape, scene, side)
+    canvas, (left, top), longer = _draw_parts(shape, scene, side)
     rng = generator("diorama object", scene.seed)
-    channels = cv2.split(canvas[box.top : box.bottom, box.left : box.right])
-    tone, accent, ids, cover = (cast(Grey, channel) for channel in channels)
-    u, v = _object_frame(scene, side, box.longer, cover)
+    tone, accent, ids, cover = (cast(Grey, channel) for channel in cv2.split(canvas))
+    u, v = _object_frame(scene, side, longer, cover)
     pattern = textures.pattern(scene.texture, u, v, rng)
     material = MATERIALS[scene.material]
     grain = textures.grain(material, u, v, rng)
     shade, highlight = _shading(scene, material, ids, cover, grain, side)
     colours = _colours(scene, material, tone, accent, pattern, shade, highlight)
-    return Layer(box.top, box.left, colours, cover, shape.from_above)
+    return Layer(top, left, colours, cover, shape.from_above)
 
 
-def _draw_parts(shape: Shape, scene: Scene, side: int) -> tuple[Grey, Box]:
-    """Return tone, accent, part number and coverage as four channels, and the box that holds them."""
+def _draw_parts(shape: Shape, scene: Scene, side: int) -> tuple[Grey, tuple[int, int], float]:
+    """Return the object's box as four channels (tone, accent, part number and coverage), its corner, its longer side.
+
+    The corner (left, top) is in pixels, the longer side a share of the picture's.
+    """
     outlines = [part.outline for part in shape.parts]
     points = np.concatenate(outlines)
     low, high = points.min(0), points.max(0)
@@ -94,7 +86,7 @@ def _draw_parts(shape: Shape, scene: Scene, side: int) -> tuple[Grey, Box]:
         colour = (tone * 255, part.accent * 255, number, 255)
         cv2.fillPoly(canvas, [fixed[start:stop]], colour, cv2.LINE_AA, SHIFT)
         start = stop
-    return canvas, Box(top, left, bottom, right, float(size.max()))
+    return canvas[top:bottom, left:right], (left, top), float(size.max())
 
 
 def _object_frame(scene: Scene, side: int, longer: float, cover: Grey) -> tuple[Plane, Plane]:

@@ -28,7 +28,7 @@ from holdfast.diorama.backgrounds import paint_background
 from holdfast.diorama.drawing import Grey
 from holdfast.diorama.extras import add_clutter, add_occluder, add_shadow
 from holdfast.diorama.objects import Layer, paint_object
-from holdfast.diorama.scene import Scene
+from holdfast.diorama.scene import Scene, SceneOfSeveral
 
 RENDERER_VERSION = 2  # version of the renderer; it must rise whenever any scene's pixels change
 
@@ -67,6 +67,38 @@ def render(scene: Scene, size: int = 64) -> RenderedScene:
     coverage = averaged(visible)
     image = expose(image, scene)
     return RenderedScene(image, coverage > 127, coverage, scene.caption)
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedSeveral:
+    """A picture, the visible pixels of each object (n, H, W), and the share of each object that is visible."""
+
+    image: Image
+    masks: NDArray[np.bool_]
+    visible: NDArray[np.float64]
+
+
+def render_several(scene: SceneOfSeveral, size: int = 128) -> RenderedSeveral:
+    """Paint a scene as a square picture of ``size`` pixels. The same scene gives the same bytes."""
+    side = 2 * size
+    canvas = paint_background(scene.place.background, scene.place.background_seed, side)
+    add_clutter(canvas, scene.place)
+    covers = np.zeros((1 + max(scene.groups, default=-1), side, side), np.uint8)
+    whole = np.zeros(len(covers))
+    for member, group in zip(scene.members, scene.groups, strict=True):
+        layer = paint_object(member, side)
+        add_shadow(canvas, member, layer)
+        composite(canvas, layer)
+        height, width = layer.cover.shape
+        rows, columns = slice(layer.top, layer.top + height), slice(layer.left, layer.left + width)
+        window = covers[:, rows, columns]
+        window[:] = (window.astype(np.uint16) * (255 - layer.cover.astype(np.uint16)) // 255).astype(np.uint8)
+        window[group] = np.maximum(window[group], layer.cover)
+        whole[group] += float(layer.cover.sum())
+    visible = np.divide(covers.sum((1, 2), dtype=np.float64), whole, out=np.zeros_like(whole), where=whole > 0)
+    image = np.asarray(cv2.resize(canvas, (size, size), interpolation=cv2.INTER_AREA), np.uint8)
+    masks = np.stack([averaged(cover) > 127 for cover in covers]) if len(covers) else np.zeros((0, size, size), bool)
+    return RenderedSeveral(expose(image, scene.place), masks, visible)
 
 
 def averaged(visible: Grey) -> Grey:

@@ -1,13 +1,19 @@
-"""Scenes: sets of recorded factors, and how they are drawn at random."""
+"""Scenes: sets of recorded factors, and how they are drawn at random.
+
+A scene of several objects (``objects=1..5``) has one background and one light. The tie ρ goes from background to class:
+the background belongs to the first object's class with probability ρ, and each further object is of the background's
+own class with probability ρ, else of any class.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import generator
@@ -120,9 +126,8 @@ def draw_scene(
         rotation=round(FAMILIES[label].rotation * (2 * u[4] - 1), 2), articulation=round(2 * u[5] - 1, 3),
         scale=round(0.66 + 0.2 * u[0], 4), x=round(u[6], 4), y=round(0.2 + 0.7 * u[7], 4),
         light_direction=round(140 * u[8] - 70, 1), warmth=round(2 * u[9] - 1, 3),
-        brightness=round(0.92 + 0.22 * u[10], 3), texture=kinds.texture, texture_scale=round(0.9 + 0.4 * u[11], 3),
-        material=kinds.material, colour=kinds.colour, second_colour=kinds.second_colour,
-        markings=round(0.6 + 0.4 * u[16], 3), background=kinds.background, background_seed=int(rng.integers(2**31)),
+        brightness=round(0.92 + 0.22 * u[10], 3), texture_scale=round(0.9 + 0.4 * u[11], 3),
+        markings=round(0.6 + 0.4 * u[16], 3), background_seed=int(rng.integers(2**31)), **kinds,
         shadow=round(0.25 + 0.35 * u[12], 3) if u[12] > 0.1 else 0.0,
         occluder=OCCLUDERS[1 + int(u[13] * (len(OCCLUDERS) - 1))] if occluded else "none",
         occlusion=round(0.06 + 0.12 * u[14], 3) if occluded else 0.0,
@@ -131,15 +136,7 @@ def draw_scene(
     )  # fmt: skip
 
 
-class _Kinds(NamedTuple):
-    background: str
-    texture: str
-    material: str
-    colour: str
-    second_colour: str
-
-
-def _draw_kinds(rng: np.random.Generator, label: str, split: Split, contexts: Contexts) -> _Kinds:
+def _draw_kinds(rng: np.random.Generator, label: str, split: Split, contexts: Contexts) -> dict[str, str]:
     """Draw the factors that a class can be tied to; the second colour differs from the first."""
     background = tied_choice(
         rng, vocabulary.home_background(label, split), vocabulary.backgrounds(split), contexts.background
@@ -148,4 +145,103 @@ def _draw_kinds(rng: np.random.Generator, label: str, split: Split, contexts: Co
     material = tied_choice(rng, vocabulary.home_material(label), tuple(MATERIALS), contexts.material)
     colour = tied_choice(rng, vocabulary.home_colour(label), tuple(COLOURS), contexts.colour)
     others = [name for name in COLOURS if name != colour]
-    return _Kinds(background, texture, material, colour, others[int(rng.integers(len(others)))])
+    return {
+        "background": background, "texture": texture, "material": material, "colour": colour,
+        "second_colour": others[int(rng.integers(len(others)))],
+    }  # fmt: skip
+
+
+MOST_MEMBERS = 20
+CROWD = 6  # objects of a crowd, which share one box
+
+_CROWDED, _TINY = 0.05, 0.1  # shares of scenes with a crowd, and of objects that are tiny
+_TOUCHING = 0.3  # how much of the smaller of two boxes may lie under the other
+_TRIES = 25
+
+
+@dataclass(frozen=True, slots=True)
+class SceneOfSeveral:
+    """A place and its members from back to front; ``groups`` says which object each member belongs to."""
+
+    place: Scene
+    members: tuple[Scene, ...]
+    groups: tuple[int, ...]
+
+    def factors(self) -> dict[str, object]:
+        """Return the factors as JSON values."""
+        return {
+            "place": self.place.factors(),
+            "members": [member.factors() for member in self.members],
+            "groups": list(self.groups),
+        }
+
+
+def draw_several(
+    seed: int, *, split: Split = "train", context: float | Contexts = 0.0, count: int = 3
+) -> SceneOfSeveral:
+    """Draw a scene of ``count`` objects, one of which may be a crowd; every factor follows from the seed."""
+    contexts = context if isinstance(context, Contexts) else Contexts(float(context))
+    rng = generator("diorama several", seed)
+    first = CLASSES[int(rng.integers(len(CLASSES)))]
+    place = draw_scene(seed, split=split, context=contexts, label=first)
+    place = dataclasses.replace(place, occluder="none", occlusion=0.0)
+    at_home = [label for label in CLASSES if vocabulary.home_background(label, split) == place.background]
+    crowd = int(rng.integers(count)) if count > 1 and rng.random() < _CROWDED else -1
+    members: list[Scene] = []
+    groups: list[int] = []
+    boxes: list[NDArray[np.float64]] = []
+    for number in range(count):
+        tied, other = rng.random(), CLASSES[int(rng.integers(len(CLASSES)))]
+        label = first if number == 0 else at_home[0] if at_home and tied < contexts.background else other
+        small = rng.random() < _TINY or number == crowd
+        middle, corner = rng.random(2), rng.random(2)
+        for _ in range(CROWD if number == crowd else 1):
+            drawn = draw_scene(int(rng.integers(2**53)), split=split, context=contexts, label=label)
+            scale, x, y = _free_place(rng, boxes, count, small, (middle, corner) if number == crowd else None)
+            members.append(
+                dataclasses.replace(
+                    drawn, scale=scale, x=x, y=y, background=place.background, warmth=place.warmth,
+                    brightness=place.brightness, light_direction=place.light_direction, shadow=place.shadow,
+                    background_seed=place.background_seed, occluder="none", occlusion=0.0, clutter=(),
+                )
+            )  # fmt: skip
+            groups.append(number)
+            boxes.append(_box_of(scale, x, y))
+    return SceneOfSeveral(place, tuple(members), tuple(groups))
+
+
+def _free_place(
+    rng: np.random.Generator,
+    boxes: list[NDArray[np.float64]],
+    count: int,
+    small: bool,
+    crowd: tuple[NDArray[np.float64], NDArray[np.float64]] | None,
+) -> tuple[float, float, float]:
+    """Return scale and place of the next object: the least covered of some draws, or the first that is free enough."""
+    best, least = (0.1, 0.5, 0.5), 2.0
+    for _ in range(_TRIES):
+        u = rng.random(3)
+        scale = 0.08 + 0.06 * u[0] if small else 0.2 + (0.5 if count < 3 else 0.28) * u[0]
+        x, y = u[1], 0.1 + 0.85 * u[2]
+        if crowd is not None:
+            x, y = np.clip(crowd[0] * 0.8 + 0.1 + 0.3 * (u[1:] - 0.5), 0, 1)
+        box = _box_of(scale, x, y)
+        covered = max((_covered(box, other) for other in boxes), default=0.0)
+        if covered < least:
+            best, least = (round(float(scale), 4), round(float(x), 4), round(float(y), 4)), covered
+        if covered <= _TOUCHING:
+            break
+    return best
+
+
+def _box_of(scale: float, x: float, y: float) -> NDArray[np.float64]:
+    """Return about where an object lies, in shares of the picture's side."""
+    side = min(scale * 1.1, 0.97)
+    left, top = (1 - side) * x, (1 - side) * y
+    return np.array([left, top, left + side, top + side])
+
+
+def _covered(box: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    sides = np.maximum(np.minimum(box[2:], other[2:]) - np.maximum(box[:2], other[:2]), 0)
+    smaller = min(float(np.prod(box[2:] - box[:2])), float(np.prod(other[2:] - other[:2])))
+    return float(np.prod(sides)) / smaller

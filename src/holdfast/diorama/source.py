@@ -16,9 +16,8 @@ from holdfast.core.fingerprint import fingerprint, generator, seed_from
 from holdfast.core.names import Name, unknown
 from holdfast.core.protocols import TrueObject
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Mask, Sample
-from holdfast.diorama.render import MAX_SIZE, MIN_SIZE, RENDERER_VERSION, render
-from holdfast.diorama.scene import Contexts, Scene, draw_scene
-from holdfast.diorama.several import MOST_MEMBERS, SceneOfSeveral, draw_several, render_several
+from holdfast.diorama.render import MAX_SIZE, MIN_SIZE, RENDERER_VERSION, render, render_several
+from holdfast.diorama.scene import MOST_MEMBERS, Contexts, Scene, SceneOfSeveral, draw_scene, draw_several
 from holdfast.diorama.vocabulary import CLASSES, KEYS, SPLITS, Split
 
 LICENCE = "Apache-2.0"
@@ -28,9 +27,10 @@ _OPTIONS = ("n", "size", "seed", "objects", *_CONTEXTS)
 
 _HIDDEN = 0.25  # an object of which less is visible cannot be asked for
 
-# Image and mask of a sample are asked for one after the other, by several threads at once.
-_rendered = lru_cache(maxsize=16)(render)
-_rendered_several = lru_cache(maxsize=16)(render_several)
+
+@lru_cache(maxsize=16)  # image and mask of a sample are asked for one after the other, by several threads at once
+def _rendered(scene: Scene | SceneOfSeveral, size: int) -> Any:
+    return render(scene, size) if isinstance(scene, Scene) else render_several(scene, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,8 @@ class SceneImage:
         """Return HWC uint8 RGB, ``size`` × ``size``."""
         if self.size**2 > max_pixels:
             raise SampleError(f"the scene has {self.size}×{self.size} pixels, more than the limit of {max_pixels}")
-        if isinstance(self.scene, Scene):
-            return _rendered(self.scene, self.size).image.copy()
-        return _rendered_several(self.scene, self.size).image.copy()
+        image: Image = _rendered(self.scene, self.size).image
+        return image.copy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +68,10 @@ class SceneMask:
         """Return HW bool."""
         if (height, width) != (self.size, self.size):
             raise SampleError(f"the mask is {self.size}×{self.size}, the image {width}×{height}")
+        drawn = _rendered(self.scene, self.size)
         if isinstance(self.scene, Scene):
-            return _rendered(self.scene, self.size).mask.copy()
-        masks = _rendered_several(self.scene, self.size).masks
-        return np.asarray(masks.any(0) if self.number < 0 else masks[self.number].copy(), np.bool_)
+            return np.array(drawn.mask)
+        return np.array(drawn.masks.any(0) if self.number < 0 else drawn.masks[self.number])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class SceneObjects:
         """Return the objects from back to front; those that are almost hidden have a problem."""
         if (height, width) != (self.size, self.size):
             raise SampleError(f"the objects are for {self.size}×{self.size} pixels, the image has {width}×{height}")
-        drawn = _rendered_several(self.scene, self.size)
+        drawn = _rendered(self.scene, self.size)
         objects = []
         for number, mask in enumerate(drawn.masks):
             left, top, across, down = cv2.boundingRect(mask.view(np.uint8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,6 @@ class DiffusersImageMaker:
                 "options": {key: value for key, value in options.items() if key != "batch"},
             }
         )
-        self._batch = options.get("batch")
         self._by_task: dict[str, Any] = {}
         pipeline.set_progress_bar_config(disable=True)
 
@@ -77,7 +76,9 @@ class DiffusersImageMaker:
         pipeline = self._for("AutoPipelineForText2Image", "makes no images from text")
         size = {"height": self._options["size"], "width": self._options["size"]} if "size" in self._options else {}
         images = []
-        for part in self._parts(len(prompts)):
+        step = self._options.get("batch") or max(len(prompts), 1)
+        for start in range(0, len(prompts), step):
+            part = slice(start, start + step)
             images += self._run(pipeline, prompts[part], seeds[part], size)
         return images
 
@@ -131,23 +132,17 @@ class DiffusersImageMaker:
 
     def _for(self, task: str, complaint: str) -> Any:
         """Return the pipeline of a task, made of the same parts once."""
-        if task not in self._by_task:
-            self._by_task[task] = self._made_for(task, complaint)
-        return self._by_task[task]
-
-    def _made_for(self, task: str, complaint: str) -> Any:
+        if task in self._by_task:
+            return self._by_task[task]
         with quiet("diffusers", "transformers"):
             try:
-                return getattr(diffusers, task).from_pipe(self._pipeline)
+                self._by_task[task] = getattr(diffusers, task).from_pipe(self._pipeline)
             except (ValueError, TypeError, AttributeError) as error:
                 wanted = {"prompt"} if task == "AutoPipelineForText2Image" else {"prompt", "mask_image"}
-                if wanted <= set(inspect.signature(self._pipeline.__call__).parameters):
-                    return self._pipeline
-                raise UserError(f"{self.name} {complaint}: it is a {type(self._pipeline).__name__}") from error
-
-    def _parts(self, count: int) -> Iterator[slice]:
-        step = self._batch or max(count, 1)
-        return (slice(start, start + step) for start in range(0, count, step))
+                if not wanted <= set(inspect.signature(self._pipeline.__call__).parameters):
+                    raise UserError(f"{self.name} {complaint}: it is a {type(self._pipeline).__name__}") from error
+                self._by_task[task] = self._pipeline
+        return self._by_task[task]
 
     def _run(self, pipeline: Any, prompts: Sequence[str], seeds: Sequence[int], inputs: dict[str, Any]) -> list[Image]:
         known = inspect.signature(pipeline.__call__).parameters

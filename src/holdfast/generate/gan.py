@@ -115,8 +115,6 @@ class Gan:
 
 def _errors(image: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     """Return the squared error per image over three resolutions: the coarse ones pull shapes into place first."""
-    import torch.nn.functional
-
     if image.shape != wanted.shape:
         raise UserError(f"the synthesis makes images {tuple(image.shape[1:])}, not {tuple(wanted.shape[1:])}")
     total = torch.zeros(len(wanted), device=wanted.device)

@@ -98,9 +98,8 @@ class HostedImageMaker:
             files = {"image": _png(_square(image, side)), "mask": _png(_see_through(image, mask, side))}
             painted = self._picture(self._asked(prompt), seed, files)
             height, width = image.shape[:2]
-            longer = max(height, width)
-            square = cv2.resize(painted, (longer, longer), interpolation=cv2.INTER_AREA)
-            top, left = (longer - height) // 2, (longer - width) // 2
+            top, _, left, _ = _margins(height, width)
+            square = cv2.resize(painted, (max(height, width),) * 2, interpolation=cv2.INTER_AREA)
             inner = np.asarray(square[top : top + height, left : left + width], np.uint8)
             pictures.append(keep_foreground(image, mask, inner))
         return pictures
@@ -155,23 +154,22 @@ def _read_picture(body: bytes) -> tuple[Image, dict[str, Any]]:
 
 def _square(image: Image, side: int) -> Image:
     """Return the image in the middle of a square, its border repeated, at ``side`` pixels."""
-    height, width = image.shape[:2]
-    longer = max(height, width)
-    top, left = (longer - height) // 2, (longer - width) // 2
-    ends = (top, longer - height - top, left, longer - width - left)
-    whole = cv2.copyMakeBorder(image, *ends, cv2.BORDER_REPLICATE)
+    whole = cv2.copyMakeBorder(image, *_margins(*image.shape[:2]), cv2.BORDER_REPLICATE)
     return np.asarray(cv2.resize(whole, (side, side), interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def _see_through(image: Image, mask: Mask, side: int) -> Image:
     """Return the image with alpha 0 where the server should paint."""
-    height, width = mask.shape
+    opaque = 255 * mask.astype(np.uint8)
+    alpha = cv2.copyMakeBorder(opaque, *_margins(*mask.shape), cv2.BORDER_CONSTANT, value=(0,))
+    return np.dstack([_square(image, side), cv2.resize(alpha, (side, side), interpolation=cv2.INTER_NEAREST)])
+
+
+def _margins(height: int, width: int) -> tuple[int, int, int, int]:
+    """Return what an image lacks to be square: above, below, left and right."""
     longer = max(height, width)
     top, left = (longer - height) // 2, (longer - width) // 2
-    alpha = np.zeros((longer, longer), np.uint8)
-    alpha[top : top + height, left : left + width] = 255 * mask.astype(np.uint8)
-    alpha = cv2.resize(alpha, (side, side), interpolation=cv2.INTER_NEAREST)
-    return np.dstack([_square(image, side), alpha])
+    return top, longer - height - top, left, longer - width - left
 
 
 def _png(image: Image) -> bytes:

@@ -64,21 +64,10 @@ class HierarchicalVae:
         return image.clamp(0, 1)
 
 
-def save(folder: Path, module: Hvae) -> None:
-    """Write what ``read`` reads."""
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / CONFIG).write_text(json.dumps(dataclasses.asdict(module.config), indent=2) + "\n", encoding="utf-8")
-    save_file({key: tensor.contiguous() for key, tensor in module.state_dict().items()}, folder / WEIGHTS)
-
-
 def read(folder: Path) -> Hvae:
     """Read the model of a folder; a missing weight or one too many is a UserError."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
-
-    from holdfast.generate.hvae import Hvae, HvaeConfig
 
     for part in (CONFIG, WEIGHTS):
         if not (folder / part).is_file():

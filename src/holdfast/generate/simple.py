@@ -17,39 +17,22 @@ from holdfast.generate.loading import check_batch, checked_numbers, read_tensors
 from holdfast.registry import find_attribute
 
 
-def load_pixel(name: Name, *, device: str) -> Pixel:
-    """Load ``pixel:``."""
-    checked_numbers(_unnamed(name), {})
-    return Pixel(shown(name), device=device)
-
-
-def load_noise(name: Name, *, device: str) -> Noise:
-    """Load ``noise:``. Option: ``scale`` (1), how much a unit of the latent adds to a pixel of 0..1."""
-    return Noise(shown(name), device=device, **checked_numbers(_unnamed(name), {"scale": float}))
-
-
-def load_rotate(name: Name, *, device: str) -> Rotate:
-    """Load ``rotate:``."""
-    checked_numbers(_unnamed(name), {})
-    return Rotate(shown(name), device=device)
-
-
 class Baseline:
     """What the generators without weights have in common; ``identity`` are the settings that change their images."""
 
+    kind: str
     factor, size = 1, None
 
-    def __init__(self, name: str, device: str, **identity: Any) -> None:
-        self.name = name
+    def __init__(self, name: str = "", *, device: str = "auto", **identity: Any) -> None:
+        self.name = name or f"{self.kind}:"
         self.device = resolve_device(device)
-        self.fingerprint = fingerprint(identity)
+        self.fingerprint = fingerprint({"generator": self.kind, **identity})
 
 
 class Pixel(Baseline):
     """A ``LatentGenerator`` whose latent is the image: walks become plain adversarial attacks."""
 
-    def __init__(self, name: str = "pixel:", *, device: str = "auto") -> None:
-        super().__init__(name, device, generator="pixel")
+    kind = "pixel"
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
         """Return a copy of the images."""
@@ -64,8 +47,10 @@ class Pixel(Baseline):
 class Noise(Baseline):
     """A ``LatentGenerator`` that adds a field to the image; the latent is the field, at first zero."""
 
-    def __init__(self, name: str = "noise:", *, device: str = "auto", scale: float = 1.0) -> None:
-        super().__init__(name, device, generator="noise", scale=scale)
+    kind = "noise"
+
+    def __init__(self, name: str = "", *, device: str = "auto", scale: float = 1.0) -> None:
+        super().__init__(name, device=device, scale=scale)
         self.scale = scale
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
@@ -85,8 +70,7 @@ class Rotate(Baseline):
     zero. A walk of 50 steps of 0.001 so reaches 9 degrees, a twentieth of the width and 3.5 % in size.
     """
 
-    def __init__(self, name: str = "rotate:", *, device: str = "auto") -> None:
-        super().__init__(name, device, generator="rotate")
+    kind = "rotate"
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
         """Return zeros (n, 4)."""
@@ -120,10 +104,12 @@ def _given(original: torch.Tensor | None, name: str, device: str) -> torch.Tenso
     return original.to(device)
 
 
-def _unnamed(name: Name) -> Name:
+def load_baseline(name: Name, *, device: str) -> Baseline:
+    """Load ``pixel:``, ``rotate:`` or ``noise:`` (option ``scale``, 1: what a unit of the latent adds to a pixel)."""
     if name.name or name.tag:
         raise UserError(f"{name.scheme}: has no weights and so takes no name after the colon, not {name.name!r}")
-    return name
+    kind = {"pixel": Pixel, "noise": Noise, "rotate": Rotate}[name.scheme]
+    return kind(shown(name), device=device, **checked_numbers(name, {"scale": float} if kind is Noise else {}))
 
 
 def load_python(name: Name, *, device: str) -> PythonGenerator:

@@ -205,17 +205,14 @@ def _summed(image: Image, mask: Mask, donor: Donor, feather: float) -> Rendered:
     family="background",
     group="diagnostic",
     aliases=("same_class_bg", "mixed_same"),
-    leaves="foreground",
+    changes="background",
     donor="same_class",
     native="bands",
 )
-def same_class_background(
-    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float
-) -> Rendered:
+def same_class_background(image: Image, mask: Mask, *, context: Context, **_: Any) -> tuple[Image, dict[str, Any]]:
     """Put the object before a donor of the same class: the drop is the cost of pasting, not of the context."""
     background, details = donor_background(_like(image, context.donor(same_class=True)))
-    over = composite(image, cover(background, *mask.shape), mask, feather=feather, context=context, reuse=True)
-    return Rendered(over, mask, details)
+    return cover(background, *mask.shape), details
 
 
 GREY = 128
@@ -253,13 +250,13 @@ def only_background(image: Image, mask: Mask, *, rng: np.random.Generator, conte
     group="diagnostic",
     aliases=("mean_bg",),
     native="bands",
-    leaves="foreground",
+    changes="background",
 )
-def mean_background(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float) -> Image:
+def mean_background(image: Image, mask: Mask, **_: Any) -> Image:
     """Keep only the mean colour of the scene."""
     three = image.shape[2] == 3
     colour = cv2.mean(image, mask=1 - mask.view(np.uint8))[:3] if three else image[~mask].mean(axis=0)
-    return composite(image, flat(image, tuple(colour)), mask, feather=feather, context=context, reuse=True)
+    return flat(image, tuple(colour))
 
 
 @scenario(
@@ -269,14 +266,12 @@ def mean_background(image: Image, mask: Mask, *, rng: np.random.Generator, conte
     group="diagnostic",
     aliases=("only_foreground", "only_fg", "grey_background"),
     native="bands",
-    leaves="foreground",
+    changes="background",
     parameters=(Parameter("level", GREY, "grey of the background", minimum=0, maximum=255),),
 )
-def foreground_on_grey(
-    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, level: int, feather: float
-) -> Image:
+def foreground_on_grey(image: Image, mask: Mask, *, level: int, **_: Any) -> Image:
     """Put the object on grey, which unlike black and white is no end of the scale."""
-    return composite(image, flat(image, level_of(image, level)), mask, feather=feather, context=context, reuse=True)
+    return flat(image, level_of(image, level))
 
 
 @scenario(

@@ -8,15 +8,13 @@ proportion on larger ones, so that a 12-megapixel photo is as blurred as its thu
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import Any, cast
 
 import cv2
-import numpy as np
 
 from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask
-from holdfast.scenarios.base.compositing import composite
-from holdfast.scenarios.base.definition import Parameter, Value, scenario
+from holdfast.scenarios.base.definition import Parameter, Value, scenario, severities
 
 REFERENCE = 500
 PYRAMID_SIGMA = 3.0
@@ -39,9 +37,10 @@ VARIANTS: dict[str, dict[str, Value]] = {
     "released": {"sigma": 3.0, "radius": 7},
     "released_alternative": {"sigma": 4.0, "radius": 4},
 }
-SEVERITIES: dict[int, dict[str, Value]] = {
-    severity: {"sigma": sigma} for severity, sigma in enumerate((1.0, 2.0, 3.0, 6.0, 12.0), start=1)
-}
+_DECLARED: dict[str, Any] = {
+    "family": "blur", "group": "static", "native": "bands", "parameters": PARAMETERS, "variants": VARIANTS,
+    "severities": severities("sigma", (1.0, 2.0, 3.0, 6.0, 12.0)), "shared": True,
+}  # fmt: skip
 
 
 def pyramid(sigma: float, height: int, width: int) -> tuple[int, float]:
@@ -68,45 +67,16 @@ def gaussian_blur(image: Image, sigma: float, radius: int) -> Image:
     return image
 
 
-def _shared_blur(image: Image, context: Context, sigma: float, radius: int) -> Image:
+def _blurred(image: Image, mask: Mask, *, context: Context, sigma: float, radius: int, **_: Any) -> Image:
+    """Blur the whole image, so that the object's colours bleed into the blur around it."""
     return cast(Image, context.memo(("blur", sigma, radius), lambda: gaussian_blur(image, sigma, radius)))
 
 
-@scenario(
-    id="blur_background",
-    summary="Gaussian blur outside the mask",
-    family="blur",
-    group="static",
-    aliases=("blur_bg", "blurred_background"),
-    native="bands",
-    leaves="foreground",
-    parameters=PARAMETERS,
-    variants=VARIANTS,
-    severities=SEVERITIES,
-)
-def blur_background(
-    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, sigma: float, radius: int, feather: float
-) -> Image:
-    """Put the object over a blurred copy of the whole image; its colours bleed into the blur around it."""
-    blurred = _shared_blur(image, context, sigma, radius)
-    return composite(image, blurred, mask, feather=feather, context=context)
-
-
-@scenario(
-    id="blur_object",
-    summary="Gaussian blur inside the mask",
-    family="blur",
-    group="static",
-    aliases=("blur_foreground", "blurred_object"),
-    native="bands",
-    leaves="background",
-    parameters=PARAMETERS,
-    variants=VARIANTS,
-    severities=SEVERITIES,
-)
-def blur_object(
-    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, sigma: float, radius: int, feather: float
-) -> Image:
-    """Put the blurred copy's object into the sharp background."""
-    blurred = _shared_blur(image, context, sigma, radius)
-    return composite(blurred, image, mask, feather=feather, context=context)
+blur_background = scenario(
+    id="blur_background", summary="Gaussian blur outside the mask", aliases=("blur_bg", "blurred_background"),
+    changes="background", **_DECLARED,
+)(_blurred)  # fmt: skip
+blur_object = scenario(
+    id="blur_object", summary="Gaussian blur inside the mask", aliases=("blur_foreground", "blurred_object"),
+    changes="object", **_DECLARED,
+)(_blurred)  # fmt: skip

@@ -9,7 +9,7 @@ and the σ of its blur is not told; OpenCV's for 9 × 9 is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, cast
 
 import cv2
@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.protocols import Context
-from holdfast.core.types import Image, Mask, Rendered
-from holdfast.scenarios.base.compositing import composite, full_scale
-from holdfast.scenarios.base.definition import Parameter, Scenario, Value, scenario
+from holdfast.core.types import Image, Mask
+from holdfast.scenarios.base.compositing import full_scale
+from holdfast.scenarios.base.definition import Parameter, Scenario, scenario
 
 HUES = 180
 
@@ -31,36 +31,28 @@ HUES = 180
     group="static",
     aliases=("image_grey", "image_gray", "gray", "greyscale", "grayscale"),
     native="rgb",
-    leaves="foreground",
+    changes="background",
 )
-def grey(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float) -> Image:
+def grey(image: Image, mask: Mask, **_: Any) -> Image:
     """Make all three channels luma (0.299 R + 0.587 G + 0.114 B). The released code has no such scenario."""
-    luma = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
-    plain = cast(Image, cv2.cvtColor(luma, cv2.COLOR_GRAY2RGB))
-    return composite(image, plain, mask, feather=feather, context=context, reuse=True)
+    return cast(Image, cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB))
 
 
-def _in_one_colour(channel: int, hues: tuple[range, ...]) -> Callable[..., Rendered | Image]:
+def _in_one_colour(channel: int, hues: tuple[range, ...]) -> Callable[..., Any]:
     """Return the body of ``red``, ``green`` and ``blue``: keep a channel, or draw one of the hues."""
     keep = tuple(0xFFFF if index == channel else 0 for index in range(4))
     choices = [hue for group in hues for hue in group]
 
-    def single(
-        image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, method: str, feather: float
-    ) -> Rendered | Image:
-        """Keep a single channel of the background (paper), or give it one random hue (released).
+    def single(image: Image, mask: Mask, *, rng: np.random.Generator, method: str, **_: Any) -> Any:
+        """Keep a single channel (paper), or give all pixels one random hue (released).
 
         The released red is drawn from 0..29 and 150..180. OpenCV's hue ends at 179: 180 overflows to the hue 0, and
         that is what it gives here, too.
         """
         if method == "channel":
-            kept = cast(Image, cv2.bitwise_and(image, cast(Any, keep)))  # OpenCV takes a colour for an image, saturated
-            return composite(image, kept, mask, feather=feather, context=context, reuse=True)
+            return cv2.bitwise_and(image, cast(Any, keep))  # OpenCV takes a colour for an image, saturated
         hue = choices[int(rng.integers(len(choices)))] % HUES
-        tinted = _with_hue(image, np.full(256, hue, np.uint8))
-        return Rendered(
-            composite(image, tinted, mask, feather=feather, context=context, reuse=True), mask, {"hue": hue}
-        )
+        return _with_hue(image, np.full(256, hue, np.uint8)), {"hue": hue}
 
     return single
 
@@ -89,7 +81,7 @@ def _single_colour(name: str, channel: int, *hues: range) -> Scenario:
         group="static",
         aliases=(f"image_{letter}", letter, f"{name}_background"),
         native="rgb",
-        leaves="foreground",
+        changes="background",
         parameters=(
             Parameter("method", "channel", "channel: the other two are 0; hue: one random hue", choices=METHODS),
         ),
@@ -109,11 +101,6 @@ def draw_shift(rng: np.random.Generator, one_end: int, other_end: int) -> int:
     return int(rng.integers(low, high + 1))
 
 
-RAINBOW_SEVERITIES: dict[int, dict[str, Value]] = {
-    severity: {"shift_low": shift, "shift_high": shift} for severity, shift in enumerate((9, 22, 45, 68, 90), start=1)
-}
-
-
 @scenario(
     id="rainbow",
     summary="background hue turned by a random angle",
@@ -121,38 +108,29 @@ RAINBOW_SEVERITIES: dict[int, dict[str, Value]] = {
     group="static",
     aliases=("image_rainbow",),
     native="rgb",
-    leaves="foreground",
+    changes="background",
     parameters=(
         Parameter("shift_low", 30, "smallest shift, in steps of two degrees", minimum=0, maximum=179),
         Parameter("shift_high", 150, "largest shift, in steps of two degrees", minimum=0, maximum=179),
         Parameter("wrap", HUES, "180 turns the whole circle; 256 wraps in eight bits first", choices=(HUES, 256)),
     ),
     variants={"released": {"shift_low": 0, "shift_high": 90, "wrap": 256}},
-    severities=RAINBOW_SEVERITIES,
+    severities={
+        severity: {"shift_low": shift, "shift_high": shift}
+        for severity, shift in enumerate((9, 22, 45, 68, 90), start=1)
+    },
 )
 def rainbow(
-    image: Image,
-    mask: Mask,
-    *,
-    rng: np.random.Generator,
-    context: Context,
-    shift_low: int,
-    shift_high: int,
-    wrap: int,
-    feather: float,
-) -> Rendered:
-    """Shift all hues of the background by one random number between the two ends, both included.
+    image: Image, mask: Mask, *, rng: np.random.Generator, shift_low: int, shift_high: int, wrap: int, **_: Any
+) -> tuple[Image, dict[str, int]]:
+    """Shift all hues by one random number between the two ends, both included.
 
     The paper gives no range; ours keeps at least 60 degrees away from the true hue on either side. The released code
     draws 0..90 and adds in uint8: a sum over 255 starts again at 0 before the remainder by 180 is taken, so hues
     from 166 up come out wrong by 76 steps.
     """
     shift = draw_shift(rng, shift_low, shift_high)
-    table = ((np.arange(256) + shift) % wrap % HUES).astype(np.uint8)
-    turned = _with_hue(image, table)
-    return Rendered(
-        composite(image, turned, mask, feather=feather, context=context, reuse=True), mask, {"shift": shift}
-    )
+    return _with_hue(image, ((np.arange(256) + shift) % wrap % HUES).astype(np.uint8)), {"shift": shift}
 
 
 GAIN = 1.4
@@ -163,10 +141,13 @@ BRIGHTNESS = (
     Parameter("offset", 0.0, "added to every channel", minimum=-255, maximum=255),
     Parameter("radius", 2, "blur kernel of 2·radius + 1 pixels", minimum=1, maximum=500),
 )
-SEVERITIES: dict[int, dict[str, Value]] = {
-    severity: {"image_weight": gain * (1 + SHARPEN), "blur_weight": -gain * SHARPEN}
-    for severity, gain in enumerate((1.1, 1.2, 1.4, 1.7, 2.1), start=1)
-}
+_DECLARED: dict[str, Any] = {
+    "family": "light", "group": "static", "native": "bands", "parameters": BRIGHTNESS, "shared": True,
+    "severities": {
+        severity: {"image_weight": gain * (1 + SHARPEN), "blur_weight": -gain * SHARPEN}
+        for severity, gain in enumerate((1.1, 1.2, 1.4, 1.7, 2.1), start=1)
+    },
+}  # fmt: skip
 
 
 def brighten(image: Image, image_weight: float, blur_weight: float, offset: float, radius: int) -> Image:
@@ -177,45 +158,18 @@ def brighten(image: Image, image_weight: float, blur_weight: float, offset: floa
     return cast(Image, bright if top == 255 else np.minimum(bright, image.dtype.type(top)))
 
 
-def _shared(image: Image, context: Context, settings: Mapping[str, Any]) -> Image:
+def _brightened(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, **settings: Any) -> Image:
+    """Overexpose the whole picture."""
     key = tuple(settings[parameter.name] for parameter in BRIGHTNESS)
     return cast(Image, context.memo(("bright", *key), lambda: brighten(image, **settings)))
 
 
-@scenario(
-    id="bright_background",
-    summary="brighter and sharper outside the mask",
-    family="light",
-    group="static",
+bright_background = scenario(
+    id="bright_background", summary="brighter and sharper outside the mask", changes="background",
     aliases=("bright_bg", "brightness_background"),
-    native="bands",
-    leaves="foreground",
-    parameters=BRIGHTNESS,
-    variants={"released": {"image_weight": 1.5, "blur_weight": 0.9, "offset": 1.9, "radius": 4}},
-    severities=SEVERITIES,
-)
-def bright_background(
-    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float, **settings: Any
-) -> Image:
-    """Put the object as it is into an overexposed scene."""
-    bright = _shared(image, context, settings)
-    return composite(image, bright, mask, feather=feather, context=context)
-
-
-@scenario(
-    id="bright_object",
-    summary="brighter and sharper inside the mask",
-    family="light",
-    group="static",
-    aliases=("bright_foreground", "brightness_object"),
-    native="bands",
-    leaves="background",
-    parameters=BRIGHTNESS,
-    severities=SEVERITIES,
-)
-def bright_object(
-    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float, **settings: Any
-) -> Image:
-    """Put the overexposed object into the scene as it is."""
-    bright = _shared(image, context, settings)
-    return composite(bright, image, mask, feather=feather, context=context)
+    variants={"released": {"image_weight": 1.5, "blur_weight": 0.9, "offset": 1.9, "radius": 4}}, **_DECLARED,
+)(_brightened)  # fmt: skip
+bright_object = scenario(
+    id="bright_object", summary="brighter and sharper inside the mask", changes="object",
+    aliases=("bright_foreground", "brightness_object"), **_DECLARED,
+)(_brightened)  # fmt: skip

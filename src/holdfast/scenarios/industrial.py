@@ -24,7 +24,7 @@ from holdfast.core.errors import RejectedError
 from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask, Rendered
 from holdfast.scenarios.base.compositing import bounding_box, composite
-from holdfast.scenarios.base.definition import Parameter, Value, scenario
+from holdfast.scenarios.base.definition import Parameter, scenario, severities
 from holdfast.scenarios.blur import REFERENCE
 
 RIM = 50
@@ -92,13 +92,7 @@ def touched_sides(mask: Mask) -> tuple[bool, bool, bool, bool]:
         Parameter("distance", 0.15, "how far, as a share of the picture's shorter side", minimum=0, maximum=1),
         VISIBLE,
     ),
-    severities={
-        1: {"distance": 0.05},
-        2: {"distance": 0.1},
-        3: {"distance": 0.15},
-        4: {"distance": 0.2},
-        5: {"distance": 0.3},
-    },
+    severities=severities("distance", (0.05, 0.1, 0.15, 0.2, 0.3)),
 )
 def shift_object(
     image: Image,
@@ -164,7 +158,7 @@ def _shifted(array: NDArray[Any], x: int, y: int) -> Any:
     aliases=("scaled_object", "resized_object"),
     parameters=(Parameter("factor", 0.5, "of its height and width", minimum=0.02, maximum=10), VISIBLE),
     variants={"larger": {"factor": 1.5}},
-    severities={1: {"factor": 0.8}, 2: {"factor": 0.65}, 3: {"factor": 0.5}, 4: {"factor": 0.35}, 5: {"factor": 0.25}},
+    severities=severities("factor", (0.8, 0.65, 0.5, 0.35, 0.25)),
 )
 def scale_object(
     image: Image,
@@ -235,17 +229,15 @@ def _placed(background: Image, piece: Image, shape: Mask, x: int, y: int) -> tup
     return pasted, where
 
 
-STREAK = (
-    Parameter(
-        "length",
-        15.0,
-        f"of the streak in pixels; it grows with images longer than {REFERENCE} pixels",
-        minimum=1,
-        maximum=500,
+_SMEARED: dict[str, Any] = {
+    "family": "vibration",
+    "group": "industrial",
+    "parameters": (
+        Parameter(
+            "length", 15.0, f"of the streak in pixels; it grows with images longer than {REFERENCE} pixels", 1, 500
+        ),
     ),
-)
-SEVERITIES: dict[int, dict[str, Value]] = {
-    severity: {"length": length} for severity, length in enumerate((5.0, 9.0, 15.0, 25.0, 41.0), start=1)
+    "severities": severities("length", (5.0, 9.0, 15.0, 25.0, 41.0)),
 }
 _STEPS = 4  # points of the streak a pixel
 
@@ -279,36 +271,22 @@ def _smeared(image: Image, part: Mask, length: float, rng: np.random.Generator) 
 
 
 @scenario(
-    id="motion_blur_background",
-    summary="motion blur outside the mask",
-    family="vibration",
-    group="industrial",
-    aliases=("motion_blur_bg",),
-    leaves="foreground",
-    parameters=STREAK,
-    severities=SEVERITIES,
-)
+    id="motion_blur_background", summary="motion blur outside the mask", aliases=("motion_blur_bg",),
+    changes="background", **_SMEARED,
+)  # fmt: skip
 def motion_blur_background(
-    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, length: float, feather: float
-) -> Rendered:
+    image: Image, mask: Mask, *, rng: np.random.Generator, length: float, **_: Any
+) -> tuple[Image, dict[str, Any]]:
     """Blur the background as by a camera that follows the object."""
-    smeared, details = _smeared(image, ~mask, length, rng)
-    return Rendered(composite(image, smeared, mask, feather=feather, context=context, reuse=True), mask, details)
+    return _smeared(image, ~mask, length, rng)
 
 
 @scenario(
-    id="motion_blur_object",
-    summary="motion blur inside the mask",
-    family="vibration",
-    group="industrial",
-    aliases=("motion_blur_foreground",),
-    leaves="background",
-    parameters=STREAK,
-    severities=SEVERITIES,
-)
+    id="motion_blur_object", summary="motion blur inside the mask", aliases=("motion_blur_foreground",),
+    changes="object", **_SMEARED,
+)  # fmt: skip
 def motion_blur_object(
-    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, length: float, feather: float
-) -> Rendered:
+    image: Image, mask: Mask, *, rng: np.random.Generator, length: float, **_: Any
+) -> tuple[Image, dict[str, Any]]:
     """Blur the object as if it shook; its outline stays, so that the background can stay."""
-    smeared, details = _smeared(image, mask, length, rng)
-    return Rendered(composite(smeared, image, mask, feather=feather, context=context), mask, details)
+    return _smeared(image, mask, length, rng)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from holdfast.core.protocols import Context
 from holdfast.core.types import Donor, Image, Mask, Rendered
 from holdfast.scenarios.background import cover
-from holdfast.scenarios.base.compositing import bounding_box, composite, largest_free_rectangle
-from holdfast.scenarios.base.definition import Parameter, scenario
+from holdfast.scenarios.base.compositing import bounding_box, largest_free_rectangle
+from holdfast.scenarios.base.definition import Parameter, scenario, severities
 
 SIDE = 256  # pixels of the picture that a style is read from
 _SMALL = 16  # pixels: a rectangle inside an object with a shorter side shows too little of its texture
@@ -26,37 +24,19 @@ _DECLARED: dict[str, Any] = {
         Parameter("strength", 1.0, "0 is the network's own copy of the photo, 1 the whole style", minimum=0, maximum=1),
     ),
     "variants": {"copy": {"strength": 0.0}},
-    "severities": {step: {"strength": step / 5} for step in range(1, 6)},
+    "severities": severities("strength", [step / 5 for step in range(1, 6)]),
 }
 
 
 @scenario(id="stylised", summary="the whole picture in another's texture", needs_mask=False, composites=False,
           **_DECLARED)  # fmt: skip
-def stylised(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, strength: float) -> Rendered:
+def stylised(image: Image, mask: Mask, *, context: Context, strength: float, **_: Any) -> Rendered:
     """Give the whole picture the texture of a style."""
-    restyled, details = _restyled(image, context, strength)
+    restyled, details = _restyled(image, mask, context=context, strength=strength)
     return Rendered(restyled.copy(), mask, details)
 
 
-@scenario(id="stylised_object", summary="the object in another's texture", leaves="background", **_DECLARED)
-def stylised_object(
-    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, strength: float, feather: float
-) -> Rendered:
-    """Give the object the texture of a style; the background is the photo's."""
-    restyled, details = _restyled(image, context, strength)
-    return Rendered(composite(restyled, image, mask, feather=feather, context=context), mask, details)
-
-
-@scenario(id="stylised_background", summary="the background in another's texture", leaves="foreground", **_DECLARED)
-def stylised_background(
-    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, strength: float, feather: float
-) -> Rendered:
-    """Give the background the texture of a style; the object is the photo's."""
-    restyled, details = _restyled(image, context, strength)
-    return Rendered(composite(image, restyled, mask, feather=feather, context=context), mask, details)
-
-
-def _restyled(image: Image, context: Context, strength: float) -> tuple[Image, dict[str, Any]]:
+def _restyled(image: Image, mask: Mask, *, context: Context, strength: float, **_: Any) -> tuple[Image, dict[str, Any]]:
     """Return the whole picture in the style, which the three conditions share, and whose texture it is."""
 
     def make() -> tuple[Image, dict[str, Any]]:
@@ -67,6 +47,12 @@ def _restyled(image: Image, context: Context, strength: float) -> tuple[Image, d
 
     restyled: tuple[Image, dict[str, Any]] = context.memo(("stylised", strength), make)
     return restyled[0], dict(restyled[1])
+
+
+for _part in ("object", "background"):
+    scenario(
+        id=f"stylised_{_part}", summary=f"the {_part} in another's texture", changes=_part, shared=True, **_DECLARED
+    )(_restyled)
 
 
 def texture_of(donor: Donor) -> tuple[Image, bool]:

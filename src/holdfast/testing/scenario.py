@@ -11,8 +11,7 @@ import numpy as np
 from holdfast.core.errors import PromiseError, SampleError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.types import Donor, Image, Mask, Rendered
-from holdfast.scenarios import Condition, Scenario, find_scenario, make_condition
-from holdfast.scenarios.base.rendering import run_scenario
+from holdfast.scenarios import Condition, Scenario, find_scenario, make_condition, render
 
 SIZES = ((64, 48), (37, 90), (2, 3), (1, 9), (300, 8), (1, 2))  # heights and widths on which every scenario is tried
 
@@ -194,7 +193,8 @@ def _run(
     rng: np.random.Generator | None = None,
 ) -> Rendered:
     try:
-        return run_scenario(definition, condition, image, mask, rng=rng or _rng(seed), context=context)
+        generator = rng or _rng(seed)
+        return render(condition, image, mask, rng=generator, context=context, definition=definition)
     except PromiseError as error:
         raise AssertionError(str(error)) from error
     except ValueError as error:

@@ -25,7 +25,6 @@ from holdfast.core.errors import UserError, raise_machine_trouble
 from holdfast.core.files import UNFINISHED, write_atomic
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.lazy import torch
-from holdfast.core.networks import packed, unpacked
 
 WEIGHTS, AVERAGE, STATE = "weights.safetensors", "average.safetensors", "state.pt"
 _PREFIX = "epoch-"
@@ -181,13 +180,6 @@ def separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 DRAWN_WORLD = "Drawn scenes: the truth is known there, and photos may differ."
-
-
-def packed_into(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the weights as ``packed`` does, and load them into the model, so that its metrics are theirs."""
-    state = packed(model.state_dict())
-    model.load_state_dict(unpacked(state))
-    return state
 
 
 def halve(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -80,18 +80,25 @@ def squeezed(images: Sequence[NDArray[np.uint8]], labels: Sequence[int], *, side
 
 def rendered(split: Split, context: float, count: int, *, cache: Path, seed: int = 0, side: int = 64) -> Scenes:
     """Render scenes; at every context scene i has the same factors except the background, and classes take turns."""
+    tasks = [(split, context, seed, start, min(start + CHUNK, count), side) for start in range(0, count, CHUNK)]
     folder = cache / f"{split}-{context}-{count}-{seed}-{side}"
-    if not (folder / "labels.npy").is_file():
-        tasks = [(split, context, seed, start, min(start + CHUNK, count), side) for start in range(0, count, CHUNK)]
+    return Scenes(*drawn_once(folder, ("images", "masks", "labels"), _render, tasks, mmap_mode="r"))
+
+
+def drawn_once(
+    folder: Path, names: Sequence[str], draw: Callable[[Any], Sequence[NDArray[Any]]], tasks: Sequence[Any], **how: Any
+) -> list[NDArray[Any]]:
+    """Return the arrays of a folder by name, drawn in processes and stored where they are missing."""
+    if not (folder / f"{names[-1]}.npy").is_file():
         if len(tasks) == 1:  # not worth starting processes
-            parts = [_render(tasks[0])]
+            parts = [draw(tasks[0])]
         else:
             with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), cv2.setNumThreads, (1,)) as pool:
-                parts = list(pool.map(_render, tasks))
+                parts = list(pool.map(draw, tasks))
         folder.mkdir(parents=True, exist_ok=True)
-        for name, arrays in zip(("images", "masks", "labels"), zip(*parts, strict=True), strict=True):
+        for name, arrays in zip(names, zip(*parts, strict=True), strict=True):
             np.save(folder / f"{name}.npy", np.concatenate(arrays))
-    return Scenes(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "masks", "labels")))
+    return [np.load(folder / f"{name}.npy", **how) for name in names]
 
 
 def scene_seed(split: Split, seed: int, index: int) -> int:
@@ -148,49 +155,6 @@ FAMILIES = {
     ),
 }  # fmt: skip
 
-FAMILIES_128 = {
-    "resnet": NetworkFamily(
-        "resnet18", {"channels": [16, 32, 48, 72], "layers": [1, 1, 2, 1], "stem_type": "deep", "stem_width": 16}
-    ),
-    "mobilenet": NetworkFamily("mobilenetv2_035", {}),
-    "convnext": NetworkFamily(
-        "convnext_atto", {"dims": [24, 32, 64, 80], "depths": [2, 2, 2, 2], "drop_path_rate": 0.05}
-    ),
-    "densenet": NetworkFamily("densenet121", {"growth_rate": 12, "block_config": [4, 6, 6, 5]}),
-    "vit": NetworkFamily(
-        "vit_tiny_patch16_224",
-        {
-            "img_size": 128, "patch_size": 16, "embed_dim": 64, "depth": 4, "num_heads": 4,
-            "class_token": False, "global_pool": "avg", "drop_path_rate": 0.05,
-        },
-        rate=1.5e-3,
-    ),
-}  # fmt: skip
-"""The same kinds for images of 128 px, with a third of the weights."""
-
-
-@dataclass(frozen=True)
-class ClassifierRecipe:
-    """One classifier. The seed is of its training; scenes depend on ρ and their size alone."""
-
-    family: str
-    rho: float
-    strong: bool = False
-    seed: int = 0
-    way: str = ""  # of ``robust.METHODS``, where training is robust
-    side: int = SIDE
-
-    @property
-    def name(self) -> str:
-        """Return the name behind ``embedded:``."""
-        parts = [f"{self.family}_rho{round(100 * self.rho)}", "strong" if self.strong else "", self.way.split("+")[-1]]
-        return "_".join(part for part in (*parts, "128" if self.side == 128 else "") if part)
-
-    @property
-    def network(self) -> NetworkFamily:
-        """Return the network of its family for images of its size."""
-        return (FAMILIES_128 if self.side == 128 else FAMILIES)[self.family]
-
 
 @dataclass(frozen=True)
 class Size:
@@ -211,33 +175,6 @@ def untrained(family: NetworkFamily, classes: int = len(CLASSES)) -> Any:
     import timm
 
     return timm.create_model(family.architecture, num_classes=classes, **family.model_args)
-
-
-def train(
-    recipe: ClassifierRecipe,  # which
-    size: Size,  # how many scenes and epochs
-    *,
-    cache: Path,  # folder of rendered scenes
-    device: str,  # ``cpu`` or ``cuda``
-    checkpoints: Path | None = None,  # folder to resume from and to write to
-    on_epoch: Callable[[Epoch], None] | None = None,  # told of every epoch
-    robustly: tuple[Callable[..., Any], Loss] | None = None,  # what robust training does to images, and its loss
-    start: Mapping[str, torch.Tensor] | None = None,  # weights to go on from
-) -> Fitted:
-    """Train a classifier on ``device``. Everything random follows from the recipe."""
-    images, labels = on_device(rendered("train", recipe.rho, size.train, cache=cache, side=recipe.side), device)
-    family = recipe.network
-    model = seeded(family, recipe.seed)
-    if start is not None:
-        model.load_state_dict(start)
-
-    def prepared(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return augmented(images, labels, strong=recipe.strong)
-
-    return fit_scenes(
-        model, images, labels, size, *(robustly or (prepared, cross_entropy)),
-        rate=family.rate, seed=recipe.seed, device=device, checkpoints=checkpoints, on_epoch=on_epoch,
-    )  # fmt: skip
 
 
 def seeded(family: NetworkFamily, seed: int, classes: int = len(CLASSES)) -> Any:
@@ -291,18 +228,6 @@ def cross_entropy(module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> dict
     return {"loss": value, "accuracy": (logits.argmax(1) == batch[1].argmax(1)).float().mean()}
 
 
-def augmented(images: torch.Tensor, labels: torch.Tensor, *, strong: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return an augmented, normalised batch and its targets; only the strong form hides the background."""
-    batch = images.permute(0, 3, 1, 2).float() / 255
-    targets = torch.nn.functional.one_hot(labels, len(CLASSES)).float()
-    moves = augment.Moves(rotation=20, zoom=0.25, shift=0.12) if strong else augment.Moves(rotation=12, zoom=0.15)
-    batch = augment.move(batch, augment.move_grid(batch, moves))
-    if strong:
-        batch = augment.erase(augment.recolour(batch))
-        batch, targets = augment.cutmix(batch, targets)
-    return normalised(augment.camera(batch, strength=0.2 if strong else 0.1)), targets
-
-
 def normalised(batch: torch.Tensor) -> torch.Tensor:
     """Normalise a batch of 0..1 as the models expect it."""
     moved = (batch - _channels(MEAN, batch.device)) / _channels(STD, batch.device)
@@ -329,11 +254,6 @@ def accuracy(model: torch.nn.Module, scenes: Scenes) -> float:
             batch = normalised(images[start : start + 500].permute(0, 3, 1, 2).float() / 255)
             right += int((model(batch).argmax(1) == labels[start : start + 500]).sum())
     return right / len(images)
-
-
-def config_of(recipe: ClassifierRecipe, model: Any) -> dict[str, Any]:
-    """Return ``family_config`` of a recipe."""
-    return family_config(recipe.network, model, rho=recipe.rho, side=recipe.side)
 
 
 def family_config(

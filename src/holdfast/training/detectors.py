@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.lazy import torch
 from holdfast.diorama import CLASSES, Split
-from holdfast.diorama.several import draw_several, render_several
+from holdfast.diorama.render import render_several
+from holdfast.diorama.scene import draw_several
 from holdfast.diorama.source import SceneObjects
 from holdfast.models.detectors.heat_map import STRIDE, build
+from holdfast.training.classifiers import drawn_once
 
 CHANNELS = (24, 40, 80, 128, 160)
 SIDE, MOST, CHUNK = 128, 5, 250
@@ -40,7 +38,6 @@ class DetectorAmount:
 def draw(task: tuple[Split, float, int, int]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Return pictures (n, side, side, 3) and objects (n, MOST, 5): x1, y1, x2, y2, label; -2 where there is none."""
     split, rho, start, stop = task
-    cv2.setNumThreads(1)
     images = np.empty((stop - start, SIDE, SIDE, 3), np.uint8)
     objects = np.full((stop - start, MOST, 5), -2, np.float32)
     for row, index in enumerate(range(start, stop)):
@@ -55,15 +52,9 @@ def draw(task: tuple[Split, float, int, int]) -> tuple[NDArray[np.uint8], NDArra
 
 def scenes(split: Split, rho: float, count: int, work: Path) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Return drawn scenes, from the folder where they are there already."""
-    folder = work / f"{split}-{rho}-{count}"
-    if not (folder / "objects.npy").is_file():
-        tasks = [(split, rho, start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
-        with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-            parts = list(pool.map(draw, tasks))
-        folder.mkdir(parents=True, exist_ok=True)
-        np.save(folder / "images.npy", np.concatenate([images for images, _ in parts]))
-        np.save(folder / "objects.npy", np.concatenate([objects for _, objects in parts]))
-    return np.load(folder / "images.npy"), np.load(folder / "objects.npy")
+    tasks = [(split, rho, start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
+    images, objects = drawn_once(work / f"{split}-{rho}-{count}", ("images", "objects"), draw, tasks)
+    return images, objects
 
 
 def varied(images: torch.Tensor, objects: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

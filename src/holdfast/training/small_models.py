@@ -1,19 +1,12 @@
 """Small networks that studies train: alike in scenes and steps, and different in one thing each.
 
-A study trains the models that are missing. On a machine with a GPU but without all of Holdfast's dependencies (torch,
-timm, accelerate, NumPy and OpenCV are enough; ``dat`` needs diffusers as well) they can be trained beforehand:
-
-    PYTHONPATH=src python -m holdfast.training.small_models --out DIR --jobs 8 --only robust-training heads
-
-``--set trained=DIR`` names the folder to the studies; the study dose looks into ``models`` of its own folder. After an
-interruption the same command continues: complete models are kept, the others resume from their last epoch.
+A study trains the models that are missing. On a machine with a GPU but without all of Holdfast's dependencies they can
+be trained beforehand, by ``recipes/small_models.py``. Complete models are kept, others resume from their last epoch.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -266,47 +259,3 @@ def remove_colour(model: Any) -> None:
     with torch.no_grad():
         luma = torch.tensor(augment.LUMA, device=first.weight.device).view(1, 3, 1, 1)
         first.weight.copy_(first.weight.sum(1, keepdim=True) * luma)
-
-
-def main() -> None:
-    """Train from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    known = [DOSE, *STUDIES, *dict.fromkeys(way for ways in STUDIES.values() for way in ways)]
-    parser.add_argument("--only", nargs="+", default=list(STUDIES), choices=known, help="studies or ways of training")
-    parser.add_argument("--rho", type=float, nargs="+", default=list(DOSES), help="doses of the study dose")
-    parser.add_argument("--generator", default=robust.GENERATOR, help="whose latent dat moves in")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the models")
-    parser.add_argument("--work", type=Path, help="folder for scenes and checkpoints (OUT-work)")
-    parser.add_argument("--seeds", type=int, help=f"{SEEDS}, and {DOSE_SEEDS} for dose")
-    parser.add_argument("--epochs", type=int, help=f"{SIZE.epochs}, and {DOSE_SIZE.epochs} for dose")
-    parser.add_argument("--train", type=int, default=SIZE.train, help="training scenes")
-    parser.add_argument("--test", type=int, default=SIZE.test, help="held-out scenes for the cards")
-    parser.add_argument("--batch", type=int, default=SIZE.batch)
-    parser.add_argument("--jobs", type=int, default=1, help="models trained at a time")
-    asked = parser.parse_args()
-    ways = list(dict.fromkeys(way for name in asked.only for way in STUDIES.get(name, (name,)) if way != DOSE))
-    plans = [(small_models(ways, asked.seeds or SEEDS), SIZE)]
-    if DOSE in asked.only:
-        plans.append((dose_models(asked.rho, asked.seeds or DOSE_SEEDS), DOSE_SIZE))
-    began = time.monotonic()
-    for models, size in plans:
-        train_all(
-            models,
-            Size(asked.train, asked.test, asked.epochs or size.epochs, asked.batch, seconds=None),
-            out=asked.out,
-            work=asked.work or asked.out.with_name(f"{asked.out.name}-work"),
-            device="cuda" if torch.cuda.is_available() else "cpu",
-            generator=asked.generator,
-            jobs=asked.jobs,
-            say=print_line,
-        )
-    print_line(f"all: {time.monotonic() - began:.0f} s")
-
-
-def print_line(line: str) -> None:
-    """Print a line at once, also where the output is a file."""
-    print(line, flush=True)
-
-
-if __name__ == "__main__":
-    main()

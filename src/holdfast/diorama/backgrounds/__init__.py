@@ -11,8 +11,9 @@ import numpy as np
 from holdfast.core.fingerprint import generator
 from holdfast.core.types import Image
 from holdfast.diorama.backgrounds import built, nature
+from holdfast.diorama.backgrounds.brush import Painting
 
-PAINTERS: dict[str, Callable[[int, np.random.Generator], Image]] = {
+PAINTERS: dict[str, Callable[[Painting, np.random.Generator], None]] = {
     "sea": nature.sea, "reef": nature.reef, "sky": nature.sky, "grass": nature.grass, "forest": nature.forest,
     "sand": nature.sand, "snow": nature.snow, "rock": nature.rock, "street": built.street, "wall": built.wall,
     "room": built.room, "stage": built.stage, "market": built.market, "night sky": nature.night_sky,
@@ -26,8 +27,8 @@ WITHOUT_GROUND = frozenset({"sea", "reef", "sky", "night sky"})
 def paint_background(kind: str, seed: int, side: int) -> Image:
     """Return a square picture of a background, RGB, a little out of focus; half of them are mirrored."""
     rng = generator("diorama background", kind, seed)
-    canvas = PAINTERS[kind](side, rng)
-    if rng.random() < 0.5:
-        canvas = canvas[:, ::-1]
+    painting = Painting(np.zeros((side, side, 3), np.uint8), rng)
+    PAINTERS[kind](painting, rng)
+    canvas = painting.canvas[:, ::-1] if rng.random() < 0.5 else painting.canvas
     focus = 2 * (side // 128) + 1
     return cast(Image, cv2.blur(canvas, (focus, focus)))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.diorama.drawing import Part, Points, Shape, blob, moved, oval, polygon, tube, vary
+from holdfast.diorama.drawing import Part, PartList, Points, Shape, blob, moved, oval, polygon, tube, vary
 
 
 class Beast(NamedTuple):
@@ -83,7 +83,8 @@ def draw_beast(style: Beast, p: Sequence[float], bend: float, *, fox: bool) -> S
         ground = leg
     lean = style.lean + 0.15 * bend
     head = shoulder + np.array([neck * lean, -neck * (1.25 - 0.75 * lean) - head_size * 0.4])
-    parts = _tail(hip, vary(style.tail, p[5], 0.15), style.raise_tail + 0.25 * bend, fox, style.sits)
+    tail = vary(style.tail, p[5], 0.15)
+    parts = PartList(_tail(hip, tail, style.raise_tail + 0.25 * bend, fox, style.sits))
     thick = 0.06 if fox else 0.072
     if style.sits:
         parts += _sitting_body(hip, shoulder, depth, ground, thick, fox, bend)
@@ -92,14 +93,12 @@ def draw_beast(style: Beast, p: Sequence[float], bend: float, *, fox: bool) -> S
     throat = shoulder + (0.02, depth * 0.1)
     middle = (throat + head) / 2 + (-0.01, 0.0)
     wide = 0.95 if fox else 0.85
-    parts.append(Part(tube([throat, middle, head], [depth * wide, depth * 0.66, head_size * 1.3]), seam=style.sits))
+    parts.add(tube([throat, middle, head], [depth * wide, depth * 0.66, head_size * 1.3]), seam=style.sits)
     if fox:
         chest = [throat + (0.05, -0.06), throat + (depth * 0.52, 0.0), throat + (0.05, 0.11), throat + (0.0, 0.02)]
-        parts.append(Part(blob(chest), 0.9, seam=False))
+        parts.add(blob(chest), 0.9, seam=False)
     elif p[7] > 0:
-        parts.append(
-            Part(tube([middle + (-depth * 0.3, -0.01), middle + (depth * 0.28, 0.035)], [0.035, 0.035]), 0.6, 1.0)
-        )
+        parts.add(tube([middle + (-depth * 0.3, -0.01), middle + (depth * 0.28, 0.035)], [0.035, 0.035]), 0.6, 1.0)
     face = _fox_head if fox else _dog_head
     parts += [
         part._replace(outline=moved(part.outline, head[0], head[1], 0.12 + 0.2 * bend, head_size / 0.1))
@@ -111,7 +110,7 @@ def draw_beast(style: Beast, p: Sequence[float], bend: float, *, fox: bool) -> S
 def _standing_body(
     hip: Points, shoulder: Points, depth: float, ground: float, thick: float, fox: bool, stride: float
 ) -> list[Part]:
-    parts = []
+    parts = PartList()
     foot_tone = 0.2 if fox else 0.46
     for near in (False, True):
         sign = 1 if near else -1
@@ -122,23 +121,17 @@ def _standing_body(
             knee = (start + foot) / 2 + ((-0.045 if back else 0.018), 0.0)
             widths = [depth * 0.72 if back else depth * 0.55, thick * 1.1, thick * 0.75]
             tone = 0.5 if near else 0.36
-            parts.append(Part(tube([start, knee, foot], widths), tone))
+            parts.add(tube([start, knee, foot], widths), tone)
             if fox:
-                parts.append(
-                    Part(tube([knee * 0.45 + foot * 0.55, foot], [thick * 0.85, thick * 0.78]), foot_tone, seam=False)
-                )
-            parts.append(
-                Part(oval(foot[0] + 0.022, foot[1] + 0.002, 0.046, 0.024), foot_tone if near else foot_tone - 0.08)
-            )
+                parts.add(tube([knee * 0.45 + foot * 0.55, foot], [thick * 0.85, thick * 0.78]), foot_tone, seam=False)
+            parts.add(oval(foot[0] + 0.022, foot[1] + 0.002, 0.046, 0.024), foot_tone if near else foot_tone - 0.08)
         if not near:
             middle = (hip + shoulder) / 2 + (0.0, -0.005 if fox else 0.0)
             waist = 0.72 if fox else 0.84
-            parts.append(Part(tube([hip, middle, shoulder], [depth * 0.82, depth * waist, depth])))
+            parts.add(tube([hip, middle, shoulder], [depth * 0.82, depth * waist, depth]))
             if fox:
-                parts.append(
-                    Part(tube([hip + (0.1, depth * 0.28), shoulder + (0.0, depth * 0.36)], [0.03, 0.06]), 0.86,
-                    seam=False),
-                )  # fmt: skip
+                belly = [hip + (0.1, depth * 0.28), shoulder + (0.0, depth * 0.36)]
+                parts.add(tube(belly, [0.03, 0.06]), 0.86, seam=False)
     return parts
 
 
@@ -146,7 +139,7 @@ def _sitting_body(
     hip: Points, shoulder: Points, depth: float, ground: float, thick: float, fox: bool, bend: float
 ) -> list[Part]:
     middle = (hip + shoulder) / 2 + (-0.03, -0.02)
-    parts = []
+    parts = PartList()
     tip = 0.2 if fox else 0.46
     for near in (False, True):
         shift = -0.015 if near else 0.055
@@ -154,13 +147,13 @@ def _sitting_body(
         foot = np.array([shoulder[0] + 0.05 + shift + 0.015 * bend, ground - 0.02])
         knee = (start + foot) / 2 + (0.012, 0.0)
         if near:
-            parts.append(Part(tube([hip, middle, shoulder], [depth * 1.15, depth * 1.1, depth * 0.95])))
-        parts.append(Part(tube([start, knee, foot], [depth * 0.5, thick * 1.1, thick * 0.8]), 0.5 if near else 0.36))
+            parts.add(tube([hip, middle, shoulder], [depth * 1.15, depth * 1.1, depth * 0.95]))
+        parts.add(tube([start, knee, foot], [depth * 0.5, thick * 1.1, thick * 0.8]), 0.5 if near else 0.36)
         if fox:
-            parts.append(Part(tube([knee * 0.4 + foot * 0.6, foot], [thick * 0.85, thick * 0.8]), tip, seam=False))
-        parts.append(Part(oval(foot[0] + 0.022, foot[1], 0.045, 0.024), tip if near else tip - 0.08))
-    parts.append(Part(oval(hip[0] + 0.05, hip[1] + depth * 0.1, depth * 0.62, depth * 0.52, -0.5)))
-    parts.append(Part(oval(hip[0] + 0.14, ground - 0.012, 0.075, 0.03), tip + 0.02))
+            parts.add(tube([knee * 0.4 + foot * 0.6, foot], [thick * 0.85, thick * 0.8]), tip, seam=False)
+        parts.add(oval(foot[0] + 0.022, foot[1], 0.045, 0.024), tip if near else tip - 0.08)
+    parts.add(oval(hip[0] + 0.05, hip[1] + depth * 0.1, depth * 0.62, depth * 0.52, -0.5))
+    parts.add(oval(hip[0] + 0.14, ground - 0.012, 0.075, 0.03), tip + 0.02)
     return parts
 
 

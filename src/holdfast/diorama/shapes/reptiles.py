@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.diorama.drawing import Part, Points, Shape, blob, curve, moved, oval, polygon, tube, vary
+from holdfast.diorama.drawing import Part, PartList, Points, Shape, blob, curve, moved, oval, polygon, tube, vary
 
 
 class Lizard(NamedTuple):
@@ -50,7 +50,7 @@ def lizard(style: Lizard, p: Sequence[float], bend: float) -> Shape:
     girth = vary(style.girth, p[2], 0.15)
     y = np.array([0.13, 0.2, 0.36, 0.52, *(0.52 + tail * np.array([0.25, 0.5, 0.75, 1.0]))])
     spine = np.stack([sway, y], 1)
-    parts = []
+    parts = PartList()
     for end, joint in ((1, 1), (3, -1)):
         for side in (-1, 1):
             parts += _leg(spine[end], side, joint, style, vary(style.reach, p[3], 0.15), bend)
@@ -60,21 +60,19 @@ def lizard(style: Lizard, p: Sequence[float], bend: float) -> Shape:
             (math.sin(a) * frill * (1 + 0.12 * (i % 2)), 0.13 + math.cos(a) * frill * 0.75)
             for i, a in enumerate(np.linspace(-2.2, 2.2, 9))
         ]
-        parts.append(Part(blob(ring), tone=0.62, accent=0.6))
+        parts.add(blob(ring), tone=0.62, accent=0.6)
     widths = girth * np.array([0.62, 0.85, 1.1, 0.82, 0.52, 0.38, 0.24, 0.06])
-    parts.append(Part(tube(spine, widths)))
+    parts.add(tube(spine, widths))
     head = vary(style.head, p[5], 0.12)
     h = 0.08 * head
     outline = blob(
         [(0, -0.03), (h * 0.62, 0.02), (h, 0.085), (h * 0.62, 0.14), (-h * 0.62, 0.14), (-h, 0.085), (-h * 0.62, 0.02)]
     )
-    parts.append(Part(outline))
+    parts.add(outline)
     ridge = curve(spine[:6])
-    parts.append(
-        Part(tube(ridge[::4], [girth * w for w in np.linspace(0.22, 0.06, len(ridge[::4]))]), 0.68, seam=False)
-    )
+    parts.add(tube(ridge[::4], [girth * w for w in np.linspace(0.22, 0.06, len(ridge[::4]))]), 0.68, seam=False)
     for side in (-1, 1):
-        parts.append(Part(oval(side * h * 0.72, 0.058, 0.021, 0.025), 0.05))
+        parts.add(oval(side * h * 0.72, 0.058, 0.021, 0.025), 0.05)
     return Shape([part._replace(outline=moved(part.outline, 0, 0, style.heading)) for part in parts], from_above=True)
 
 
@@ -127,20 +125,18 @@ def green_lizard(style: GreenLizard, p: Sequence[float], bend: float) -> Shape:
         [(-0.3, 0.04), (-0.15, -arch * 0.7), (0.03, -arch), (0.2, -arch * 0.6 - lift * 0.3), (0.32, -0.04 - lift)]
     )
     head = np.array([0.4, -0.09 - lift])
-    parts = []
+    parts = PartList()
     for x, forward in ((-0.17, -1), (0.17, 1)):  # the far legs
         parts += _side_leg((x + 0.07, 0.02), leg * 0.92, forward, 0.36, -bend)
-    parts.append(Part(_coil(style, p, bend, girth)))
+    parts.add(_coil(style, p, bend, girth))
     top = curve(spine)[3:-2]
-    parts.append(Part(_crest(top, girth, vary(style.crest, p[4], 0.25), style.spikes), 0.66, 0.7))
+    parts.add(_crest(top, girth, vary(style.crest, p[4], 0.25), style.spikes), 0.66, 0.7)
     if style.dewlap:
         d = vary(style.dewlap, p[5], 0.3)
-        parts.append(
-            Part(blob([head + (0.07, 0.06), head + (0.0, 0.09 + d), head + (-0.09, 0.1 + d * 0.4),
-            head + (-0.06, 0.02)]), 0.64, 0.5),
-        )  # fmt: skip
-    parts.append(Part(tube(spine, [girth * w for w in (0.5, 0.9, 1.0, 0.82, 0.6)])))
-    parts.append(Part(_belly(spine, girth), 0.72, seam=False))
+        flap = np.array([(0.07, 0.06), (0.0, 0.09 + d), (-0.09, 0.1 + d * 0.4), (-0.06, 0.02)])
+        parts.add(blob(head + flap), 0.64, 0.5)
+    parts.add(tube(spine, [girth * w for w in (0.5, 0.9, 1.0, 0.82, 0.6)]))
+    parts.add(tube(spine[1:4] + (0, girth * 0.3), [0.03, girth * 0.22, 0.03]), 0.72, seam=False)  # the belly
     parts += _iguana_head(head, style.casque + 0.01 * p[6])
     for x, forward in ((-0.2, -1), (0.14, 1)):
         parts += _side_leg((x, 0.03), leg, forward, 0.5, bend)
@@ -166,11 +162,6 @@ def _crest(top: Points, girth: float, height: float, spikes: int) -> Points:
     line[:, 1] -= girth * (0.28 + 0.17 * bulge)
     line[1::2] += np.stack([np.full(spikes, -0.022), -height * (0.55 + 0.45 * bulge[1::2])], 1)
     return np.concatenate([line, top[::-1]])
-
-
-def _belly(spine: Points, girth: float) -> Points:
-    path = spine[1:4] + (0, girth * 0.3)
-    return tube(path, [0.03, girth * 0.22, 0.03])
 
 
 def _iguana_head(head: Points, casque: float) -> list[Part]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.diorama.drawing import Part, Points, Shape, blob, box, oval, polygon, tube, vary
+from holdfast.diorama.drawing import Part, PartList, Points, Shape, blob, box, oval, polygon, tube, vary
 
 
 class Airship(NamedTuple):
@@ -40,7 +40,7 @@ def airship(style: Airship, p: Sequence[float], bend: float) -> Shape:
     """Draw an airship from the side, nose to the right."""
     b, full = vary(style.girth, p[0], 0.12), style.full + 0.08 * p[1]
     fin, a = vary(style.fin, p[2], 0.15), 0.47
-    parts = []
+    parts = PartList()
     root = -a * 0.62
     for side in (-1, 1):
         flap = [
@@ -49,45 +49,39 @@ def airship(style: Airship, p: Sequence[float], bend: float) -> Shape:
             (-a - 0.06, side * (b * 0.5 + fin)),
             (-a - 0.02, side * b * 0.12),
         ]
-        parts.append(Part(polygon(flap), 0.44, 0.8))
+        parts.add(polygon(flap), 0.44, 0.8)
     parts += _cabin(style, p, b)
     hull = [
         (a, 0.0), (a * 0.8, -b * 0.6), (a * full, -b), (-a * 0.55, -b * 0.72), (-a, -b * 0.12), (-a, b * 0.12),
         (-a * 0.55, b * 0.72), (a * full, b), (a * 0.8, b * 0.6),
     ]  # fmt: skip
-    parts.append(Part(blob(hull)))
+    parts.add(blob(hull))
     for rib in range(style.ribs):
         y = b * (-0.72 + 1.44 * (rib + 1) / (style.ribs + 1))
-        parts.append(
-            Part(tube([(-a * 0.8, y * 0.5), (a * full, y), (a * 0.82, y * 0.52)], [0.01] * 3), 0.36, seam=False)
-        )
+        parts.add(tube([(-a * 0.8, y * 0.5), (a * full, y), (a * 0.82, y * 0.52)], [0.01] * 3), 0.36, seam=False)
     if style.stripe:
-        parts.append(
-            Part(
-                tube([(-a * 0.72, 0.02), (a * full, 0.03), (a * 0.93, 0.01)], [0.03, 0.06, 0.03]), 0.55, 1.0, seam=False
-            )
-        )
+        stripe = tube([(-a * 0.72, 0.02), (a * full, 0.03), (a * 0.93, 0.01)], [0.03, 0.06, 0.03])
+        parts.add(stripe, 0.55, 1.0, seam=False)
     cap = [(a * 0.86, -b * 0.5), (a * 1.0, 0.0), (a * 0.86, b * 0.5), (a * 0.9, 0.0)]
-    parts.append(Part(blob(cap), 0.36, 0.8))
+    parts.add(blob(cap), 0.36, 0.8)
     side_fin = [(root, -0.03), (-a - 0.05, 0.02 + 0.02 * bend), (-a - 0.05, 0.07 + 0.02 * bend), (root + 0.03, 0.04)]
-    parts.append(Part(polygon(side_fin), 0.38, 0.8))
+    parts.add(polygon(side_fin), 0.38, 0.8)
     return Shape(parts)
 
 
 def _cabin(style: Airship, p: Sequence[float], b: float) -> list[Part]:
     wide, x, top = vary(style.cabin, p[3], 0.15), style.cabin_at + 0.03 * p[4], b * 0.88
-    parts = [
-        Part(blob([(x - wide / 2, top - 0.02), (x + wide / 2, top - 0.02), (x + wide / 2 - 0.015, top + 0.11),
-        (x - wide / 2 + 0.03, top + 0.11)]), 0.36, 0.6),
-    ]  # fmt: skip
+    left, right = x - wide / 2, x + wide / 2
+    hull = [(left, top - 0.02), (right, top - 0.02), (right - 0.015, top + 0.11), (left + 0.03, top + 0.11)]
+    parts = PartList([Part(blob(hull), 0.36, 0.6)])
     panes = max(2, round(wide / 0.055))
     for pane in range(panes):
         left = x - wide / 2 + 0.025 + (wide - 0.05) * pane / panes
-        parts.append(Part(box(left, top + 0.028, left + (wide - 0.05) / panes * 0.66, top + 0.07), 0.92, seam=False))
+        parts.add(box(left, top + 0.028, left + (wide - 0.05) / panes * 0.66, top + 0.07), 0.92, seam=False)
     for engine in range(style.engines):
         at = x - wide / 2 - 0.1 - 0.15 * engine
-        parts.append(Part(tube([(at, top * 0.7), (at, top * 0.92 + 0.04)], [0.014, 0.014]), 0.3))
-        parts.append(Part(oval(at, top * 0.92 + 0.045, 0.045, 0.022), 0.32, 0.6))
+        parts.add(tube([(at, top * 0.7), (at, top * 0.92 + 0.04)], [0.014, 0.014]), 0.3)
+        parts.add(oval(at, top * 0.92 + 0.045, 0.045, 0.022), 0.32, 0.6)
     return parts
 
 
@@ -123,30 +117,28 @@ def car_wheel(style: Wheel, p: Sequence[float], bend: float) -> Shape:
     rim, hub = vary(style.rim, p[1], 0.07), vary(style.hub, p[2], 0.15)
     depth = 0.035 + 0.2 * (0.96 - squeeze)
     spin = 0.6 * bend + p[3]
-    parts = [Part(_round(0.5, squeeze, -depth), 0.2), Part(_round(0.5, squeeze), 0.37)]
+    parts = PartList([Part(_round(0.5, squeeze, -depth), 0.2), Part(_round(0.5, squeeze), 0.37)])
     for tread in range(-3, 4):  # grooves on the tread's side
         y = 0.12 * tread
         x = -squeeze * math.sqrt(max(0.25 - y * y, 0.0))
-        parts.append(Part(tube([(x - depth, y), (x - 0.004, y)], [0.02, 0.02]), 0.03, seam=False))
-    parts.append(Part(_round(0.44, squeeze), 0.32))
-    parts.append(Part(_round(rim + 0.035, squeeze), 0.8))
+        parts.add(tube([(x - depth, y), (x - 0.004, y)], [0.02, 0.02]), 0.03, seam=False)
+    parts.add(_round(0.44, squeeze), 0.32)
+    parts.add(_round(rim + 0.035, squeeze), 0.8)
     if style.disc:
-        parts.append(Part(_round(rim, squeeze), 0.62, 0.4))
+        parts.add(_round(rim, squeeze), 0.62, 0.4)
         for hole in range(style.spokes):
             angle = spin + 2 * math.pi * hole / style.spokes
             at = np.array([math.cos(angle), math.sin(angle)]) * rim * 0.68
-            parts.append(Part(oval(at[0] * squeeze, at[1], 0.042, 0.05, angle + 1.57), 0.05))
+            parts.add(oval(at[0] * squeeze, at[1], 0.042, 0.05, angle + 1.57), 0.05)
     else:
-        parts.append(Part(_round(rim, squeeze), 0.08))
-        parts.append(Part(_round(rim * 0.55, squeeze), 0.2, seam=False))
+        parts.add(_round(rim, squeeze), 0.08)
+        parts.add(_round(rim * 0.55, squeeze), 0.2, seam=False)
         parts += [spoke for index in range(style.spokes) for spoke in _spoke(style, p, index, rim, hub, spin, squeeze)]
-    parts.append(Part(_round(hub, squeeze), 0.78))
+    parts.add(_round(hub, squeeze), 0.78)
     for nut in range(5):
         angle = spin + 2 * math.pi * (nut + 0.5) / 5
-        parts.append(
-            Part(oval(math.cos(angle) * hub * 0.68 * squeeze, math.sin(angle) * hub * 0.68, 0.014, 0.014), 0.15)
-        )
-    parts.append(Part(_round(hub * 0.4, squeeze), 0.5, 1.0))
+        parts.add(oval(math.cos(angle) * hub * 0.68 * squeeze, math.sin(angle) * hub * 0.68, 0.014, 0.014), 0.15)
+    parts.add(_round(hub * 0.4, squeeze), 0.5, 1.0)
     return Shape(parts)
 
 
@@ -159,7 +151,7 @@ def _spoke(
 ) -> list[Part]:
     angle = spin + 2 * math.pi * index / style.spokes
     wide = vary(style.wide, p[4], 0.2)
-    parts = []
+    parts = PartList()
     for side in (-1, 1) if style.fork else (0,):
         end = angle + style.twist + side * style.fork / 2
         turn = (angle + end) / 2 - style.twist * 0.2
@@ -167,7 +159,7 @@ def _spoke(
             [(math.cos(t) * r, math.sin(t) * r) for t, r in ((angle, hub * 0.7), (turn, rim * 0.6), (end, rim * 1.02))]
         )
         outline = tube(path, [wide, wide * (1 + style.taper) / 2, wide * style.taper])
-        parts.append(Part(outline * (squeeze, 1), 0.68))
+        parts.add(outline * (squeeze, 1), 0.68)
     return parts
 
 
@@ -199,36 +191,38 @@ def cash_machine(style: Cash, p: Sequence[float], bend: float) -> Shape:
     """Draw a cash machine, upright, seen from the front and a little from the left."""
     half, side = vary(style.wide, p[0], 0.1) / 2, vary(style.side, p[1], 0.3)
     top, edge = -0.5, -0.44 + 0.01 * bend
-    parts = [Part(polygon([(-half, top + 0.02), (-half - side, edge), (-half - side, 0.46), (-half, 0.5)]), 0.3)]
-    parts.append(Part(box(-half, top, half, 0.5, 0.02)))
+    parts = PartList(
+        [Part(polygon([(-half, top + 0.02), (-half - side, edge), (-half - side, 0.46), (-half, 0.5)]), 0.3)]
+    )
+    parts.add(box(-half, top, half, 0.5, 0.02))
     if style.dome:
         peak = top - style.dome
         dome = [(-half, top + 0.03), (-half * 0.5, peak), (half * 0.5, peak), (half, top + 0.03)]
-        parts.append(Part(blob(dome), seam=False))
-    parts.append(Part(box(-half - style.hood, top - 0.02, half + style.hood, top + 0.13, 0.02), 0.6, 1.0))
+        parts.add(blob(dome), seam=False)
+    parts.add(box(-half - style.hood, top - 0.02, half + style.hood, top + 0.13, 0.02), 0.6, 1.0)
     for left, right in ((-0.62, -0.3), (-0.2, 0.12), (0.22, 0.6)):
-        parts.append(Part(box(left * half, top + 0.035, right * half, top + 0.085), 0.96, seam=False))
+        parts.add(box(left * half, top + 0.035, right * half, top + 0.085), 0.96, seam=False)
     low = top + 0.19 + vary(style.screen, p[2], 0.1) * 0.78
     parts += _screen(half, top, low)
     shelf, ledge = low + 0.13, style.ledge
     board = [(-half, low + 0.05), (half, low + 0.05), (half + ledge, shelf), (-half - ledge * 0.4, shelf)]
-    parts.append(Part(polygon(board), 0.7))
+    parts.add(polygon(board), 0.7)
     parts += _keys(-1 if style.keys_left else 1, half, low + 0.15)
-    parts.append(Part(box(-half * 0.72, 0.3, half * 0.72, 0.35, 0.012), 0.05))
+    parts.add(box(-half * 0.72, 0.3, half * 0.72, 0.35, 0.012), 0.05)
     end = 0.385 + 0.02 * p[3]
     note = [(-half * 0.5, 0.325), (half * 0.5, 0.325), (half * 0.55, end), (-half * 0.55, end)]
-    parts.append(Part(polygon(note), 0.9, 0.5))
-    parts.append(Part(box(-half - 0.01, 0.455, half + 0.01, 0.5), 0.2))
+    parts.add(polygon(note), 0.9, 0.5)
+    parts.add(box(-half - 0.01, 0.455, half + 0.01, 0.5), 0.2)
     return Shape(parts)
 
 
 def _screen(half: float, top: float, low: float) -> list[Part]:
     """Return a dark frame, a bright pane, three lines of text."""
-    parts = [Part(box(-half * 0.78, top + 0.17, half * 0.78, low + 0.02, 0.015), 0.1)]
-    parts.append(Part(box(-half * 0.68, top + 0.195, half * 0.68, low - 0.005), 0.86, 0.6))
+    parts = PartList([Part(box(-half * 0.78, top + 0.17, half * 0.78, low + 0.02, 0.015), 0.1)])
+    parts.add(box(-half * 0.68, top + 0.195, half * 0.68, low - 0.005), 0.86, 0.6)
     for line, right in enumerate((0.3, 0.05, 0.3)):
         y = top + 0.235 + (low - top - 0.25) * line / 3
-        parts.append(Part(box(-half * 0.52, y, half * right, y + 0.022), 0.3, 0.6, seam=False))
+        parts.add(box(-half * 0.52, y, half * right, y + 0.022), 0.3, 0.6, seam=False)
     return parts
 
 
@@ -237,12 +231,12 @@ def _keys(side: int, half: float, top: float) -> list[Part]:
     left = half * (0.02 if side > 0 else -0.74)
     pad = half * 0.72
     bottom = top + 0.15
-    parts = [Part(box(left, top, left + pad, bottom, 0.01), 0.16)]
+    parts = PartList([Part(box(left, top, left + pad, bottom, 0.01), 0.16)])
     for row in range(3):
         for column in range(3):
             x, y = left + pad * (0.09 + 0.3 * column), top + 0.014 + 0.045 * row
-            parts.append(Part(box(x, y, x + pad * 0.22, y + 0.031), 0.88, seam=False))
+            parts.add(box(x, y, x + pad * 0.22, y + 0.031), 0.88, seam=False)
     x = half * (-0.66 if side > 0 else 0.12)
-    parts.append(Part(box(x, top + 0.03, x + half * 0.5, top + 0.06), 0.04))
-    parts.append(Part(box(x + half * 0.1, top + 0.09, x + half * 0.4, top + 0.115), 0.7, 1.0))
+    parts.add(box(x, top + 0.03, x + half * 0.5, top + 0.06), 0.04)
+    parts.add(box(x + half * 0.1, top + 0.09, x + half * 0.4, top + 0.115), 0.7, 1.0)
     return parts

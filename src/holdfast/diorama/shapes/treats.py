@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.diorama.drawing import Part, Shape, blob, box, oval, polygon, tube, vary
+from holdfast.diorama.drawing import Part, PartList, Shape, blob, box, oval, polygon, tube, vary
 
 
 class Cello(NamedTuple):
@@ -41,27 +41,27 @@ def cello(style: Cello, p: Sequence[float], bend: float) -> Shape:
     top = -0.02
     end = top + body
     outline = _bouts(vary(style.upper, p[0], 0.08), waist, vary(style.lower, p[2], 0.08), body, style.points)
-    parts = [Part(tube([(0, end - 0.03), (0, end + style.pin)], [0.02, 0.01]), 0.2)]
-    parts.append(Part(blob(outline), 0.36))
+    parts = PartList([Part(tube([(0, end - 0.03), (0, end + style.pin)], [0.02, 0.01]), 0.2)])
+    parts.add(blob(outline), 0.36)
     middle = top + body / 2
-    parts.append(Part(blob([(x * 0.9, middle + (y - middle) * 0.945) for x, y in outline]), 0.56, seam=False))
+    parts.add(blob([(x * 0.9, middle + (y - middle) * 0.945) for x, y in outline]), 0.56, seam=False)
     for side in (-1, 1):
         x, y = side * waist * 0.66, top + body * 0.48
         hole = [(-0.012, -0.075), (0.006, -0.05), (0, 0), (-0.002, 0.05), (0.02, 0.075)]
         path = [(x + side * dx, y + dy) for dx, dy in hole]
-        parts.append(Part(tube(path, [0.022, 0.014, 0.016, 0.014, 0.024]), 0.04, seam=False))
+        parts.add(tube(path, [0.022, 0.014, 0.016, 0.014, 0.024]), 0.04, seam=False)
     foot, head = top + body * 0.3, top - neck
-    parts.append(Part(polygon([(-0.024, foot), (0.024, foot), (0.017, head), (-0.017, head)]), 0.08))
+    parts.add(polygon([(-0.024, foot), (0.024, foot), (0.017, head), (-0.017, head)]), 0.08)
     parts += _scroll(head, bend)
     bridge = top + body * 0.52
     low, high = bridge - 0.016, bridge + 0.018
-    parts.append(Part(polygon([(-0.036, low), (0.036, low), (0.05, high), (-0.05, high)]), 0.85))
+    parts.add(polygon([(-0.036, low), (0.036, low), (0.05, high), (-0.05, high)]), 0.85)
     tail = bridge + 0.1
-    parts.append(Part(polygon([(-0.034, tail), (0.034, tail), (0.016, end - 0.02), (-0.016, end - 0.02)]), 0.07))
+    parts.add(polygon([(-0.034, tail), (0.034, tail), (0.016, end - 0.02), (-0.016, end - 0.02)]), 0.07)
     for x in (-0.016, -0.0055, 0.0055, 0.016):
         above, below = x * 0.7, x * 1.4
         line = [(above - 0.002, head), (above + 0.002, head), (below + 0.003, tail), (below - 0.003, tail)]
-        parts.append(Part(polygon(line), 0.9, seam=False))
+        parts.add(polygon(line), 0.9, seam=False)
     if style.bow:
         parts += _bow(style.bow + 0.1 * bend + 0.08 * p[5], bridge - 0.07)
     return Shape(parts)
@@ -79,13 +79,13 @@ def _bouts(u: float, w: float, low: float, body: float, points: float) -> list[t
 
 
 def _scroll(top: float, bend: float) -> list[Part]:
-    parts = []
+    parts = PartList()
     for peg, (side, drop) in enumerate(((-1, 0.0), (1, 0.018), (-1, -0.035), (1, -0.02))):
         y = top - 0.01 + drop
-        parts.append(Part(tube([(0, y), (side * 0.075, y - 0.008 - 0.004 * bend)], [0.016, 0.026 - 0.002 * peg]), 0.16))
-    parts.append(Part(tube([(0, top + 0.03), (0, top - 0.05), (0.0, top - 0.085)], [0.036, 0.034, 0.03]), 0.44))
-    parts.append(Part(oval(0, top - 0.1, 0.036, 0.034), 0.46))
-    parts.append(Part(oval(0, top - 0.1, 0.016, 0.015), 0.16))
+        parts.add(tube([(0, y), (side * 0.075, y - 0.008 - 0.004 * bend)], [0.016, 0.026 - 0.002 * peg]), 0.16)
+    parts.add(tube([(0, top + 0.03), (0, top - 0.05), (0.0, top - 0.085)], [0.036, 0.034, 0.03]), 0.44)
+    parts.add(oval(0, top - 0.1, 0.036, 0.034), 0.46)
+    parts.add(oval(0, top - 0.1, 0.016, 0.015), 0.16)
     return parts
 
 
@@ -126,9 +126,9 @@ def ice_cream(style: IceCream, p: Sequence[float], bend: float) -> Shape:
     """Draw an ice cream, upright."""
     cone, wide = vary(style.cone, p[0], 0.1), vary(style.wide, p[1], 0.08)
     grow, tilt = vary(1, p[2], 0.08), 0.02 * bend
-    parts = []
+    parts = PartList()
     if style.flake:
-        parts.append(Part(tube([(0.05, -0.18), (0.17 + tilt, -0.5 * grow - 0.02)], [0.06, 0.06]), 0.24, 1.0))
+        parts.add(tube([(0.05, -0.18), (0.17 + tilt, -0.5 * grow - 0.02)], [0.06, 0.06]), 0.24, 1.0)
     parts += _cone(cone, wide, style.cup, p[3])
     if style.swirl:
         parts += _swirl(style.swirl, wide * grow, tilt)
@@ -140,21 +140,21 @@ def ice_cream(style: IceCream, p: Sequence[float], bend: float) -> Shape:
             parts += _scoop(x + tilt * len(style.scoops) * index, y, radius * grow, accent, p)
         parts += [_sprinkle(style.scoops[index % len(style.scoops)], index, p[4]) for index in range(style.sprinkles)]
     if style.cherry:
-        parts.append(Part(tube([(0.01, top - 0.03), (0.05, top - 0.11)], [0.012, 0.012]), 0.2))
-        parts.append(Part(oval(0.01 + tilt, top - 0.015, 0.05, 0.048), 0.4, 1.0))
-        parts.append(Part(oval(-0.008 + tilt, top - 0.032, 0.013, 0.011), 0.97, seam=False))
+        parts.add(tube([(0.01, top - 0.03), (0.05, top - 0.11)], [0.012, 0.012]), 0.2)
+        parts.add(oval(0.01 + tilt, top - 0.015, 0.05, 0.048), 0.4, 1.0)
+        parts.add(oval(-0.008 + tilt, top - 0.032, 0.013, 0.011), 0.97, seam=False)
     return Shape(parts)
 
 
 def _swirl(turns: int, wide: float, tilt: float) -> list[Part]:
     """Return soft ice from the machine: rings that grow smaller, and a tip."""
-    parts = []
+    parts = PartList()
     for turn in range(turns):
         share = turn / turns
         half, y = wide * 1.16 * (1 - share * 0.72), -0.035 - 0.095 * turn
         lean = 0.025 * (-1) ** turn + tilt * share
         ring = [(-half * 0.8 + lean, y + 0.02), (lean, y + 0.035), (half * 0.8 + lean, y - 0.03)]
-        parts.append(Part(tube(ring, [0.09, 0.125, 0.09])))
+        parts.add(tube(ring, [0.09, 0.125, 0.09]))
     y = -0.035 - 0.095 * turns
     tip = [(-0.06, y + 0.06), (-0.02, y), (0.03 + tilt, y - 0.075), (0.03, y), (0.06, y + 0.05), (0, y + 0.08)]
     return [*parts, Part(blob(tip), seam=False)]
@@ -183,17 +183,17 @@ def _cone(length: float, wide: float, cup: bool, lattice: float) -> list[Part]:
     """Return a waffle: always the second colour, crossed by darker lines."""
     if cup:
         foot = [(-wide * 0.72, 0.08), (wide * 0.72, 0.08), (wide * 0.52, length), (-wide * 0.52, length)]
-        parts = [Part(polygon(foot), 0.5, 1.0)]
+        parts = PartList([Part(polygon(foot), 0.5, 1.0)])
         for x in (-0.4 * wide, 0.0, 0.4 * wide):
-            parts.append(Part(tube([(x, 0.1), (x * 0.8, length - 0.02)], [0.012, 0.012]), 0.32, 1.0, seam=False))  # noqa: PERF401
-        parts.append(Part(box(-wide, -0.03, wide, 0.1, 0.025), 0.58, 1.0))
+            parts.add(tube([(x, 0.1), (x * 0.8, length - 0.02)], [0.012, 0.012]), 0.32, 1.0, seam=False)
+        parts.add(box(-wide, -0.03, wide, 0.1, 0.025), 0.58, 1.0)
         return parts
-    parts = [Part(polygon([(-wide, 0.0), (wide, 0.0), (0.016, length), (-0.016, length)]), 0.5, 1.0)]
+    parts = PartList([Part(polygon([(-wide, 0.0), (wide, 0.0), (0.016, length), (-0.016, length)]), 0.5, 1.0)])
     count = 4
     for line in range(1, count + 1):
         share = line / (count + 0.6) + 0.02 * lattice
         for side in (-1, 1):
             start = (side * wide * (1 - share * 0.9), length * share * 0.9)
             stop = (-side * wide * max(1 - share - 0.42, 0.02), length * min(share + 0.42, 0.97))
-            parts.append(Part(tube([start, stop], [0.012, 0.012]), 0.3, 1.0, seam=False))
+            parts.add(tube([start, stop], [0.012, 0.012]), 0.3, 1.0, seam=False)
     return parts

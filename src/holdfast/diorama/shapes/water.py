@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.diorama.drawing import Part, Points, Shape, blob, moved, oval, polygon, tube, vary
+from holdfast.diorama.drawing import Part, PartList, Points, Shape, blob, moved, oval, polygon, tube, vary
 
 
 class Crayfish(NamedTuple):
@@ -46,16 +46,14 @@ def crayfish(style: Crayfish, p: Sequence[float], bend: float) -> Shape:
     girth, claw = vary(style.girth, p[0], 0.12), vary(style.claw, p[1], 0.15)
     spread, tail = vary(style.spread, p[2], 0.15), vary(style.tail, p[3], 0.12)
     curl = style.curl + 0.05 * bend
-    parts = []
+    parts = PartList()
     for side in (-1, 1):
         feeler = [(side * 0.03, -0.2), (side * (0.09 + 0.03 * p[5]), -0.4), (side * (0.2 + 0.08 * p[6]), -0.56)]
-        parts.append(Part(tube(feeler, [0.018, 0.013, 0.007]), 0.4))
+        parts.add(tube(feeler, [0.018, 0.013, 0.007]), 0.4)
         for leg in range(4):
             y, splay = -0.1 + 0.065 * leg, (-0.1, -0.03, 0.05, 0.13)[leg] + 0.02 * bend * side
             root, knee = (side * girth * 0.6, y), (side * (girth + 0.1), y + splay * 0.4 - 0.02)
-            parts.append(
-                Part(tube([root, knee, (side * (girth + 0.155), y + splay + 0.03)], [0.04, 0.032, 0.012]), 0.42)
-            )
+            parts.add(tube([root, knee, (side * (girth + 0.155), y + splay + 0.03)], [0.04, 0.032, 0.012]), 0.42)
     parts += _tail(girth, tail, curl, vary(style.fan, p[4], 0.15))
     for side in (-1, 1):
         size = claw * (1 + style.uneven * side)
@@ -64,10 +62,10 @@ def crayfish(style: Crayfish, p: Sequence[float], bend: float) -> Shape:
         (0, -0.27), (girth * 0.5, -0.2), (girth, -0.08), (girth * 0.98, 0.06), (girth * 0.7, 0.15),
         (-girth * 0.7, 0.15), (-girth * 0.98, 0.06), (-girth, -0.08), (-girth * 0.5, -0.2),
     ]  # fmt: skip
-    parts.append(Part(blob(shell)))
-    parts.append(Part(tube([(-girth * 0.72, -0.005), (0, 0.04), (girth * 0.72, -0.005)], [0.016] * 3), 0.28))
+    parts.add(blob(shell))
+    parts.add(tube([(-girth * 0.72, -0.005), (0, 0.04), (girth * 0.72, -0.005)], [0.016] * 3), 0.28)
     for side in (-1, 1):
-        parts.append(Part(oval(side * girth * 0.58, -0.195, 0.023, 0.023), 0.04))
+        parts.add(oval(side * girth * 0.58, -0.195, 0.023, 0.023), 0.04)
     return Shape([part._replace(outline=moved(part.outline, 0, 0, style.heading)) for part in parts], from_above=True)
 
 
@@ -84,20 +82,17 @@ def _claw(side: int, spread: float, size: float, gape: float, girth: float) -> l
 
 
 def _tail(girth: float, tail: float, curl: float, fan: float) -> list[Part]:
-    parts = []
+    parts = PartList()
     end = np.array([curl * 1.5, 0.12 + tail])
     for petal in (-2, 2, -1, 1, 0):
         turn = petal * 0.5 - curl * 1.5
         centre = end + np.array([-math.sin(-turn), math.cos(turn)]) * 0.06 * fan
-        parts.append(
-            Part(oval(centre[0], centre[1], 0.042 * fan, 0.078 * fan, -turn), 0.56 if petal % 2 else 0.46, 0.3)
-        )
+        parts.add(oval(centre[0], centre[1], 0.042 * fan, 0.078 * fan, -turn), 0.56 if petal % 2 else 0.46, 0.3)
     for ring in range(5, -1, -1):
         share = ring / 5
         x, y = curl * 1.5 * share**1.6, 0.13 + tail * 0.94 * share
-        parts.append(
-            Part(oval(x, y, girth * (0.88 - 0.3 * share), tail * 0.125, -curl * 1.6 * share), 0.5 if ring % 2 else 0.44)
-        )
+        outline = oval(x, y, girth * (0.88 - 0.3 * share), tail * 0.125, -curl * 1.6 * share)
+        parts.add(outline, 0.5 if ring % 2 else 0.44)
     return parts
 
 
@@ -139,21 +134,17 @@ def whale(style: Whale, p: Sequence[float], bend: float) -> Shape:
     spine[:, 1] -= arch * (1 - ((x - 0.02) / 0.45) ** 2) - arch
     fluke = vary(style.fluke, p[4], 0.15)
     heading = math.atan2(spine[-1, 1] - spine[-2, 1], spine[-1, 0] - spine[-2, 0])
-    parts = []
+    parts = PartList()
     flipper = vary(style.flipper, p[5], 0.15)
-    parts.append(
-        Part(tube([(0.24, 0.1), (0.16, 0.12 + flipper * 0.6), (0.06, 0.12 + flipper * 0.8)], [0.07, 0.06, 0.02]), 0.34)
-    )
+    parts.add(tube([(0.24, 0.1), (0.16, 0.12 + flipper * 0.6), (0.06, 0.12 + flipper * 0.8)], [0.07, 0.06, 0.02]), 0.34)
     parts += _flukes(spine[-1], heading, fluke)
     if style.fin:
         at, top = spine[3] + (0.0, 0.0), w[3] / 2
-        parts.append(
-            Part(polygon([at + (0.05, -top + 0.03), at + (-0.05, -top - style.fin), at + (-0.07, -top + 0.03)]), 0.42)
-        )
-    parts.append(Part(tube(spine, w.tolist())))
+        parts.add(polygon([at + (0.05, -top + 0.03), at + (-0.05, -top - style.fin), at + (-0.07, -top + 0.03)]), 0.42)
+    parts.add(tube(spine, w.tolist()))
     parts += _whale_face(spine, w, style)
     paddle = [(0.2, 0.08), (0.12 + 0.03 * bend, 0.1 + flipper * 0.72), (0.0, 0.08 + flipper)]
-    parts.append(Part(tube(paddle, [0.085, 0.075, 0.02]), 0.42))
+    parts.add(tube(paddle, [0.085, 0.075, 0.02]), 0.42)
     return Shape(parts)
 
 
@@ -172,18 +163,18 @@ def _whale_face(spine: Points, w: Points, style: Whale) -> list[Part]:
         spine[2] + (0, w[2] * 0.36),
         spine[3] + (0, w[3] * 0.38),
     ]
-    parts = [Part(tube(belly, [w[0] * 0.25, w[1] * 0.3, w[2] * 0.24, 0.02]), 0.8, seam=False)]
+    parts = PartList([Part(tube(belly, [w[0] * 0.25, w[1] * 0.3, w[2] * 0.24, 0.02]), 0.8, seam=False)])
     for groove in range(style.grooves):
         y = 0.27 + 0.09 * groove
         line = [spine[0] + (0.03, w[0] * y), spine[1] + (0, w[1] * y), spine[2] + (0.02, w[2] * (y + 0.02))]
-        parts.append(Part(tube(line, [0.009] * 3), 0.48, seam=False))
+        parts.add(tube(line, [0.009] * 3), 0.48, seam=False)
     mouth = [
         spine[0] + (w[0] * 0.42, w[0] * low), spine[0] + (-0.05, w[0] * low + 0.012), spine[1] + (-0.03, w[1] * 0.16),
     ]  # fmt: skip
-    parts.append(Part(tube(mouth, [0.014, 0.014, 0.01]), 0.12))
+    parts.add(tube(mouth, [0.014, 0.014, 0.01]), 0.12)
     eye = spine[1] + (-0.02, w[1] * 0.02)
-    parts.append(Part(oval(eye[0], eye[1], 0.024, 0.02), 0.9))
-    parts.append(Part(oval(eye[0] + 0.003, eye[1], 0.014, 0.014), 0.03))
+    parts.add(oval(eye[0], eye[1], 0.024, 0.02), 0.9)
+    parts.add(oval(eye[0] + 0.003, eye[1], 0.014, 0.014), 0.03)
     return parts
 
 
@@ -229,23 +220,21 @@ def anemone_fish(style: Fish, p: Sequence[float], bend: float) -> Shape:
     ]  # fmt: skip
     anal = [(-0.06, b * 0.85), (-0.12, b * 0.9 + fins * 0.6), (-0.25, b * 0.62 + fins * 0.5), (-0.26, b * 0.4)]
     pelvic = [(0.16, b * 0.8), (0.12, b * 0.85 + fins), (0.03, b * 0.92 + fins * 0.72), (0.05, b * 0.8)]
-    parts = [Part(blob(fin), 0.46, 0.25) for fin in (fan, back, anal, pelvic)]
-    parts.append(
-        Part(tube([(end - tail * 0.95, -0.13 + wag), (end - tail * 1.02 + fork, wag),
-        (end - tail * 0.95, 0.13 + wag)], [0.02] * 3), 0.16, seam=False),
-    )  # fmt: skip
+    parts = PartList([Part(blob(fin), 0.46, 0.25) for fin in (fan, back, anal, pelvic)])
+    edge = [(end - tail * 0.95, -0.13 + wag), (end - tail * 1.02 + fork, wag), (end - tail * 0.95, 0.13 + wag)]
+    parts.add(tube(edge, [0.02] * 3), 0.16, seam=False)
     body = [
         (a + 0.03, 0.015), (a * 0.72, -b * 0.7), (a * 0.2, -b), (-a * 0.45, -b * 0.82), (-a - 0.02, -b * 0.26),
         (-a - 0.02, b * 0.26), (-a * 0.45, b * 0.82), (a * 0.2, b), (a * 0.72, b * 0.72),
     ]  # fmt: skip
-    parts.append(Part(blob(body)))
+    parts.add(blob(body))
     for band in style.bands:
         parts += _band(a, b, band, vary(style.width, p[4], 0.2), 0.02 * p[5])
     flap = [(0.1, 0.03), (0.0, -0.05), (-0.075, 0.0 + wag), (-0.07, 0.09 + wag), (0.02, 0.11)]
-    parts.append(Part(blob(flap), 0.56, 0.25))
-    parts.append(Part(oval(a * 0.74, -b * 0.2, 0.042, 0.042), 0.93))
-    parts.append(Part(oval(a * 0.755, -b * 0.2, 0.025, 0.027), 0.02))
-    parts.append(Part(tube([(a + 0.02, 0.045), (a - 0.03, 0.07), (a - 0.06, 0.068)], [0.012] * 3), 0.1))
+    parts.add(blob(flap), 0.56, 0.25)
+    parts.add(oval(a * 0.74, -b * 0.2, 0.042, 0.042), 0.93)
+    parts.add(oval(a * 0.755, -b * 0.2, 0.025, 0.027), 0.02)
+    parts.add(tube([(a + 0.02, 0.045), (a - 0.03, 0.07), (a - 0.06, 0.068)], [0.012] * 3), 0.1)
     return Shape(parts)
 
 

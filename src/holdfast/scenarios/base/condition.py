@@ -116,9 +116,11 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
     if group in GROUPS:
         if parsed.options:
             raise UserError(f"{text!r} sets parameters for a group; set them for a scenario by its name")
-        members = [scenario for scenario in _all_scenarios() if _belongs(scenario, group)]
-        if parsed.tag:
-            members = [scenario for scenario in members if _has(scenario, parsed.tag)]
+        # Scenarios behind entry points are not loaded yet, and belong to no group until they are named.
+        loaded = [entry.target for entry in registry.scenarios.entries() if isinstance(entry.target, Scenario)]
+        members = [scenario for scenario in loaded if _belongs(scenario, group)]
+        if tag := parsed.tag:
+            members = [each for each in members if tag in each.variants or _severity(tag) in each.severities]
         if not members:
             raise UserError(f"no scenario of {group} has a variant or severity {parsed.tag!r}")
         return [make_condition(scenario, parsed.tag, feather=feather) for scenario in members]
@@ -144,11 +146,6 @@ def _belongs(definition: Scenario, group: str) -> bool:
     return definition.group in (("static", "diagnostic") if group == "all" else (group,))
 
 
-def _all_scenarios() -> list[Scenario]:
-    """Return the scenarios that are loaded; those behind entry points belong to no group until they are named."""
-    return [entry.target for entry in registry.scenarios.entries() if isinstance(entry.target, Scenario)]
-
-
 def _perturbers() -> Any:
     """Return the module of NRTK's perturbers, which imports this one."""
     return importlib.import_module("holdfast.scenarios.perturbers")
@@ -162,10 +159,6 @@ def _plain(name: str) -> str:
 def _severity(tag: str) -> int | None:
     digits = tag.removeprefix("severity_")
     return int(digits) if re.fullmatch(r"[0-9]{1,3}", digits) else None
-
-
-def _has(definition: Scenario, tag: str) -> bool:
-    return tag in definition.variants or _severity(tag) in definition.severities
 
 
 def _variant(definition: Scenario, tag: str) -> tuple[str, Mapping[str, Value]]:

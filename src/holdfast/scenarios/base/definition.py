@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import Context
 from holdfast.core.types import ORIGINAL, Image, Mask, Rendered
+from holdfast.scenarios.base.compositing import composite
 
 Value = bool | int | float | str
 Leaves = Literal["foreground", "background", "nothing", "everything"]
@@ -111,11 +113,13 @@ def scenario(
     summary: str,
     family: str,
     composites: bool = True,
+    changes: Literal["", "background", "object"] = "",
+    shared: bool = False,
     parameters: tuple[Parameter, ...] = (),
     variants: Mapping[str, Mapping[str, Value]] | None = None,
     leaves_while: Mapping[str, Value] | None = None,
     **declared: Any,
-) -> Callable[[Callable[..., Rendered | Image]], Scenario]:
+) -> Callable[[Callable[..., Any]], Scenario]:
     """Register a function ``(image, mask, *, rng, context, **parameters)`` as a scenario.
 
     Args:
@@ -124,17 +128,22 @@ def scenario(
         family: The kind of change, for reports.
         composites: Whether it joins two images along the mask's edge; it then takes ``feather``, too, and what it
             promises holds with feather 0.
+        changes: Which part the function changes: it then returns the whole picture changed (or that and details), of
+            which this part is taken; the rest is the photo's.
+        shared: Whether that picture is kept for other conditions (``context.memo``), so that it must be copied.
         parameters: What can be set.
         variants: Beside ``paper``.
         leaves_while: See Scenario.
         **declared: Every other field of Scenario.
     """
 
-    def register(function: Callable[..., Rendered | Image]) -> Scenario:
+    def register(function: Callable[..., Any]) -> Scenario:
         held: dict[str, Value] = {FEATHER.name: 0.0} if composites else {}
+        if changes:
+            declared["leaves"] = "foreground" if changes == "background" else "background"
         definition = Scenario(
             id=id,
-            function=function,
+            function=_joined(function, changes == "background", shared) if changes else function,
             summary=summary,
             family=family,
             parameters=(*parameters, FEATHER) if composites else parameters,
@@ -147,6 +156,25 @@ def scenario(
         return definition
 
     return register
+
+
+def _joined(function: Callable[..., Any], behind: bool, shared: bool) -> Callable[..., Rendered]:
+    """Return a function that takes the background (``behind``) or the object from the picture of ``function``."""
+
+    @functools.wraps(function)
+    def joined(image: Image, mask: Mask, *, context: Context, feather: float, **settings: Any) -> Rendered:
+        answer = function(image, mask, context=context, **settings)
+        changed, details = answer if isinstance(answer, tuple) else (answer, {})
+        inside, outside = (image, changed) if behind else (changed, image)
+        reuse = behind and not shared
+        return Rendered(composite(inside, outside, mask, feather=feather, context=context, reuse=reuse), mask, details)
+
+    return joined
+
+
+def severities(name: str, values: Sequence[Value]) -> dict[int, dict[str, Value]]:
+    """Return the five severities of one parameter."""
+    return {severity: {name: value} for severity, value in enumerate(values, start=1)}
 
 
 def _check_declaration(definition: Scenario) -> None:

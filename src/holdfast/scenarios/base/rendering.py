@@ -18,7 +18,13 @@ CHECKED_PIXELS = 1 << 14
 
 
 def render(
-    condition: Condition, image: Image, mask: Mask | None, *, rng: np.random.Generator, context: Context
+    condition: Condition,
+    image: Image,
+    mask: Mask | None,
+    *,
+    rng: np.random.Generator,
+    context: Context,
+    definition: Scenario | None = None,
 ) -> Rendered:
     """Make one condition's picture.
 
@@ -28,6 +34,7 @@ def render(
         mask: HW bool of the same size, true on the foreground; None where there is none.
         rng: The only randomness there is.
         context: Donors, the label and what the conditions of this source image share.
+        definition: The scenario itself, where it is not registered.
 
     Returns:
         The image (HWC uint8, RGB or RGBA), where the foreground is in it, and details that JSON can hold.
@@ -36,19 +43,7 @@ def render(
         SampleError: This image or mask cannot be used.
         PromiseError: The scenario changed what it promised to leave, or returned something that is no image.
     """
-    return run_scenario(condition.definition, condition, image, mask, rng=rng, context=context)
-
-
-def run_scenario(
-    definition: Scenario,
-    condition: Condition,
-    image: Image,
-    mask: Mask | None,
-    *,
-    rng: np.random.Generator,
-    context: Context,
-) -> Rendered:
-    """Run ``render`` for a definition that need not be registered."""
+    definition = definition or condition.definition
     check_input(definition, image, mask)
     image = np.ascontiguousarray(image)
     guarded, guarded_mask = _read_only(image), None if mask is None else _read_only(mask)

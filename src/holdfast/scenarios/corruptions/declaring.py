@@ -90,13 +90,10 @@ def shrunk(image: Image, mask: Mask, size: int) -> tuple[Image, Mask]:
     factor = size / min(height, width)
     target = (round(width * factor), round(height * factor))
     small = cast(Image, cv2.resize(image, target, interpolation=cv2.INTER_AREA))
-    return small, mask if mask is None else resized_mask(mask, target)
-
-
-def resized_mask(mask: Mask, target: tuple[int, int]) -> Mask:
-    """Return a resized mask, true where half of a pixel was foreground; ``target`` is (width, height)."""
-    share: Any = cv2.resize(mask.astype(np.float32), target, interpolation=cv2.INTER_AREA)
-    return cast(Mask, share >= 0.5)
+    if mask is None:
+        return small, mask
+    # A pixel is foreground where at least half of it was.
+    return small, np.asarray(cv2.resize(mask.astype(np.float32), target, interpolation=cv2.INTER_AREA) >= 0.5)
 
 
 def scale_of(height: int, width: int) -> float:

@@ -14,10 +14,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.lazy import torch
 from holdfast.scenarios.blur import pyramid
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 BINOMIAL = (1, 4, 6, 4, 1)
@@ -25,16 +25,12 @@ BINOMIAL = (1, 4, 6, 4, 1)
 
 def on_device(numbers: Sequence[int], device: torch.device) -> Tensor:
     """Return whole numbers as int64 on the device, copied without waiting for it."""
-    import torch
-
     held = torch.tensor(numbers, dtype=torch.int64)
     return held.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else held.to(device)
 
 
 def luma(images: Tensor) -> Tensor:
     """Return ``cv2.COLOR_RGB2GRAY``, bit for bit: N1HW."""
-    import torch
-
     red, green, blue = (images[:, channel : channel + 1].int() for channel in range(3))
     return ((red * 9798 + green * 19235 + blue * 3735 + (1 << 14)) >> 15).to(torch.uint8)
 
@@ -45,8 +41,6 @@ def turn_hue(images: Tensor, shifts: Tensor, wrap: int) -> Tensor:
     OpenCV rounds down on the way back to RGB, but for the last pixels of a row, which it rounds: one of 255 more there.
     ``shifts`` has a value for each image; ``wrap`` is 180, or 256 as the released code has it.
     """
-    import torch
-
     red, green, blue = (images[:, channel].float() for channel in range(3))
     value = images.amax(1).float()
     difference = value - images.amin(1)
@@ -72,20 +66,12 @@ def turn_hue(images: Tensor, shifts: Tensor, wrap: int) -> Tensor:
     return result
 
 
-def add_weighted(first: Tensor, first_weight: float, second: Tensor, second_weight: float, offset: float) -> Tensor:
-    """Return ``cv2.addWeighted``: rounded (halves to even) and clipped to 0..255."""
-    import torch
-
-    base = second.float().mul_(second_weight).add_(offset)
-    return base.add_(first.float(), alpha=first_weight).round_().clamp_(0, 255).to(torch.uint8)
-
-
 def brighten(
     images: Tensor, *, kernel: tuple[int, ...], image_weight: float, blur_weight: float, offset: float
 ) -> Tensor:
-    """Return the weighted sum of pictures and of ``convolve`` of them."""
-    blurred = convolve(images, kernel)
-    return add_weighted(images, image_weight, blurred, blur_weight, offset)
+    """Return ``cv2.addWeighted`` of pictures and of their blur: rounded (halves to even) and clipped to 0..255."""
+    base = convolve(images, kernel).float().mul_(blur_weight).add_(offset)
+    return base.add_(images.float(), alpha=image_weight).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def descent(sigma: float, radius: int, height: int, width: int) -> dict[str, Any]:
@@ -101,8 +87,6 @@ def descent(sigma: float, radius: int, height: int, width: int) -> dict[str, Any
 
 def descend(images: Tensor, *, levels: int, kernel: tuple[int, ...]) -> Tensor:
     """Return the pictures blurred by a kernel after this many halvings."""
-    import torch
-
     work, sizes = images.float(), []
     for _ in range(levels):
         sizes.append((work.shape[2], work.shape[3]))
@@ -115,8 +99,6 @@ def descend(images: Tensor, *, levels: int, kernel: tuple[int, ...]) -> Tensor:
 
 def convolve(images: Tensor, kernel: tuple[int, ...]) -> Tensor:
     """Return ``cv2.GaussianBlur`` on bytes, bit for bit, by a kernel of ``gaussian_kernel`` along both axes."""
-    import torch
-
     return _convolved(images.float(), kernel).to(torch.uint8)
 
 
@@ -137,8 +119,6 @@ def gaussian_kernel(size: int, sigma: float) -> tuple[int, ...]:
 
 def resize_linear(images: Tensor, height: int, width: int) -> Tensor:
     """Return ``cv2.resize`` with INTER_LINEAR in its steps of 2⁻¹¹."""
-    import torch
-
     if tuple(images.shape[2:]) == (height, width):
         return images
     left, right, from_left, from_right = _linear(images.shape[3], width, images.device)
@@ -152,8 +132,6 @@ def resize_linear(images: Tensor, height: int, width: int) -> Tensor:
 
 def resize_area(images: Tensor, height: int, width: int) -> Tensor:
     """Return ``cv2.resize`` with INTER_AREA to a smaller size: every pixel is the mean of what it covers."""
-    import torch
-
     rows = area_weights(images.shape[2], height, images.device)
     columns = area_weights(images.shape[3], width, images.device)
     return (rows @ (images.float() @ columns.T)).round_().clamp_(0, 255).to(torch.uint8)
@@ -189,8 +167,6 @@ def _along(values: Tensor, kernel: tuple[int, ...], axis: int, *, step: int = 1)
 
 def _doubled(values: Tensor, axis: int, length: int) -> Tensor:
     """Return ``pyrUp`` along an axis, times 8: mirrored at the start, repeated at the end, as in OpenCV."""
-    import torch
-
     last = values.shape[axis] - 1
     if torch.compiler.is_compiling():
         own = torch.arange(last + 1, device=values.device)
@@ -206,15 +182,11 @@ def _doubled(values: Tensor, axis: int, length: int) -> Tensor:
 @lru_cache(maxsize=256)
 def _places(places: tuple[int, ...], device: torch.device) -> Tensor:
     """Return cached index tensors: a copy to the device would make the host wait."""
-    import torch
-
     return torch.tensor(places, device=device)
 
 
 def _mirror(length: int, radius: int, device: torch.device) -> Tensor:
     """Return where BORDER_REFLECT_101 finds the pixels -radius .. length + radius - 1."""
-    import torch
-
     if torch.compiler.is_compiling():  # a compiler makes this part of where it reads
         places = torch.arange(-radius, length + radius, device=device).abs()
         if radius >= length:
@@ -234,8 +206,6 @@ def mirrored_places(length: int, radius: int, device: torch.device) -> Tensor:
 @lru_cache(maxsize=256)
 def _linear(source: int, target: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return each target pixel's two neighbours and their weights, which sum to 2048."""
-    import torch
-
     place = ((np.arange(target) + 0.5) * (source / target) - 0.5).astype(np.float32)
     first = np.floor(place).astype(np.int64)
     share = np.where((first < 0) | (first >= source - 1), np.float32(0), place - first.astype(np.float32))
@@ -249,8 +219,6 @@ def _linear(source: int, target: int, device: torch.device) -> tuple[Tensor, Ten
 @lru_cache(maxsize=64)
 def area_weights(source: int, target: int, device: torch.device) -> Tensor:
     """Return a matrix target × source: the share of each source pixel in each target pixel."""
-    import torch
-
     edges = np.arange(target + 1) * (source / target)
     cells = np.arange(source)
     overlap: NDArray[np.float64] = np.minimum(edges[1:, None], cells + 1) - np.maximum(edges[:-1, None], cells)

@@ -56,16 +56,10 @@ class Compiled:
             return function(images, *others, **fixed)
         key = function, *fixed.items()
         if key not in self._made:
-            self._made[key] = torch.compile(_bound(function, fixed), dynamic=False, fullgraph=True)
+            bound = with_own_code(lambda *tensors: function(*tensors, **fixed))
+            self._made[key] = torch.compile(bound, dynamic=False, fullgraph=True)
         result: Tensor = self._made[key](images, *others)
         return result
-
-
-def _bound(function: Callable[..., Tensor], fixed: dict[str, Any]) -> Any:
-    def bound(*tensors: Tensor) -> Tensor:
-        return function(*tensors, **fixed)
-
-    return with_own_code(bound)
 
 
 def with_own_code(function: Any) -> Any:
@@ -197,6 +191,10 @@ class _Batch:
         """Return the objects over another background, in place."""
         return self.images.where(self.inside, background)
 
+    def within(self, changed: Tensor) -> Tensor:
+        """Return the pictures with the objects of other ones."""
+        return changed.where(self.inside, self.images)
+
     def black(self) -> Tensor:
         return self.memo("black", lambda: self.images * self.inside)
 
@@ -243,12 +241,9 @@ def render_batch(
     the same name, so they themselves are the keys.
     """
     _check(conditions, images, masks, sample_ids, donors)
-    batch = _Batch(images, masks[:, None], sample_ids, seed, donors, donor_masks, matte, compiled or _plainly)
+    call = compiled or (lambda function, *tensors, **fixed: function(*tensors, **fixed))
+    batch = _Batch(images, masks[:, None], sample_ids, seed, donors, donor_masks, matte, call)
     return {condition: _MAKERS[condition.scenario](batch, condition) for condition in conditions}
-
-
-def _plainly(function: Callable[..., Tensor], images: Tensor, *others: Tensor, **fixed: Any) -> Tensor:
-    return function(images, *others, **fixed)
 
 
 def rainbow_shifts(condition: Condition, sample_ids: Sequence[str], seed: int) -> list[int]:
@@ -280,19 +275,11 @@ def _blurred(batch: _Batch, condition: Condition) -> Tensor:
     return batch.memo(("blur", *fixed.values()), lambda: batch.call(arithmetic.descend, batch.images, **fixed))
 
 
-def _blur_object(batch: _Batch, condition: Condition) -> Tensor:
-    return _blurred(batch, condition).where(batch.inside, batch.images)
-
-
 def _bright(batch: _Batch, condition: Condition) -> Tensor:
     settings = condition.parameters
     fixed: dict[str, Any] = {name: float(settings[name]) for name in ("image_weight", "blur_weight", "offset")}
     fixed["kernel"] = arithmetic.gaussian_kernel(2 * int(settings["radius"]) + 1, 0.0)
     return batch.memo(("bright", *fixed.values()), lambda: batch.call(arithmetic.brighten, batch.images, **fixed))
-
-
-def _bright_object(batch: _Batch, condition: Condition) -> Tensor:
-    return _bright(batch, condition).where(batch.inside, batch.images)
 
 
 def _channel(batch: _Batch, condition: Condition) -> Tensor:
@@ -322,19 +309,19 @@ def _random_background(batch: _Batch, _: Condition) -> Tensor:
 
 
 def _corrupted(batch: _Batch, condition: Condition) -> Tensor:
-    draws = corruptions.DeviceDraws(condition, batch.sample_ids, batch.seed, batch.images.device)
+    draws = corruptions.Draws(condition, batch.sample_ids, batch.seed, batch.images.device)
     return corruptions.corrupt(condition, batch.images, draws)
 
 
 _MAKERS: Mapping[str, Callable[[_Batch, Condition], Tensor]] = {
     ORIGINAL: lambda batch, _: batch.images,
     "blur_background": lambda batch, condition: batch.over(_blurred(batch, condition)),
-    "blur_object": _blur_object,
+    "blur_object": lambda batch, condition: batch.within(_blurred(batch, condition)),
     "grey": lambda batch, _: batch.over(arithmetic.luma(batch.images)),
     **dict.fromkeys(CHANNELS, _channel),
     "rainbow": _rainbow,
     "bright_background": lambda batch, condition: batch.over(_bright(batch, condition)),
-    "bright_object": _bright_object,
+    "bright_object": lambda batch, condition: batch.within(_bright(batch, condition)),
     "segmented": lambda batch, _: batch.black(),
     "transparent": _transparent,
     "random_background": _random_background,

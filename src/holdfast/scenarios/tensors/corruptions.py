@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -20,21 +20,24 @@ from PIL import Image as Pillow
 from holdfast.core.fingerprint import generator, seed_from
 from holdfast.core.lazy import torch
 from holdfast.scenarios.base.condition import Condition
-from holdfast.scenarios.corruptions import blurs, declaring, digital
+from holdfast.scenarios.corruptions import blurs, declaring, digital, weather
 from holdfast.scenarios.tensors.arithmetic import resize_area
 from holdfast.scenarios.tensors.filters import (
     boxed,
+    canny_edges,
+    edge_distances,
     edge_places,
+    equalised,
     filtered,
     gaussian,
     layer,
+    mean_of_nine,
     picture_of,
     sampled,
     streaks,
     values_of,
     zoomed,
 )
-from holdfast.scenarios.tensors.weather import LUMA, fog, frost, snow, spatter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,46 +45,32 @@ if TYPE_CHECKING:
 HANDED_ON = 7
 """Doublings that follow pixels through frosted glass: 128 hand-overs, each half as likely as the one before."""
 
-
-class Draws(Protocol):
-    """Random numbers for the pictures of a batch."""
-
-    def scalars(self, draw: Callable[[np.random.Generator], Any]) -> list[Any]:
-        """Return one draw per picture."""
-
-    def normal(self, *shape: int) -> Tensor:
-        """Return standard normal numbers: N of ``shape``; a third side (channels) comes first."""
-
-    def uniform(self, *shape: int) -> Tensor:
-        """Return numbers from 0 to 1, shaped likewise."""
-
-    def poisson(self, rates: Tensor) -> Tensor:
-        """Return counts with these means, NCHW."""
+LUMA = (0.299, 0.587, 0.114)
 
 
-class DeviceDraws:
-    """Draws fields on the device and scalars on the host, from each picture's own key."""
+class Draws:
+    """Random numbers for a batch: fields from the device, scalars from the host, by each picture's own key."""
 
     def __init__(self, condition: Condition, sample_ids: Sequence[str], seed: int, device: torch.device) -> None:
         self._device = device
         keys = (condition.scenario, condition.variant, condition.parameters_json)
         self._keys = [(seed, sample_id, *keys) for sample_id in sample_ids]
-        self._generators = [_generator(seed_from(*key), device) for key in self._keys]
+        self._generators = [torch.Generator(device).manual_seed(seed_from(*key) >> 1) for key in self._keys]
 
     def scalars(self, draw: Callable[[np.random.Generator], Any]) -> list[Any]:
         """Return one draw per picture, from the generator that ``scenarios.render`` uses."""
         return [draw(generator(*key)) for key in self._keys]
 
     def normal(self, *shape: int) -> Tensor:
-        """Return standard normal numbers."""
+        """Return standard normal numbers: N of ``shape``; a third side (channels) comes first."""
         return self._filled(shape, lambda field, drawing: field.normal_(generator=drawing))
 
     def uniform(self, *shape: int) -> Tensor:
-        """Return numbers from 0 to 1."""
+        """Return numbers from 0 to 1, shaped likewise."""
         return self._filled(shape, lambda field, drawing: field.uniform_(generator=drawing))
 
     def poisson(self, rates: Tensor) -> Tensor:
-        """Return counts with these means."""
+        """Return counts with these means, NCHW."""
         return torch.stack(
             [torch.poisson(rate, generator=drawing) for rate, drawing in zip(rates, self._generators, strict=True)]
         )
@@ -91,10 +80,6 @@ class DeviceDraws:
         for field, drawing in zip(fields, self._generators, strict=True):
             fill(field, drawing)
         return fields
-
-
-def _generator(seed: int, device: torch.device) -> Any:
-    return torch.Generator(device).manual_seed(seed >> 1)
 
 
 def corrupt(condition: Condition, images: Tensor, draws: Draws) -> Tensor:
@@ -296,24 +281,97 @@ def _elastic_transform(
     return picture_of(sampled(affine, x + across, y + down, mirrors=False))
 
 
+def _snow(
+    images: Tensor, draws: Draws, scale: float, *, mean: float, sigma: float, zoom: float, threshold: float,
+    radius: float, streak_sigma: float, kept: float,
+) -> Tensor:  # fmt: skip
+    angles = draws.scalars(lambda rng: rng.uniform(-135, -45))
+
+    def flakes(height: int, width: int) -> Tensor:
+        noise = zoomed(mean + sigma * draws.normal(height, width), zoom)
+        flake = picture_of(noise.masked_fill(noise < threshold, 0))
+        return streaks(flake[:, None], radius, streak_sigma, angles)[:, 0].float() / 255
+
+    fallen = layer(images, scale, flakes)
+    values = values_of(images)
+    grey = torch.einsum("j,njhw->nhw", torch.tensor(LUMA, device=images.device), values)[:, None]
+    whitened = kept * values + (1 - kept) * torch.maximum(values, grey * 1.5 + 0.5)
+    return picture_of(whitened + fallen + fallen.flip(2, 3))
+
+
+def _frost(images: Tensor, draws: Draws, scale: float, *, kept: float, ice: float) -> Tensor:
+    height, width = images.shape[2:]
+    pieces = np.stack(draws.scalars(lambda rng: weather.frost_piece(height, width, scale, rng)))
+    frozen = torch.from_numpy(pieces).to(images.device).permute(0, 3, 1, 2)
+    return picture_of(kept * values_of(images) + ice * values_of(frozen))
+
+
+def _fog(images: Tensor, draws: Draws, scale: float, *, density: float, decay: float) -> Tensor:
+    side = weather.CLOUD_SIDE
+
+    def clouds(height: int, width: int) -> Tensor:
+        numbers = draws.uniform(1, side**2 - 1)[:, 0] * 2 - 1
+        cloud = _plasma(numbers, side, decay)
+        return cloud.repeat(1, -(-height // side), -(-width // side))[:, :height, :width]
+
+    values = values_of(images)
+    brightest = values.amax((1, 2, 3), keepdim=True)
+    darker = torch.where(brightest > 0, brightest / (brightest + density), 0)
+    return picture_of((values + density * layer(images, scale, clouds)) * darker)
+
+
+def _plasma(numbers: Tensor, side: int, decay: float) -> Tensor:
+    """Return clouds, N × side × side from 0 to 1 (``weather.plasma``), of side² - 1 numbers each."""
+    known = torch.zeros((len(numbers), 1, 1), device=numbers.device)
+    amplitude, used = 1.0, 0
+    while known.shape[1] < side:
+        size = known.shape[1]
+        moves = numbers[:, used : used + 3 * size**2].reshape(-1, 3, size, size) * amplitude
+        right, below = known.roll(-1, 2), known.roll(-1, 1)
+        middle = (known + right + below + below.roll(-1, 2)) / 4 + moves[:, 0]
+        across = (known + right + middle + middle.roll(1, 1)) / 4 + moves[:, 1]
+        down = (known + below + middle + middle.roll(1, 2)) / 4 + moves[:, 2]
+        rows = [torch.stack(pair, 3).flatten(2) for pair in ((known, across), (down, middle))]
+        known = torch.stack(rows, 2).flatten(1, 2)
+        amplitude, used = amplitude / decay**2, used + 3 * size**2
+    known = known - known.amin((1, 2), keepdim=True)
+    return known / known.amax((1, 2), keepdim=True)
+
+
+def _spatter(
+    images: Tensor, draws: Draws, scale: float, *, mean: float, sigma: float, smoothing: float, threshold: float,
+    strength: float, mud: int,
+) -> Tensor:  # fmt: skip
+    def drops(height: int, width: int) -> Tensor:
+        noise = gaussian((mean + sigma * draws.normal(height, width))[:, None], smoothing)
+        liquid = noise.masked_fill(noise < threshold, 0)
+        if not mud:
+            return _water(liquid)[:, 0] * strength
+        share = gaussian((liquid > threshold).float(), strength)
+        return share.masked_fill(share < 0.8, 0)[:, 0]
+
+    covered = layer(images, scale, drops)
+    colour = torch.from_numpy(weather.MUD if mud else weather.WATER).to(images.device).view(1, 3, 1, 1)
+    values = values_of(images)
+    return picture_of(values * (1 - covered) + covered * colour if mud else values + covered * colour)
+
+
+def _water(liquid: Tensor) -> Tensor:
+    """Return how bright drops are, N1HW from 0 to 1 (``weather._water``)."""
+    drawn = picture_of(liquid)
+    depth = equalised(mean_of_nine(edge_distances(canny_edges(drawn, 50, 150))).floor_())
+    slope = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], np.float32)
+    lit = filtered(depth, slope[None], (1, 1), mirrors=True).round_().clamp_(0, 255)
+    bright = drawn.float() * mean_of_nine(lit).round_()
+    return bright / torch.clamp(bright.amax((1, 2, 3), keepdim=True), min=1)
+
+
 MAKERS: Mapping[str, Callable[..., Tensor]] = {
-    "gaussian_noise": _gaussian_noise,
-    "shot_noise": _shot_noise,
-    "impulse_noise": _impulse_noise,
-    "speckle_noise": _speckle_noise,
-    "gaussian_blur": _gaussian_blur,
-    "defocus_blur": _defocus_blur,
-    "glass_blur": _glass_blur,
-    "motion_blur": _motion_blur,
-    "zoom_blur": _zoom_blur,
-    "snow": snow,
-    "frost": frost,
-    "fog": fog,
-    "spatter": spatter,
-    "brightness": _brightness,
-    "contrast": _contrast,
-    "saturate": _saturate,
-    "jpeg_compression": _jpeg_compression,
-    "pixelate": _pixelate,
-    "elastic_transform": _elastic_transform,
-}
+    make.__name__[1:]: make
+    for make in (
+        _gaussian_noise, _shot_noise, _impulse_noise, _speckle_noise, _gaussian_blur, _defocus_blur, _glass_blur,
+        _motion_blur, _zoom_blur, _snow, _frost, _fog, _spatter, _brightness, _contrast, _saturate, _jpeg_compression,
+        _pixelate, _elastic_transform,
+    )
+}  # fmt: skip
+"""Corruptions by the ids of their scenarios."""

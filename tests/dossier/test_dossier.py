@@ -14,7 +14,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.dossier.assembly import check_seal
 from holdfast.dossier.chapters import _sentence
-from holdfast.dossier.document import Chapter, Document, Grid, _typst
+from holdfast.dossier.document import Chapter, Document, Grid, as_text
 from holdfast.dossier.evidence import ProtocolDecision, decide
 from holdfast.exchange.bundle import bundle
 from holdfast.exchange.opening import open_bundle
@@ -95,7 +95,7 @@ def test_thousands_of_slices_are_named_in_few_words(place, tmp_path):
 def test_a_map_names_chapter_and_page(tmp_path):
     words = [["a (chapter 2). b"], [""]]
     document = Document("t", "s", [Chapter("One", [Grid("map", ["x"], words)]), Chapter("Two", ["y"])], [])
-    source = "".join(_typst(document))
+    source = as_text(document, "typ")
     assert source.count("<chapter-2>") == 3 and '" (chapter 2, page "' in source
     assert typst.compile(source.encode(), format="svg")  # which fails where a chapter that is named is not there
 

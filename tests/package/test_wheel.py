@@ -48,7 +48,8 @@ def run(program: Path, folder: Path, *words: str | Path) -> subprocess.Completed
 
 def test_the_wheel_holds_what_it_needs(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for part in ("report/page/templates/", "web/static/", "web/templates/", "board/site/templates/", "assets/"):
+    folders = ("report/page", "web", "board/site", "exchange", "dossier")
+    for part in (*(f"{folder}/templates/" for folder in folders), "web/static/", "assets/"):
         assert any(f"holdfast/{part}" in name for name in names), part
     assert not any("/tests/" in name or name.endswith(".pyc") for name in names)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tomllib
 from collections.abc import Sequence
@@ -12,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import file_sha256
 from holdfast.core.names import unknown
 from holdfast.dossier.chapters import chapters
-from holdfast.dossier.document import Chapter, Document, Grid, write_html, write_markdown, write_pdf
-from holdfast.dossier.evidence import DossierEvidence, Fact
+from holdfast.dossier.document import Chapter, Document, Grid, write_document
+from holdfast.dossier.evidence import DossierEvidence, DossierRun, Fact
 from holdfast.exchange.bundle import bundle
 from holdfast.pipeline.jobs.progress import version
 from holdfast.results import open_run
@@ -65,17 +65,15 @@ def dossier(
     for number, results in enumerate(opened, start=1):
         archive = folder / (f"bundle-{number}.zip" if len(opened) > 1 else "bundle.zip")
         bundles[archive.name] = bundle(results.path, archive, report=False).sha256
-    evidence = DossierEvidence(opened, folder, bundles, votes, pictures)
+    evidence = DossierEvidence([DossierRun(results) for results in opened], folder, bundles, votes, pictures)
     parts, facts = chapters(evidence)
     parts += [_mapped(items, facts) for items in maps]
     moment = datetime.now(UTC).isoformat(timespec="minutes").replace("+00:00", " UTC")
     name = title or f"Robustness of {', '.join(evidence.models)} on {evidence.dataset}"
     line = f"Holdfast {version('holdfast')}, {moment}. Evidence, not a statement of conformity."
     document = Document(name, line, parts, keywords=list(bundles.values()))
-    write_markdown(document, folder)
-    write_html(document, folder)
-    page = write_pdf(document, folder)
-    files = {path.name: _sha256(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    page = write_document(document, folder)
+    files = {path.name: file_sha256(path) for path in sorted(folder.iterdir()) if path.is_file()}
     write_json(folder / SEAL, {"format": "holdfast-dossier", "version": 1, "files": files, "bundles": bundles})
     return page
 
@@ -90,7 +88,7 @@ def check_seal(folder: str | Path) -> list[str]:
         raise UserError(f"{place / SEAL} cannot be read as a dossier's seal: {error}") from None
     faults = [f"{name} is missing" for name in files if not (place / Path(name).name).is_file()]
     present = [name for name in files if (place / Path(name).name).is_file()]
-    faults += [f"{name} was changed" for name in present if _sha256(place / Path(name).name) != files[name]]
+    faults += [f"{name} was changed" for name in present if file_sha256(place / Path(name).name) != files[name]]
     if not bundles or "dossier.pdf" not in files:
         faults.append(f"{SEAL} does not name dossier.pdf and a bundle at least: it is no whole seal")
     extra = sorted(path.name for path in place.iterdir() if path.is_file() and path.name not in (*files, SEAL))
@@ -102,11 +100,6 @@ def check_seal(folder: str | Path) -> list[str]:
         if str(digest).encode() not in document or files.get(name) != digest
     ]
     return faults
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_map(name: str) -> dict[str, Any]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
 
 import pyarrow.compute as pc
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.lazy import pd
-from holdfast.core.names import condition_words, scenario_of, without_object
+from holdfast.core.names import condition_words, without_object
 from holdfast.core.numbers import percent, points, span
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
 from holdfast.core.votes import read_votes
-from holdfast.dossier.document import Chapter, DossierPicture, Grid
-from holdfast.dossier.evidence import DossierEvidence, Fact, ProtocolDecision, chart, decide, flips
+from holdfast.dossier.document import Block, Chapter, Grid
+from holdfast.dossier.evidence import DossierEvidence, DossierRun, Fact, ProtocolDecision, chart, decide, flips
 from holdfast.pipeline.metadata import groups_of
 from holdfast.stats.effects.families import attribute_errors
 
@@ -39,25 +41,21 @@ Part = tuple[Chapter, dict[str, str]]
 
 
 def _asked(evidence: DossierEvidence) -> Part:
-    questions = dict.fromkeys(
-        evidence.protocol(number).get("question") or "Does the model see the object, or lean on everything around it?"
-        for number in range(len(evidence.runs))
-    )
-    decisions = _decisions(evidence)
-    lines = [_sentence(decision, confirmatory=confirmatory) for decision, confirmatory in decisions]
+    question = "Does the model see the object, or lean on everything around it?"
+    questions = dict.fromkeys(run.protocol.get("question") or question for run in evidence.runs)
+    lines = [_sentence(decision, confirmatory=confirmatory) for decision, confirmatory in _decisions(evidence)]
     nothing = [] if lines else ["Nothing was decided: the runs have no conditions on which a rule could rest."]
     return Chapter("What was asked, and the answer", [*questions, *lines, *nothing]), {}
 
 
 def _decisions(evidence: DossierEvidence) -> list[tuple[ProtocolDecision, bool]]:
+    """Return what was decided, and whether it was declared beforehand and kept to."""
     decided = []
-    for number, results in enumerate(evidence.runs):
-        record = evidence.records[number]
-        try:
-            own = decide(results, evidence.protocol(number))
-        except HoldfastError:
-            continue
-        decided += [(decision, bool(record) and not evidence.faults[number]) for decision in own]
+    for run in evidence.runs:
+        with suppress(HoldfastError):
+            decided += [
+                (decision, bool(run.record) and not run.faults) for decision in decide(run.results, run.protocol)
+            ]
     return decided
 
 
@@ -85,15 +83,15 @@ def _share(value: float, low: float, high: float) -> str:
 def _system(evidence: DossierEvidence) -> Part:
     rows: list[list[str]] = []
     machines = []
-    for results, spec in zip(evidence.runs, evidence.specs, strict=True):
-        parameters = spec.get("model_parameters", {})
-        for model in results.counts.models:
+    for run in evidence.runs:
+        parameters = run.results.run.spec().get("model_parameters", {})
+        for model in run.results.counts.models:
             count = parameters.get(model)
-            rows.append([model, f"{count / 1e6:.2f} million" if count else "not recorded", results.run.run_id])
-        machine = results.run.environment()
+            rows.append([model, f"{count / 1e6:.2f} million" if count else "not recorded", run.name])
+        machine = run.results.run.environment()
         packages = ", ".join(f"{name} {number}" for name, number in machine.get("packages", {}).items())
         machines.append(
-            f"{results.run.run_id}: {machine.get('time', 'time not recorded')}; Python {machine.get('python', '?')}, "
+            f"{run.name}: {machine.get('time', 'time not recorded')}; Python {machine.get('python', '?')}, "
             f"{machine.get('platform', 'platform not recorded')}, {machine.get('cores', '?')} cores, GPU "
             f"{machine.get('gpu') or 'none'}; {packages or 'versions not recorded'}."
         )
@@ -107,7 +105,7 @@ def _system(evidence: DossierEvidence) -> Part:
 
 
 def _data(evidence: DossierEvidence) -> Part:
-    samples = evidence.runs[0].run.samples()
+    samples = evidence.runs[0].results.run.samples()
     table = samples.to_pandas()
     photos = table["source_id"].nunique()
     sizes = table.drop_duplicates("source_id").groupby("label", observed=True).size()
@@ -131,122 +129,98 @@ def _data(evidence: DossierEvidence) -> Part:
 
 
 def _protocol(evidence: DossierEvidence) -> Part:
-    chapter, facts = Chapter("Protocol and deviations"), {}
-    for results, record, faults in zip(evidence.runs, evidence.records, evidence.faults, strict=True):
-        name = results.run.run_id
-        if record is None:
-            chapter.blocks.append(
-                f"{name}: no protocol was declared before the measurement, so every result of it is exploratory."
-            )
-            continue
-        declaration = record["declaration"]
-        signed = "not signed: it can be rewritten by anyone"
-        if "signature" in declaration:
-            signed = (
-                f"signed with the public key {declaration.get('public_key')}: compare it with the one that its owner "
-                "published; the owner of the key can choose any time"
-            )
-        detectable = declaration.get("detectable")
-        chapter.blocks.append(
-            f"{name}: declared {declaration.get('declared', 'at an unknown time')}, begun "
-            f"{record.get('attached', '?')}; fingerprint {declaration.get('fingerprint') or 'missing'}, {signed}."
-        )
-        if isinstance(detectable, (int, float)):
-            chapter.blocks.append(
-                f"With this number of photos a difference of {points(detectable)} is found with the declared "
-                "power if one photo in ten changes its answer."
-            )
-        settings = [
-            [key, str(value)] for key, value in declaration.get("protocol", {}).items() if value not in (None, "")
-        ]
-        chapter.blocks.append(Grid(f"Declared protocol of {name}", ["Entry", "Value"], settings))
-        text = "Deviations: " + "; ".join(faults) if faults else "Deviations: none"
-        chapter.blocks.append(f"{text}. The results are {'exploratory' if faults else 'confirmatory'}.")
-    if None not in evidence.records:
-        count = sum(map(len, evidence.faults))
+    blocks = [block for run in evidence.runs for block in _declared(run)]
+    facts = {}
+    if all(run.record for run in evidence.runs):
+        count = sum(len(run.faults) for run in evidence.runs)
         exploratory = f"a declaration with {count} deviation(s), so exploratory"
         facts["protocol"] = exploratory if count else "declared beforehand, no deviations"
-    return chapter, facts
+    return Chapter("Protocol and deviations", blocks), facts
+
+
+def _declared(run: DossierRun) -> list[Block]:
+    """Return when and how a run was declared, the protocol, and how the run deviates from it."""
+    if run.record is None:
+        return [f"{run.name}: no protocol was declared before the measurement, so every result of it is exploratory."]
+    declaration = run.record["declaration"]
+    signed = "not signed: it can be rewritten by anyone"
+    if "signature" in declaration:
+        signed = (
+            f"signed with the public key {declaration.get('public_key')}: compare it with the one that its owner "
+            "published; the owner of the key can choose any time"
+        )
+    blocks: list[Block] = [
+        f"{run.name}: declared {declaration.get('declared', 'at an unknown time')}, begun "
+        f"{run.record.get('attached', '?')}; fingerprint {declaration.get('fingerprint') or 'missing'}, {signed}."
+    ]
+    detectable = declaration.get("detectable")
+    if isinstance(detectable, (int, float)):
+        blocks.append(
+            f"With this number of photos a difference of {points(detectable)} is found with the declared power if one "
+            "photo in ten changes its answer."
+        )
+    settings = [[key, str(value)] for key, value in run.protocol.items() if value not in (None, "")]
+    text = "Deviations: " + ("; ".join(run.faults) if run.faults else "none")
+    results = f"{text}. The results are {'exploratory' if run.faults else 'confirmatory'}."
+    return [*blocks, Grid(f"Declared protocol of {run.name}", ["Entry", "Value"], settings), results]
 
 
 def _results(evidence: DossierEvidence) -> Part:
     chapter, facts = Chapter("Results"), {}
-    accuracy = evidence.frames(lambda results: results.accuracy(outcome=evidence.outcome(results)))
+    accuracy = evidence.frames(lambda run: run.results.accuracy(outcome=run.outcome))
     if len(accuracy):
-        clean = accuracy[accuracy["condition"] == ORIGINAL]
-        rows = [
-            [
-                row["model"],
-                condition_words(row["condition"]),
-                str(row["n"]),
-                _share(row["accuracy"], row["low"], row["high"]),
-            ]
-            for row in accuracy.to_dict("records")[:MOST_ROWS]
-        ]
+        right = "the best of the dataset's classes" if evidence.runs[0].outcome == "restricted" else (
+            "the best of all the model's outputs"
+        )  # fmt: skip
         header = ["Model", "Condition", "Photos", "Accuracy (95 % interval)"]
-        chapter.blocks += [_counted(evidence), Grid("Accuracy, mean over classes", header, rows)]
+        grid = Grid("Accuracy, mean over classes", header, _by_condition(accuracy, "accuracy", _share))
+        chapter.blocks += [f"An answer is right where {right} is the right one.", grid]
+        clean = accuracy[accuracy["condition"] == ORIGINAL]
         if len(clean):
             reach = span(clean["accuracy"].min(), clean["accuracy"].max())
             facts["accuracy"] = f"accuracy on unchanged photos {reach} %, with intervals"
-    drops = evidence.frames(lambda results: results.drops(outcome=evidence.outcome(results)))
+    drops = evidence.frames(lambda run: run.results.drops(outcome=run.outcome))
     if len(drops):
         kept = drops[[not without_object(name) for name in drops["condition"]]]
-        rows = [
-            [
-                row["model"],
-                condition_words(row["condition"]),
-                str(row["n"]),
-                _points(row["drop"], row["low"], row["high"]),
-            ]
-            for row in kept.sort_values("drop", ascending=False).to_dict("records")[:MOST_ROWS]
-        ]
-        chapter.blocks.append(
-            Grid("Accuracy lost, paired by photo, largest first", ["Model", "Condition", "Photos", "Lost"], rows)
-        )
+        rows = _by_condition(kept.sort_values("drop", ascending=False), "drop", _points)
+        header = ["Model", "Condition", "Photos", "Lost"]
+        chapter.blocks.append(Grid("Accuracy lost, paired by photo, largest first", header, rows))
         worst = kept.iloc[int(kept["drop"].argmax())]
         facts["drops"] = (
             f"largest loss {_points(worst['drop'], worst['low'], worst['high'])}: {worst['model']} under "
             f"{condition_words(worst['condition'])}"
         )
-    if len(drops) and len(drops) > MOST_ROWS:
+    if len(drops) > MOST_ROWS:
         chapter.blocks.append(f"Tables are cut after {MOST_ROWS} rows; the bundle has all of them.")
-    margins = {id(results): evidence.protocol(n).get("margin", 0.05) for n, results in enumerate(evidence.runs)}
-    verdicts = evidence.frames(
-        lambda results: results.verdicts(outcome=evidence.outcome(results), margin=float(margins[id(results)]))
-    )
+    verdicts = evidence.frames(lambda run: run.results.verdicts(outcome=run.outcome, margin=run.margin))
     chapter.blocks += [f"{row['model']}: {row['sentence']}" for row in verdicts.to_dict("records")]
     if len(verdicts) and verdicts["background_effect_high"].notna().any():
         worst = verdicts.iloc[int(verdicts["background_effect_high"].argmax())]
         effect = _points(worst["background_effect"], worst["background_effect_low"], worst["background_effect_high"])
         facts["background"] = f"largest background effect {effect}: {worst['model']}"
-    decisions = _decisions(evidence)
-    if decisions:
+    if decisions := _decisions(evidence):
         facts["decision"] = "; ".join(f"{decision.model}: {decision.decided}" for decision, _ in decisions)
-    names = {scenario_of(name) for name in evidence.conditions}
-    if names & {*CORRUPTIONS, *SPARE_CORRUPTIONS}:
-        facts["corruptions"] = f"{len(names & {*CORRUPTIONS, *SPARE_CORRUPTIONS})} kinds of corruption"
-    if names & {*ATTACKS}:
-        facts["attacks"] = f"attacks: {', '.join(sorted(names & {*ATTACKS}))}"
+    if corrupted := evidence.scenarios & {*CORRUPTIONS, *SPARE_CORRUPTIONS}:
+        facts["corruptions"] = f"{len(corrupted)} kinds of corruption"
+    if attacks := evidence.scenarios & {*ATTACKS}:
+        facts["attacks"] = f"attacks: {', '.join(sorted(attacks))}"
     if evidence.pictures:
         for name, caption in (("verdict", "What each model holds on to"), ("drops", "What each condition costs")):
-            chapter.blocks += chart(
-                evidence.runs[0], evidence.folder, name, caption, evidence.outcome(evidence.runs[0])
-            )
+            chapter.blocks += chart(evidence.runs[0], evidence.folder, name, caption)
     return chapter, facts
 
 
-def _counted(evidence: DossierEvidence) -> str:
-    """Return which answers count as right."""
-    words = {
-        "restricted": "the best of the dataset's classes is the right one",
-        "full": "the best of all the model's outputs is the right one",
-    }
-    return f"An answer is right where {words.get(evidence.outcome(evidence.runs[0]), words['full'])}."
+def _by_condition(frame: pd.DataFrame, value: str, show: Callable[[float, float, float], str]) -> list[list[str]]:
+    """Return model, condition, photos and the value with its interval, a row for each of the first rows."""
+    return [
+        [row["model"], condition_words(row["condition"]), str(row["n"]), show(row[value], row["low"], row["high"])]
+        for row in frame.to_dict("records")[:MOST_ROWS]
+    ]
 
 
 def _worst(evidence: DossierEvidence) -> Part:
     chapter, facts = Chapter("Worst classes, slices and pictures"), {}
-    frame = evidence.frames(lambda results: results.accuracy(outcome=evidence.outcome(results)))
+    frame = evidence.frames(lambda run: run.results.accuracy(outcome=run.outcome))
     if len(frame) and "worst_class" in frame:
         rows = [
             [row["model"], condition_words(row["condition"]), str(row["worst_class"]),
@@ -256,15 +230,15 @@ def _worst(evidence: DossierEvidence) -> Part:
         header = ["Model", "Condition", "Class", "Accuracy (interval allows for picking)"]
         chapter.blocks.append(Grid("Worst class under each condition, lowest first", header, rows))
         facts["classes"] = f"worst class of every condition; lowest {rows[0][2]} under {rows[0][1]}, {rows[0][3]}"
-    chapter.blocks += _slices(evidence)
+    chapter.blocks += _slices(evidence.runs[0])
     if evidence.pictures:
-        chapter.blocks += flips(evidence.runs[0], evidence.folder, evidence.outcome(evidence.runs[0]))
+        chapter.blocks += flips(evidence.runs[0], evidence.folder)
     return chapter, facts
 
 
-def _slices(evidence: DossierEvidence) -> list[str | Grid | DossierPicture]:
+def _slices(run: DossierRun) -> list[Block]:
     """Return the groups of photos with one attribute on which models err most, and what was left out."""
-    results = evidence.runs[0]
+    results = run.results
     texts = results.run.samples()["attributes"].to_pylist()
     names = sorted({name for text in texts if text for name in json.loads(text) if "seed" not in name} - {"label"})
     tables, left_out = [], names[MOST_ATTRIBUTES:]
@@ -275,12 +249,12 @@ def _slices(evidence: DossierEvidence) -> list[str | Grid | DossierPicture]:
             left_out.append(name)
             continue
         if len(set(values.values())) > 1:
-            table = attribute_errors(results.counts, values, outcome=evidence.outcome(results))
+            table = attribute_errors(results.counts, values, outcome=run.outcome)
             tables.append(table[table["n"] >= LEAST_PHOTOS].assign(attribute=name))
     if not names:
         return ["The dataset says nothing of its photos but their class, so no slices were looked at."]
     slices = pd.concat(tables) if tables else pd.DataFrame()
-    blocks: list[str | Grid | DossierPicture] = []
+    blocks: list[Block] = []
     if len(slices):
         rows = [
             [row["model"], f"{row['attribute']} = {row['value']}", str(row["n"]),
@@ -303,20 +277,19 @@ def _slices(evidence: DossierEvidence) -> list[str | Grid | DossierPicture]:
 
 
 def _limits(evidence: DossierEvidence) -> Part:
-    families = sorted({scenario_of(name) for name in evidence.conditions} - {ORIGINAL})
+    families = sorted(evidence.scenarios - {ORIGINAL})
     lines = [
         "Measured is the answer of a model to stored pictures. Nothing is said about pictures of another kind, about "
         "cameras, places or classes that are not in the data, or about the product around the model.",
         f"Conditions that were tried: {', '.join(condition_words(name) for name in families) or 'none'}. Others "
-        f"were not.",
+        "were not.",
         "Intervals are 95 % intervals over photos (and over the donors of pasted backgrounds). They say how far the "
         "numbers would move with other photos of the same kind, not how far with photos of another kind.",
         "Times of declarations and runs are those of the clock of this machine. Nothing shows that the same photos "
         "were not measured elsewhere before; who wants to show it gives the fingerprint of the declaration to a third "
         "party before measuring.",
-        "Pasted backgrounds bring artefacts of pasting; the background effect compares two pasted pictures, so "
-        "that these "
-        "cancel. Masks that lose parts of an object overstate the effect, masks that take in surroundings "
+        "Pasted backgrounds bring artefacts of pasting; the background effect compares two pasted pictures, so that "
+        "these cancel. Masks that lose parts of an object overstate the effect, masks that take in surroundings "
         "understate it.",
     ]
     return Chapter("Limits of what was measured", [*lines]), {"limits": "what was not tried, and what intervals mean"}
@@ -337,7 +310,7 @@ def _people(evidence: DossierEvidence) -> Part:
         [f"{row[column]:.3f}" if column in numbers else str(row[column]) for column in agreement]
         for row in agreement.to_dict("records")
     ]
-    blocks: list[str | Grid | DossierPicture] = [text, Grid("Agreement", [str(column) for column in agreement], rows)]
+    blocks: list[Block] = [text, Grid("Agreement", [str(column) for column in agreement], rows)]
     return Chapter("People's checks", blocks), {"people": text.rstrip(".")}
 
 
@@ -345,29 +318,25 @@ def _repeat(evidence: DossierEvidence) -> Part:
     rows = [[name, digest] for name, digest in evidence.bundles.items()]
     lines = [
         "Every answer has a row with an id that follows from picture, mask, condition, seed and weights; the same "
-        "command "
-        "makes the same rows. The bundles beside this document hold all of them in open formats.",
-        "holdfast verify FOLDER says whether this document and its bundles belong together; holdfast open "
-        "bundle.zip --out "
-        "RUN makes a run directory of a bundle; holdfast report RUN makes every number again.",
+        "command makes the same rows. The bundles beside this document hold all of them in open formats.",
+        "holdfast verify FOLDER says whether this document and its bundles belong together; holdfast open bundle.zip "
+        "--out RUN makes a run directory of a bundle; holdfast report RUN makes every number again.",
     ]
-    commands = [str(results.run.environment().get("command", "")) for results in evidence.runs]
+    commands = [str(run.results.run.environment().get("command", "")) for run in evidence.runs]
     grid = Grid("Bundles of this dossier", ["File", "SHA-256"], rows)
-    blocks: list[str | Grid | DossierPicture] = [
-        *lines,
-        grid,
-        *(f"Command: {command}" for command in commands if command),
-    ]
-    return Chapter("Reproducibility", blocks), {"reproducibility": f"{len(rows)} bundle(s) with all rows, by hash"}
+    asked = [f"Command: {command}" for command in commands if command]
+    return Chapter("Reproducibility", [*lines, grid, *asked]), {
+        "reproducibility": f"{len(rows)} bundle(s) with all rows, by hash"
+    }
 
 
 TERMS = {
     "Accuracy": "share of right answers; the mean over classes, so that every class weighs the same.",
-    "Background effect": "accuracy lost when the background changes from the object's own class to "
-    "another, both pasted.",
+    "Background effect": "accuracy lost when the background changes from the object's own class to another, both "
+    "pasted.",
     "Condition": "what was done to a photo before the model saw it; the original is the photo as it is.",
-    "Confirmatory": "declared with data, models, conditions, margin and rule before anything was "
-    "measured, and kept to it.",
+    "Confirmatory": "declared with data, models, conditions, margin and rule before anything was measured, and kept "
+    "to it.",
     "Donor": "the photo that lends its background.",
     "Interval": "range that contains the true value in 95 of 100 such measurements.",
     "Margin": "the largest loss of accuracy that was declared to be acceptable.",

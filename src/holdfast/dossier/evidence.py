@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +14,12 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.lazy import pd
-from holdfast.core.names import without_object
+from holdfast.core.names import scenario_of, without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.dossier.document import DossierPicture
 from holdfast.pipeline.declaration import attached, deviations, row_deviations
 from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.results import Results
-from holdfast.stats.core.reduce import Outcome
 
 
 @dataclass(frozen=True)
@@ -31,66 +31,74 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class DossierEvidence:
-    """All runs of a dossier, their declarations, and how they deviate from these."""
+class DossierRun:
+    """A run of a dossier with its declaration."""
 
-    runs: Sequence[Results]
+    results: Results
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folder."""
+        return self.results.run.run_id
+
+    @cached_property
+    def record(self) -> dict[str, Any] | None:
+        """The declaration with what was measured under it, or None."""
+        return attached(self.results.run)
+
+    @cached_property
+    def faults(self) -> list[str]:
+        """How the run and its rows differ from its declaration; empty where it has none."""
+        return deviations(self.record) + row_deviations(self.results.run, self.record) if self.record else []
+
+    @cached_property
+    def protocol(self) -> dict[str, Any]:
+        """The declared protocol; empty where none was declared."""
+        return dict(self.record["declaration"].get("protocol", {})) if self.record else {}
+
+    @property
+    def outcome(self) -> Any:
+        """Which answers count as right: as the protocol says, else among all outputs of a model."""
+        return self.protocol.get("outcome", "full")
+
+    @property
+    def margin(self) -> float:
+        """The largest loss of accuracy that is acceptable: as the protocol says, else 5 points."""
+        return float(self.protocol.get("margin", 0.05))
+
+
+@dataclass(frozen=True)
+class DossierEvidence:
+    """All runs of a dossier, its bundles by file name, and what else it is made of."""
+
+    runs: Sequence[DossierRun]
     folder: Path
     bundles: dict[str, str]
     votes: str | Path | None
     pictures: bool
 
     @cached_property
-    def specs(self) -> list[dict[str, Any]]:
-        """Return what each run was asked for."""
-        return [results.run.spec() for results in self.runs]
-
-    @cached_property
     def dataset(self) -> str:
-        """Return the name of the data."""
-        return ", ".join(dict.fromkeys(str(spec.get("dataset", "data")) for spec in self.specs))
+        """The name of the data."""
+        return ", ".join(dict.fromkeys(str(run.results.run.spec().get("dataset", "data")) for run in self.runs))
 
     @cached_property
     def models(self) -> list[str]:
-        """Return the names of all models."""
-        return list(dict.fromkeys(name for results in self.runs for name in results.counts.models))
+        """The names of all models."""
+        return list(dict.fromkeys(name for run in self.runs for name in run.results.counts.models))
 
     @cached_property
-    def conditions(self) -> list[str]:
-        """Return the names of all conditions."""
-        return list(dict.fromkeys(name for results in self.runs for name in results.counts.conditions))
+    def scenarios(self) -> set[str]:
+        """The names of all scenarios."""
+        return {scenario_of(name) for run in self.runs for name in run.results.counts.conditions}
 
-    @cached_property
-    def records(self) -> list[dict[str, Any] | None]:
-        """Return each run's declaration with what was measured under it, or None."""
-        return [attached(results.run) for results in self.runs]
-
-    @cached_property
-    def faults(self) -> list[list[str]]:
-        """Return how each run and its rows differ from its declaration; empty where it has none."""
-        return [
-            deviations(record) + row_deviations(results.run, record) if record else []
-            for results, record in zip(self.runs, self.records, strict=True)
-        ]
-
-    def protocol(self, number: int) -> dict[str, Any]:
-        """Return the protocol of a run; empty where none was declared."""
-        record = self.records[number]
-        return dict(record["declaration"].get("protocol", {})) if record else {}
-
-    def outcome(self, results: Results) -> Any:
-        """Return which answers count as right in a run: as its protocol says, else among all outputs of a model."""
-        return self.protocol(list(self.runs).index(results)).get("outcome", "full")
-
-    def frames(self, make: Callable[[Results], pd.DataFrame]) -> pd.DataFrame:
+    def frames(self, make: Callable[[DossierRun], pd.DataFrame]) -> pd.DataFrame:
         """Return a table of all runs; runs that do not allow it are left out."""
         frames = []
-        for results in self.runs:
-            try:
-                frames.append(make(results))
-            except HoldfastError:
-                continue
-        return pd.concat([pd.DataFrame(frame) for frame in frames], ignore_index=True) if frames else pd.DataFrame()
+        for run in self.runs:
+            with suppress(HoldfastError):
+                frames.append(pd.DataFrame(make(run)))
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
 Decided = Literal["passed", "failed", "undecided"]
@@ -116,12 +124,12 @@ def decide(results: Results, protocol: dict[str, Any]) -> list[ProtocolDecision]
     margin, outcome = float(protocol.get("margin", 0.05)), protocol.get("outcome", "full")
     if protocol.get("rule", "background") == "background":
         frame = results.verdicts(outcome=outcome, margin=margin).dropna(subset=["background_effect"])
-        return [
-            ProtocolDecision(row["model"], _side(row["background_effect_low"], row["background_effect_high"], margin),
-                     "accuracy lost when only the background changes", int(row["n"]), row["background_effect"],
-                     row["background_effect_low"], row["background_effect_high"], margin)
-            for row in frame.to_dict("records")
-        ]  # fmt: skip
+        what, decisions = "accuracy lost when only the background changes", []
+        for row in frame.to_dict("records"):
+            value, low, high = (row[f"background_effect{end}"] for end in ("", "_low", "_high"))
+            side = _side(low, high, margin)
+            decisions.append(ProtocolDecision(row["model"], side, what, int(row["n"]), value, low, high, margin))
+        return decisions
     frame = results.drops(outcome=outcome)
     frame = frame[[not without_object(name) for name in frame["condition"]]]
     if not len(frame):
@@ -153,26 +161,26 @@ def _every(model: str, rows: Any, margin: float) -> ProtocolDecision:
                     int(shown["n"]), shown["drop"], shown["low"], shown["high"], margin, len(rows))  # fmt: skip
 
 
-def chart(results: Results, folder: Path, name: str, caption: str, outcome: Outcome) -> list[DossierPicture]:
+def chart(run: DossierRun, folder: Path, name: str, caption: str) -> list[DossierPicture]:
     """Return a chart of the report as a picture; nothing where the run does not allow it."""
     try:
-        results.plot(name, outcome=outcome).save(folder / f"{name}.png")
+        run.results.plot(name, outcome=run.outcome).save(folder / f"{name}.png")
     except HoldfastError:
         return []
     return [DossierPicture(f"{name}.png", caption, f"{caption}: the chart shows the numbers of the tables above.")]
 
 
-def flips(results: Results, folder: Path, outcome: Outcome) -> list[DossierPicture]:
+def flips(run: DossierRun, folder: Path) -> list[DossierPicture]:
     """Return up to three photos whose answer was right and turned wrong when only the background changed."""
-    suffix = "_restricted" if outcome == "restricted" else ""
+    suffix = "_restricted" if run.outcome == "restricted" else ""
     answer, hit = f"prediction{suffix}", f"correct{suffix}"
     columns = ["model", "condition", "sample_id", "source_id", "label", answer, hit, "status"]
-    rows = results.run.rows(columns).to_pandas().rename(columns={answer: "prediction", hit: "correct"})
+    rows = run.results.run.rows(columns).to_pandas().rename(columns={answer: "prediction", hit: "correct"})
     rows = rows[rows["status"] == "ok"]
     right = rows[(rows["condition"] == ORIGINAL) & rows["correct"].astype(bool)]
     wrong = rows[(rows["condition"] == "random_background") & ~rows["correct"].astype(bool)]
     pairs = right.merge(wrong, on=["model", "source_id"], suffixes=("", "_after")).drop_duplicates("source_id").head(3)
-    images = thumbnails(results.run, set(pairs["source_id"]), size=400)
+    images = thumbnails(run.results.run, set(pairs["source_id"]), size=400)
     blocks: list[DossierPicture] = []
     for number, row in enumerate(pairs.to_dict("records"), start=1):
         before = images.get((row["sample_id"], ORIGINAL))

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.fingerprint import file_sha256, fingerprint
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import resolve_device
 from holdfast.core.protocols import LEAST_SCORE
@@ -30,7 +30,7 @@ from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.detectors.batched import DOUBLE, Answer, BatchedDetector, PlacedImage, letterboxed, without_doubles
 from holdfast.models.options import display_name, existing_file, preprocessing_overrides
-from holdfast.models.runtimes.exported import file_sha256, layout_of
+from holdfast.models.runtimes.exported import layout_of
 from holdfast.models.runtimes.onnx import external_files, open_session, outputs_of
 
 STRIDES = (8, 16, 32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import tomllib
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError, first_line, out_of_memory
 from holdfast.core.files import write_atomic
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.fingerprint import file_sha256, fingerprint
 from holdfast.core.names import Name, checked, parse_name, unknown
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces, load_classifier, timm
@@ -158,12 +157,6 @@ def layout_of(shape: Sequence[Any], file_name: str) -> tuple[bool, tuple[int, in
     height, width = (shape[1], shape[2]) if channels_last else (shape[2], shape[3])
     fixed = all(isinstance(side, int) and side > 0 for side in (height, width))
     return channels_last, (height, width) if fixed else None
-
-
-def file_sha256(file: Path) -> str:
-    """Return the hash of a file's bytes."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def read_sidecar(file: Path) -> tuple[dict[str, Any], LabelSpace | None]:

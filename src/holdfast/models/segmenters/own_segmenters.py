@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.fingerprint import file_sha256, fingerprint
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.options import display_name, existing_file
 from holdfast.models.python import called, own_labels
-from holdfast.models.runtimes.exported import file_sha256, layout_of
+from holdfast.models.runtimes.exported import layout_of
 from holdfast.models.runtimes.onnx import external_files, open_session, outputs_of
 from holdfast.models.segmenters.torch_segmenter import OPTIONS, class_map, prepared_as, prepared_image
 from holdfast.registry import find_attribute

@@ -70,7 +70,7 @@ def test_the_page_says_what_was_planted(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_tile_is_lost_only_where_an_object_is() -> None:
-    box = {kind: DrawnBox(kind, (0, 0, 9, 9), "fox", "fox", 0.9) for kind in STYLES}
+    box = {kind: DrawnBox(kind, (0, 0, 9, 9)) for kind in STYLES}
     found, lost, alarm, wrong = (box[kind] for kind in ("found", "lost", "false alarm", "wrong class"))
     for boxes, sign, kind in (
         ([found], "✓", "right"), ([found, alarm], "!", "none"), ([found, lost], "✗", "wrong"),
@@ -103,7 +103,7 @@ def test_line_and_sign_differ_without_colour() -> None:
     out = io.BytesIO()
     Image.new("RGB", (200, 150), "#888").save(out, "JPEG")
     drawn = {
-        kind: with_boxes(out.getvalue(), [DrawnBox(kind, (30, 30, 160, 120), "a", "a", 0.9)], 200)
+        kind: with_boxes(out.getvalue(), [DrawnBox(kind, (30, 30, 160, 120))], 200)
         for kind in ("found", "lost", "false alarm", "wrong class")
     }
     grey = {
@@ -120,5 +120,5 @@ def test_bytes_that_are_no_picture_and_boxes_outside_it() -> None:
     assert with_boxes(b"", [], 100) == b"" and with_boxes(b"no jpeg", [], 100) == b""
     out = io.BytesIO()
     Image.new("RGB", (50, 40)).save(out, "JPEG")
-    outside = DrawnBox("lost", (200, 200, 300, 300), "a", "", 0)
+    outside = DrawnBox("lost", (200, 200, 300, 300))
     assert with_boxes(out.getvalue(), [outside], 100, around=outside.corners)

@@ -9,13 +9,14 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from holdfast.board import table as tables
 from holdfast.board.entry import (
     PROTOCOLS,
     Dataset,
     Entry,
+    EntryPart,
     EntryRun,
     EntryTable,
     Link,
@@ -45,10 +46,8 @@ from holdfast.store import Run
 WHITE = [255, 255, 255]
 
 
-class Meta(BaseModel):
+class Meta(EntryPart):
     """A model in its submitter's words. Numbers that can be counted from the model may be left out."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     title: Name | None = None
     parameters: Parameters | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from holdfast import registry
 from holdfast.board import objects
@@ -19,6 +19,7 @@ from holdfast.board.entry import (
     Dataset,
     Digest,
     Entry,
+    EntryPart,
     Name,
     Score,
     entry_id,
@@ -61,8 +62,7 @@ class EntryProblem:
         return f"{self.file}: {self.message}"
 
 
-class _Known(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+class _Known(EntryPart):
     name: Name
     images: Count
     classes: Count

@@ -35,11 +35,13 @@ Parameters = Annotated[int, Field(ge=0, le=10**15)]
 Count = Annotated[int, Field(ge=1, le=10**15)]
 
 
-class _Part(BaseModel):
+class EntryPart(BaseModel):
+    """Refuses unknown fields and values of another type."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Model(_Part):
+class Model(EntryPart):
     """The model. ``name`` is how Holdfast loads it, ``title`` how people call it."""
 
     name: Name
@@ -51,7 +53,7 @@ class Model(_Part):
     note: Words = ""
 
 
-class Speed(_Part):
+class Speed(EntryPart):
     """Images per second on stated hardware."""
 
     images_per_second: Annotated[Finite, Field(gt=0)]
@@ -66,7 +68,7 @@ NAMELESS = {
 """Names of folders that say nothing about the pictures inside."""
 
 
-class Dataset(_Part):
+class Dataset(EntryPart):
     """The pictures. ``sha256`` is of their ids, pixels, masks and labels; empty for a printed table without it."""
 
     name: Name
@@ -82,7 +84,7 @@ class Dataset(_Part):
         return self.name
 
 
-class Protocol(_Part):
+class Protocol(EntryPart):
     """How it was measured; entries are compared only if all of this is equal."""
 
     name: Literal["static", "hard", "dynamic", "objects"]
@@ -90,7 +92,7 @@ class Protocol(_Part):
     settings: Annotated[dict[Name, Words | int | Finite | bool | list[Words] | None], Field(max_length=100)] = {}
 
 
-class Score(_Part):
+class Score(EntryPart):
     """One number with its interval at the 95 % level; printed numbers have none. Shares are 0..1."""
 
     name: Name
@@ -100,7 +102,7 @@ class Score(_Part):
     n: Count | None = None
 
 
-class EntryTable(_Part):
+class EntryTable(EntryPart):
     """The per-sample table next to the entry."""
 
     sha256: Digest
@@ -108,14 +110,14 @@ class EntryTable(_Part):
     schema_version: Count
 
 
-class EntryRun(_Part):
+class EntryRun(EntryPart):
     """The run behind a measured entry."""
 
     fingerprint: Digest
     holdfast: Name
 
 
-class Source(_Part):
+class Source(EntryPart):
     """Where a printed number comes from."""
 
     title: Name
@@ -123,7 +125,7 @@ class Source(_Part):
     link: Link = ""
 
 
-class Entry(_Part):
+class Entry(EntryPart):
     """One model, one dataset, one protocol. ``slips`` are what is wrong with printed numbers, in sentences."""
 
     entry_version: Literal[1] = ENTRY_VERSION

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.protocols import as_array, box_areas
+from holdfast.core.protocols import Classifier, Detector, as_array, box_areas
 from holdfast.core.schema import DETECTIONS, IMAGES, OBJECTS
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image, Sample
 from holdfast.data import load_collection
@@ -125,15 +125,16 @@ def _truth(boxes: Any, labels: Sequence[int]) -> BoxTarget:
     return BoxTarget(np.array(boxes, np.float32).reshape(-1, 4), np.array(labels, np.int64), scores)
 
 
+def _about(model: Classifier | Detector) -> ModelMetadata:
+    return {"id": model.name, "index2label": dict(enumerate(model.labels.names))}
+
+
 class MaiteClassifier:
     """A model of Holdfast's as a MAITE one for image classification: ``MaiteClassifier("timm:resnet50")``."""
 
     def __init__(self, name: str, *, device: str = "auto") -> None:
         self._model = load_classifier(name, device=device)
-        self.metadata: ModelMetadata = {
-            "id": self._model.name,
-            "index2label": dict(enumerate(self._model.labels.names)),
-        }
+        self.metadata = _about(self._model)
 
     def __call__(self, batch_input: Sequence[ArrayLike], /) -> Sequence[NDArray[np.float32]]:
         """Return a probability for each output, for each picture (3 or 1, height, width)."""
@@ -145,10 +146,7 @@ class MaiteDetector:
 
     def __init__(self, name: str, *, device: str = "auto") -> None:
         self._model = load_detector(name, device=device)
-        self.metadata: ModelMetadata = {
-            "id": self._model.name,
-            "index2label": dict(enumerate(self._model.labels.names)),
-        }
+        self.metadata = _about(self._model)
 
     def __call__(self, batch_input: Sequence[ArrayLike], /) -> Sequence[BoxTarget]:
         """Return the boxes of each picture (3 or 1, height, width)."""

@@ -254,16 +254,13 @@ def _static_sections(
 def html_summary(
     counts: Counts,
     *,
-    outcome: Outcome = "full",
-    average: Average = "macro",
     resamples: int = 1000,
-    seed: int = 0,
     score_conditions: ScoreConditions | None = None,
     background_conditions: ScoreConditions | None = None,
     rounds: Mapping[str, RoundPlan] | None = None,
 ) -> str:
     """Return the verdicts and the table of scores as HTML for a notebook; options as in ``build`` and ``Evidence``."""
-    evidence = _evidence(counts, outcome, average, resamples, seed, score_conditions, background_conditions)
+    evidence = _evidence(counts, "full", "macro", resamples, 0, score_conditions, background_conditions)
     evidence = replace(evidence, rounds=rounds or {})
     template = templates().get_template("summary.html.j2")
     if not evidence.models:

@@ -47,15 +47,11 @@ def build(
 
 def _figure(result: Parity) -> Figure:
     table = result.conditions.sort_values("flips", ascending=False)
-    tidy = table.assign(
-        model="", row=table["condition"].map(condition_label), estimate=table["flips"], low=table["flips_low"],
-        high=table["flips_high"], solid=table["verdict"] == "equivalent",
-    )[["model", "row", "estimate", "low", "high", "solid"]]  # fmt: skip
     worst = table.iloc[0]
-    return charts.dot_figure(
+    return charts.model_figure(
         "flips", "Share of pictures that the two models answer differently, with 95 % intervals",
         f"Most flips: {percent(worst['flips'])} under {condition_label(worst['condition'])}.",
-        tidy, models=[""], rows=list(tidy["row"]), axis="flipped answers",
+        table.assign(model="", solid=table["verdict"] == "equivalent"), "flips", short={"": ""}, axis="flipped answers",
         note=f"Filled: accuracies are equivalent within {100 * result.margin:g} points. Hollow: undecided, different, "
         "or without the object (†).",
     )  # fmt: skip

@@ -19,7 +19,7 @@ from holdfast.report.page import charts
 from holdfast.report.page import parts as page
 from holdfast.report.page.evidence import ReportRows, details, recorded_rounds
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, with_intervals
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged, with_intervals
 from holdfast.report.page.words import listing, page_facts, plural, short_names
 from holdfast.stats.effects.families import UNKNOWN, simultaneous
 from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, question_drops, questions
@@ -183,17 +183,13 @@ def _accuracy_table(asked: Questions) -> Table:
         model_column(asked.short),
         _KIND,
         Column("n", "Answers", "integer"),
-        Column("strict", "Strict", "percent", "strict_low", "strict_high"),
-        Column("lenient", "Lenient", "percent", "lenient_low", "lenient_high"),
-        Column(
-            "strict_corrected", "Strict beyond chance", "percent", "strict_corrected_low", "strict_corrected_high",
-            hint="(accuracy − chance) / (1 − chance): 0 for a guess, 100 for always right",
-        ),
-        *([Column("pairs_right", "Right on both of a pair", "percent", "pairs_right_low", "pairs_right_high",
+        *with_intervals("percent", strict="Strict", lenient="Lenient"),
+        ranged("strict_corrected", "Strict beyond chance",
+               hint="(accuracy − chance) / (1 − chance): 0 for a guess, 100 for always right"),
+        *([ranged("pairs_right", "Right on both of a pair",
                   hint="two photos of different classes, the same options: who says the same of both gets nothing")]
           if "pairs_right" in asked.table and asked.table["pairs_right"].notna().any() else []),
-        Column("refusal", "Refused", "percent", "refusal_low", "refusal_high"),
-        Column("unmatched", "Unmatched", "percent", "unmatched_low", "unmatched_high"),
+        *with_intervals("percent", refusal="Refused", unmatched="Unmatched"),
         *([Column("errors", "No answer", "integer")] if asked.table["errors"].any() else []),
     ]  # fmt: skip
     note = (
@@ -212,8 +208,7 @@ def _by_attribute(asked: Questions) -> list[page.Part]:
         table = questions(asked.frame.assign(value=group), by=["value"], level=simultaneous(group.nunique()))
         columns = [
             Column("value", name), model_column(asked.short), _KIND,
-            Column("strict", "Strict", "percent", "strict_low", "strict_high"),
-            Column("lenient", "Lenient", "percent", "lenient_low", "lenient_high"), *plain("integer", n="Answers"),
+            *with_intervals("percent", strict="Strict", lenient="Lenient"), *plain("integer", n="Answers"),
         ]  # fmt: skip
         key = "".join(letter if letter.isalnum() else "_" for letter in name)
         title = f"Answers by {name}, the worst first; intervals hold for all groups of a model together"
@@ -237,9 +232,9 @@ def _by_condition(asked: Questions) -> list[page.Part]:
         return [Table("questions_by_condition", "The same by condition", table, columns, folded=True)]
     table = table.merge(costs.drop(columns=["n", "lenient"]), on=["model", "kind", "condition"], how="left")
     columns += [
-        Column("drop", "Drop", "points", "drop_low", "drop_high",
+        ranged("drop", "Drop", "points",
                hint="lenient, from the photo as it is to the condition, the same questions about the same photos"),
-        Column("both", "Right on both", "percent", "both_low", "both_high",
+        ranged("both", "Right on both",
                hint="questions answered rightly about the photo and about its picture under the condition"),
     ]  # fmt: skip
     worst = costs.sort_values("drop", ascending=False).iloc[0]
@@ -278,13 +273,12 @@ def _positions(asked: Questions) -> list[page.Part]:
     columns = [
         model_column(asked.short),
         _KIND,
-        Column("first_place", "Truth in first half", "percent", "first_place_low", "first_place_high"),
-        Column("second_place", "in second half", "percent", "second_place_low", "second_place_high"),
-        Column("position_bias", "Position bias", "points", "position_bias_low", "position_bias_high",
-               hint="the difference: 100 for who always says the first of two"),
-        Column("says_first", "Names the first option", "percent", "says_first_low", "says_first_high",
-               hint="of the answers that name an option"),
-    ]  # fmt: skip
+        *with_intervals("percent", first_place="Truth in first half", second_place="in second half"),
+        ranged(
+            "position_bias", "Position bias", "points", hint="the difference: 100 for who always says the first of two"
+        ),
+        ranged("says_first", "Names the first option", hint="of the answers that name an option"),
+    ]
     table = Table("question_positions", "Position bias", asked.table, columns, "Classifiers see no order.")
     return [page.Heading("Does the place of an option matter?"), page.Text([finding]), figure, table]
 

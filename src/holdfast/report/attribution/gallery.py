@@ -9,19 +9,7 @@ from typing import Any
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.parts import (
-    LARGEST_PICTURE,
-    Answer,
-    Gallery,
-    Heading,
-    Notice,
-    Part,
-    Photo,
-    Text,
-    Tile,
-    judged,
-    tile,
-)
+from holdfast.report.page import parts as page
 from holdfast.report.page.words import condition_label, listing, plural, unbroken
 
 PHOTOS, MODELS, CONDITIONS = 3, 3, 8  # Limits that keep the page small
@@ -29,11 +17,11 @@ PHOTOS, MODELS, CONDITIONS = 3, 3, 8  # Limits that keep the page small
 
 def maps_shown(
     frame: pd.DataFrame, folders: Mapping[str, Path], short: Mapping[str, str], method_name: Callable[[str], str]
-) -> list[Part]:
+) -> list[page.Part]:
     """Return the maps of some photos under every condition and model, then of one photo by every method."""
     kept = frame[frame["picture"].fillna("") != ""]
     if kept.empty:
-        return [Notice("The maps: none was kept as a picture; explain --pictures N keeps some.")]
+        return [page.Notice("The maps: none was kept as a picture; explain --pictures N keeps some.")]
     method, target = kept["method"].iloc[0], kept["target"].iloc[0]
     first = kept[(kept["method"] == method) & (kept["target"] == target)]
     sources = list(dict.fromkeys(first["source_id"]))[:PHOTOS]
@@ -46,9 +34,9 @@ def maps_shown(
             tiles = _tiles(rows, folders, lambda row: condition_label(str(row["condition"])))
             if tiles:
                 of = f"as {short[model]} looks at it, a photo of"
-                photos.append(Photo(str(source), str(own["label"].iloc[0]), _summary(own), tiles, of))
+                photos.append(page.Photo(str(source), str(own["label"].iloc[0]), _summary(own), tiles, of))
     if not photos:
-        return [Notice("The maps: their pictures are not in the run folder any more.")]
+        return [page.Notice("The maps: their pictures are not in the run folder any more.")]
     more = f" Of {listing(list(short.values()), 6)}, the first {len(models)} are shown." if len(short) > MODELS else ""
     text = (
         f"{plural(len(sources), 'photo')}, the first of their classes rather than picked by result, under up to "
@@ -56,7 +44,7 @@ def maps_shown(
         "map's maximum and smoothed a little; the line is the edge of the mask; a dashed frame marks a wrong answer."
         + more
     )
-    parts: list[Part] = [Heading("The maps"), Text([text]), Gallery(photos)]
+    parts: list[page.Part] = [page.Heading("The maps"), page.Text([text]), page.Gallery(photos)]
     return parts + _by_method(kept, sources[0], models, folders, short, method_name)
 
 
@@ -67,7 +55,7 @@ def _by_method(
     folders: Mapping[str, Path],
     short: Mapping[str, str],
     method_name: Callable[[str], str],
-) -> list[Part]:
+) -> list[page.Part]:
     own = kept[(kept["source_id"] == source) & (kept["condition"] == ORIGINAL)]
     if own.groupby("method").ngroups < 2:
         return []
@@ -77,8 +65,8 @@ def _by_method(
         tiles = _tiles(rows, folders, lambda row: method_name(str(row["method"])))
         if tiles:
             label = str(rows[0]["label"])
-            photos.append(Photo(source, label, "", tiles, f"as {short[model]} looks at it, a photo of"))
-    return [Heading("One photo by every method"), Gallery(photos)] if photos else []
+            photos.append(page.Photo(source, label, "", tiles, f"as {short[model]} looks at it, a photo of"))
+    return [page.Heading("One photo by every method"), page.Gallery(photos)] if photos else []
 
 
 def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
@@ -92,28 +80,28 @@ def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _tiles(
     rows: Sequence[dict[Any, Any]], folders: Mapping[str, Path], caption: Callable[[dict[Any, Any]], str]
-) -> list[Tile]:
+) -> list[page.Tile]:
     """Return a tile per row, without those whose picture is missing."""
     jpegs = [_read(folders[str(row["folder"])], str(row["picture"])) for row in rows]
-    tiles = [tile(caption(row), jpeg, _answers(row)) for row, jpeg in zip(rows, jpegs, strict=True)]
+    tiles = [page.tile(caption(row), jpeg, _answers(row)) for row, jpeg in zip(rows, jpegs, strict=True)]
     return [shown for shown in tiles if shown.picture]
 
 
-def _answers(row: dict[Any, Any]) -> list[Answer]:
+def _answers(row: dict[Any, Any]) -> list[page.Answer]:
     right = row["correct"]
     answers = []
     if right is not None and right == right:
-        answers.append(judged("answer", f"{'right' if right else 'wrong'}: {row['prediction']}", bool(right)))
+        answers.append(page.judged("answer", f"{'right' if right else 'wrong'}: {row['prediction']}", bool(right)))
     share, area = (unbroken(percent(float(row[key]), 0)) for key in ("share", "area"))
     where = "no map: it is zero everywhere" if row["status"] == "empty" else f"{share} of the map"
-    return [*answers, Answer("on the mask", f"{where}, {area} of the area", "●", "none")]
+    return [*answers, page.Answer("on the mask", f"{where}, {area} of the area", "●", "none")]
 
 
 def _read(folder: Path, name: str) -> bytes:
     """Return a picture's bytes; nothing for a file that is missing, too large, or outside the run."""
     path = (folder / name).resolve()
     inside = path.is_relative_to(folder.resolve())
-    return path.read_bytes() if inside and path.is_file() and path.stat().st_size <= LARGEST_PICTURE else b""
+    return path.read_bytes() if inside and path.is_file() and path.stat().st_size <= page.LARGEST_PICTURE else b""
 
 
 def _summary(rows: pd.DataFrame) -> str:

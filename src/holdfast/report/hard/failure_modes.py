@@ -20,9 +20,7 @@ _MEANING = {
     LOOK_ALIKE: "the class is confused with it in other surroundings, too",
     UNEXPLAINED: "nothing measured here goes with the answer",
 }
-
-
-_AXIS = "share of wrong answers"
+_LOOK: dict[str, Any] = {"axis": "share of wrong answers", "domain": (0, 1)}
 
 
 def failure_section(modes: Modes, pictures: Thumbnails | None = None, *, name: str = "modes") -> Section:
@@ -97,9 +95,9 @@ def _figure(modes: Modes, short: dict[str, str], name: str) -> Figure:
     models = [short[model] for model in modes.answers.models if short[model] in set(frame["model"])]
     first = frame[frame["model"] == models[0]]
     shares = "; ".join(f"{row['row']} {percent(row['estimate'])}" for row in first.to_dict("records"))
-    order: dict[str, Any] = {"models": models, "rows": [sentence(mode) for mode in modes.modes]}
+    look = _LOOK | {"models": models, "rows": [sentence(mode) for mode in modes.modes]}
     title = "Share of each model's wrong answers, by what explains them"
-    return dot_figure(name, title, f"{models[0]}: {shares}", frame, axis=_AXIS, domain=(0, 1), **order)
+    return dot_figure(name, title, f"{models[0]}: {shares}", frame, **look)
 
 
 def columns(*first: Column) -> list[Column]:
@@ -239,17 +237,16 @@ def _side_by_side(results: Sequence[tuple[Modes, Thumbnails | None]], names: Seq
     order = [name for modes, _ in results for name in modes.modes]
     modes_here = sorted(dict.fromkeys(order), key=lambda mode: (mode == UNEXPLAINED, mode == LOOK_ALIKE))
     shown = frame[frame["model"].isin(shared)]
+    rows = [sentence(mode) for mode in modes_here]
     for place, model in enumerate(shared[:6]):
-        section.parts.append(_compared_figure(shown[shown["model"] == model], model, names, modes_here, place))
+        own = shown[shown["model"] == model]
+        tidy = own.assign(model=own["dataset"], row=own["mode"].map(sentence))
+        records = own.to_dict("records")
+        shares = "; ".join(f"{row['dataset']}: {row['mode']} {percent(row['estimate'])}" for row in records)
+        title = f"Wrong answers of {model}, by what explains them"
+        section.parts.append(
+            dot_figure(f"compared_{place}", title, shares, tidy, models=list(names), rows=rows, **_LOOK)
+        )
     first = [*plain("text", model="Model", dataset="Dataset")]
     section.parts.append(Table("compared", "Modes by model and dataset", frame, columns(*first), shown=80))
     return section
-
-
-def _compared_figure(frame: pd.DataFrame, model: str, names: Sequence[str], modes: Sequence[str], place: int) -> Figure:
-    tidy = frame.assign(model=frame["dataset"], row=[sentence(mode) for mode in frame["mode"]])
-    records = frame.to_dict("records")
-    shares = "; ".join(f"{row['dataset']}: {row['mode']} {percent(row['estimate'])}" for row in records)
-    order: dict[str, Any] = {"models": list(names), "rows": [sentence(mode) for mode in modes]}
-    title = f"Wrong answers of {model}, by what explains them"
-    return dot_figure(f"compared_{place}", title, shares, tidy, axis=_AXIS, domain=(0, 1), **order)

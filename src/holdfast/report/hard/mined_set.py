@@ -10,19 +10,7 @@ import numpy as np
 
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import estimate, number, p_value, percent, span
-from holdfast.report.page.charts import (
-    FIT,
-    HEAT,
-    by_model,
-    chart_of,
-    dot_figure,
-    dot_layer,
-    layer,
-    records,
-    room,
-    square_axes,
-    tooltip,
-)
+from holdfast.report.page import charts
 from holdfast.report.page.figures import COLOURS, INK, SHAPES, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Thumbnails, Tile, by_turns, grouped, judged, tile
 from holdfast.report.page.tables import Column, Table, plain, ranged
@@ -148,7 +136,7 @@ def _rates_figure(frame: pd.DataFrame, factor: str, title: str) -> Figure:
     caption = f"Share of valid images that are shared failures, by {title}{cut}"
     rates = "; ".join(f"{row['value']} {percent(row['estimate'])}" for row in shown.head(8).to_dict("records"))
     note = "Hollow: not told apart from all others."
-    return dot_figure(f"rates_{factor}", caption, rates, tidy, axis="hard rate", note=note)
+    return charts.dot_figure(f"rates_{factor}", caption, rates, tidy, axis="hard rate", note=note)
 
 
 def surrogates_added(mined: MinedSet) -> Section:
@@ -312,22 +300,26 @@ def _curve_chart(
     x = {"field": "k", "type": "quantitative", "scale": {"zero": False, "nice": False, "padding": 18}}
     x["axis"] = {"title": "surrogates that all fail", "tickMinStep": 1, "format": "d", "grid": False}
     y = {"type": "quantitative", "scale": {"domain": [0, 1]}, "axis": {"title": "accuracy", "format": "%"}}
-    colour = by_model(models, "color", COLOURS)
-    shaped = colour | by_model(models, "shape", SHAPES)
+    colour = charts.by_model(models, "color", COLOURS)
+    shaped = colour | charts.by_model(models, "shape", SHAPES)
     fit = colour | {"x": x, "y": y | {"field": "fitted"}}
     ends = colour | {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}}
     layers = [
-        _marks_of("subsets", dot_layer(colour | {"x": x, "y": y | {"field": "accuracy"}}, 18, opacity=0.25)),
-        _marks_of("fitted", layer("line", fit, strokeWidth=1.5, strokeDash=[5, 3])),
-        _marks_of("points", layer("rule", ends, strokeWidth=1.7)),
-        _marks_of("points", dot_layer(shaped | {"x": x, "y": y | {"field": "estimate"}}, 70)),
+        _marks_of("subsets", charts.dot_layer(colour | {"x": x, "y": y | {"field": "accuracy"}}, 18, opacity=0.25)),
+        _marks_of("fitted", charts.layer("line", fit, strokeWidth=1.5, strokeDash=[5, 3])),
+        _marks_of("points", charts.layer("rule", ends, strokeWidth=1.7)),
+        _marks_of("points", charts.dot_layer(shaped | {"x": x, "y": y | {"field": "estimate"}}, 70)),
     ]
-    legend = {"columns": max(1, width // (room(models, width) + 60)), "columnPadding": 30, "symbolOpacity": 1}
+    legend = {"columns": max(1, width // (charts.room(models, width) + 60)), "columnPadding": 30, "symbolOpacity": 1}
     return {
-        "datasets": {"points": records(points), "subsets": records(subsets), "fitted": records(fitted)},
+        "datasets": {
+            "points": charts.records(points),
+            "subsets": charts.records(subsets),
+            "fitted": charts.records(fitted),
+        },
         "width": width,
         "height": 300 if width >= WIDE else 240,
-        "autosize": FIT,
+        "autosize": charts.FIT,
         "layer": layers,
         "config": {"legend": legend},
     }
@@ -340,15 +332,15 @@ def _marks_of(name: str, marks: Chart) -> Chart:
 def _overlap_chart(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
     """Every two models: Jaccard overlap of their failures, dark where it is large; numbers where they fit."""
     desk = width >= WIDE
-    label = room(models, 190 if desk else 100, 12 if desk else 10)
+    label = charts.room(models, 190 if desk else 100, 12 if desk else 10)
     size = max(14, min(64, (width - label - 30) / max(len(models), 1)))
-    x, y = square_axes(models, label, desk=desk)
-    scale = {"domain": [0, 1], "range": list(reversed(HEAT))}
+    x, y = charts.square_axes(models, label, desk=desk)
+    scale = {"domain": [0, 1], "range": list(reversed(charts.HEAT))}
     shade = {"field": "estimate", "type": "quantitative", "scale": scale, "legend": None}
-    tips = tooltip({"row": "model", "column": "with", "shown": "overlap, %"})
-    layers = [layer("rect", {"x": x, "y": y, "color": shade, "tooltip": tips}, stroke="white")]
+    tips = charts.tooltip({"row": "model", "column": "with", "shown": "overlap, %"})
+    layers = [charts.layer("rect", {"x": x, "y": y, "color": shade, "tooltip": tips}, stroke="white")]
     if size >= 22:
         ink = {"condition": {"test": "datum.estimate > 0.5", "value": "white"}, "value": INK}
         text = {"field": "shown", "type": "nominal"}
-        layers.append(layer("text", {"x": x, "y": y, "text": text, "color": ink}, fontSize=10.5))
-    return chart_of(frame, width={"step": size}, height={"step": min(size, 30)}, layer=layers)
+        layers.append(charts.layer("text", {"x": x, "y": y, "text": text, "color": ink}, fontSize=10.5))
+    return charts.chart_of(frame, width={"step": size}, height={"step": min(size, 30)}, layer=layers)

@@ -56,13 +56,10 @@ _QUALITY = 78
 
 @dataclass(frozen=True)
 class DrawnBox:
-    """A box with what happened there; ``label`` is the class of the object, or of the false alarm."""
+    """A box (x1, y1, x2, y2) with what happened there."""
 
     outcome: BoxOutcome
-    corners: tuple[float, float, float, float]
-    label: str
-    said: str
-    score: float
+    corners: tuple[float, ...]
 
 
 def boxes_of(answers: DetectorAnswers, picture: int) -> list[DrawnBox]:
@@ -91,14 +88,8 @@ def boxes_of(answers: DetectorAnswers, picture: int) -> list[DrawnBox]:
         outcome: BoxOutcome = "found" if seen else "wrong class" if said else "lost"
         if row["status"] == "removed":
             outcome = "false alarm"
-        score = float(answers.guess_score[kept[match]]) if match is not None else float(row["score"])
-        box = (float(row["x1"]), float(row["y1"]), float(row["x2"]), float(row["y2"]))
-        drawn.append(DrawnBox(outcome, box, str(row["label"]), str(said), score))
-    for at in sorted(free):
-        label = answers.labels[answers.guess_label[kept[at]]]
-        x1, y1, x2, y2 = answers.guess_corners[kept[at]].tolist()
-        drawn.append(DrawnBox("false alarm", (x1, y1, x2, y2), "", label, float(answers.guess_score[kept[at]])))
-    return drawn
+        drawn.append(DrawnBox(outcome, (row["x1"], row["y1"], row["x2"], row["y2"])))
+    return drawn + [DrawnBox("false alarm", tuple(answers.guess_corners[kept[at]].tolist())) for at in sorted(free)]
 
 
 def with_boxes(jpeg: bytes, boxes: Sequence[DrawnBox], size: int, *, around: Sequence[float] | None = None) -> bytes:
@@ -328,9 +319,7 @@ def _crop(evidence: DetectorEvidence, images: Pictures, row: Mapping[Any, Any], 
     shown = own.iloc[0]
     corners = (float(shown["x1"]), float(shown["y1"]), float(shown["x2"]), float(shown["y2"]))
     seen, said = bool(shown["found"]), str(shown["predicted"])
-    box = DrawnBox(
-        "found" if seen else "wrong class" if shown["wrong_class"] else "lost", corners, row["label"], said, 0
-    )
+    box = DrawnBox("found" if seen else "wrong class" if shown["wrong_class"] else "lost", corners)
     jpeg = with_boxes(images.get((row["sample_id"], condition), b""), [box], CROP, around=corners)
     words = f"found, score {number(shown['score'])}" if seen else f"called {class_words(said)}" if said else "lost"
     answer = Answer(evidence.short[row["model"]], words, "✓" if seen else "✗", "right" if seen else "wrong")

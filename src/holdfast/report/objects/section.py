@@ -11,21 +11,8 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report.objects import drawing
 from holdfast.report.objects.evidence import DetectorEvidence, read_boxes
 from holdfast.report.page import charts
+from holdfast.report.page import parts as page
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import (
-    Gallery,
-    Listing,
-    ModelVerdict,
-    Notice,
-    Part,
-    Photo,
-    RunPictures,
-    Section,
-    Steps,
-    Text,
-    Verdicts,
-    pictures_of,
-)
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged
 from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural
 from holdfast.report.page.writer import templates
@@ -41,16 +28,16 @@ FULL_SIZE = 100_000  # Longer side that is asked for: boxes are measured in the 
 
 
 def detector_sections(
-    evidence: DetectorEvidence, pictures: RunPictures | None, steps: Sequence[tuple[str, str]] = ()
-) -> list[Section]:
+    evidence: DetectorEvidence, pictures: page.RunPictures | None, steps: Sequence[tuple[str, str]] = ()
+) -> list[page.Section]:
     """Return the sections, the first screen first."""
     if evidence.answers.pictures.empty:
-        notice = Notice("No detector answered for any picture; the reasons are below.")
-        return [Section("verdict", "Verdict", parts=[notice, *_errors(evidence)])]
+        notice = page.Notice("No detector answered for any picture; the reasons are below.")
+        return [page.Section("verdict", "Verdict", parts=[notice, *_errors(evidence)])]
     picked = drawing.picked_photos(evidence)
     lost = drawing.lost_objects(evidence)
     wanted = {*picked, *drawing.turning_photo(evidence), *lost["source_id"].head(drawing.LOST)}
-    images = pictures_of(pictures, evidence.runs, wanted, size=FULL_SIZE)
+    images = page.pictures_of(pictures, evidence.runs, wanted, size=FULL_SIZE)
     return [
         _front(evidence, images, picked, steps),
         _numbers(evidence),
@@ -70,9 +57,9 @@ def detector_summary(runs: Sequence[Run]) -> str:
     return str(template.render(verdicts=_verdicts(evidence), table=table, facts=evidence.facts()))
 
 
-def _verdicts(evidence: DetectorEvidence) -> list[ModelVerdict]:
+def _verdicts(evidence: DetectorEvidence) -> list[page.ModelVerdict]:
     return [
-        ModelVerdict(
+        page.ModelVerdict(
             evidence.short[row["model"]], row["headline"], SIGNS[row["verdict"]], row["rests_on"], row["small_print"]
         )
         for row in _records(evidence)
@@ -85,21 +72,23 @@ def _records(evidence: DetectorEvidence) -> list[dict[Any, Any]]:
 
 def _front(
     evidence: DetectorEvidence, images: drawing.Pictures, picked: Sequence[str], steps: Sequence[tuple[str, str]]
-) -> Section:
-    section = Section("verdict", "Verdict", front=True)
+) -> page.Section:
+    section = page.Section("verdict", "Verdict", front=True)
     records = _records(evidence)
-    section.parts = [Verdicts(_verdicts(evidence))]
+    section.parts = [page.Verdicts(_verdicts(evidence))]
     picked = drawing.turning_photo(evidence) or picked
     if picked:
         shown = [name for name in (ORIGINAL, SAME, RANDOM) if name in evidence.conditions]
         shown = shown if len(shown) > 1 else evidence.conditions[:3]
         tiles = drawing.photo_tiles(evidence, images, picked[0], shown, LARGE_PICTURE)
         if any(item.picture for item in tiles):
-            section.parts.append(Gallery([Photo("", "", f"The same photo. {drawing.KEY}", tiles)], large=True))
-    section.parts += [_chart(evidence, FRONT_ROWS), Steps("What to do next", [*steps, *detector_steps(evidence)])]
+            section.parts.append(
+                page.Gallery([page.Photo("", "", f"The same photo. {drawing.KEY}", tiles)], large=True)
+            )
+    section.parts += [_chart(evidence, FRONT_ROWS), page.Steps("What to do next", [*steps, *detector_steps(evidence)])]
     warnings = [f"{evidence.short[row['model']]}: {text}" for row in records for text in row["warnings"]]
     if warnings:
-        section.parts.append(Listing(f"What to bear in mind ({len(warnings)})", warnings, open=len(warnings) < 4))
+        section.parts.append(page.Listing(f"What to bear in mind ({len(warnings)})", warnings, open=len(warnings) < 4))
     return section
 
 
@@ -137,30 +126,24 @@ def _most_lost_class(evidence: DetectorEvidence) -> str:
 def _chart(evidence: DetectorEvidence, most: int = 0) -> Figure:
     """Return recall by condition; with ``most``, what the verdict rests on and the worst others."""
     frame = evidence.table[evidence.table["recall"].notna()]
-    tidy = frame.assign(
-        model=frame["model"].map(evidence.short), row=frame["condition"].map(condition_label), estimate=frame["recall"],
-        low=frame["recall_low"], high=frame["recall_high"],
-    )  # fmt: skip
     shown = [name for name in evidence.conditions if name in set(frame["condition"])]
     if most:
         shown = [name for name in shown if name in {ORIGINAL, SAME, RANDOM, *shown[:most]}]
-    rows, tidy = [condition_label(name) for name in shown], tidy[tidy["condition"].isin(shown)]
     where = "on other backgrounds and in the worst conditions" if most else "under each condition"
-    return charts.dot_figure(
+    return charts.model_figure(
         "answer" if most else "recall", f"Objects found {where}, with 95\N{NO-BREAK SPACE}% intervals",
-        "Recall of each detector by condition.",
-        tidy, models=[evidence.short[name] for name in evidence.models], rows=rows, axis="objects found (recall)",
-        domain=(0, 1),
+        "Recall of each detector by condition.", frame[frame["condition"].isin(shown)], "recall", short=evidence.short,
+        rows=[condition_label(name) for name in shown], axis="objects found (recall)", domain=(0, 1),
     )  # fmt: skip
 
 
-def _numbers(evidence: DetectorEvidence) -> Section:
+def _numbers(evidence: DetectorEvidence) -> page.Section:
     frame = evidence.table.assign(
         order=evidence.table["condition"].map({name: at for at, name in enumerate(evidence.conditions)}),
         hides=evidence.table["ap_hides"].map({True: "AP hides it", False: ""}),
         place=evidence.table["model"].map({name: at for at, name in enumerate(evidence.models)}),
     ).sort_values(["place", "order"], kind="stable")
-    section = Section("objects", "What each condition does to the detectors")
+    section = page.Section("objects", "What each condition does to the detectors")
     section.lead = [_finding(evidence), *_hidden(evidence)]
     names = model_column(evidence.short)
     section.parts = [
@@ -233,12 +216,12 @@ def _signed(value: float) -> str:
     return f"{'+' if value > 0 else ''}{number(100 * value, 1)}"
 
 
-def _scores(evidence: DetectorEvidence) -> Section:
+def _scores(evidence: DetectorEvidence) -> page.Section:
     """Return whether scores can be trusted: how often predictions are right, by their score."""
-    section = Section("calibration", "Can the scores be trusted?")
+    section = page.Section("calibration", "Can the scores be trusted?")
     frame = evidence.table[evidence.table["scored"] > 0]
     if frame.empty:
-        section.parts = [Notice("No prediction reached the threshold.")]
+        section.parts = [page.Notice("No prediction reached the threshold.")]
         return section
     section.lead = [
         "A score of 0.8 should be right 8 times of 10. The calibration error is how far scores are from that, on "
@@ -269,7 +252,7 @@ def _scores(evidence: DetectorEvidence) -> Section:
     return section
 
 
-def _errors(evidence: DetectorEvidence) -> list[Part]:
+def _errors(evidence: DetectorEvidence) -> list[page.Part]:
     """Return pictures without an answer and objects that could not be asked about, by reason."""
     failed = evidence.answers.failed
     objects = evidence.answers.objects
@@ -288,4 +271,4 @@ def _errors(evidence: DetectorEvidence) -> list[Part]:
     ]  # fmt: skip
     counted = counted.sort_values("size", ascending=False, kind="stable")
     text = "These count in no number above; objects of classes that a model does not have are its missing outputs."
-    return [Text([text]), Table("detector_errors", "Pictures and objects without an answer", counted, columns)]
+    return [page.Text([text]), Table("detector_errors", "Pictures and objects without an answer", counted, columns)]

@@ -22,17 +22,13 @@ from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import holm
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects import drops as drop_statistics
-from holdfast.stats.effects.confidence import background_auroc, calibration
-from holdfast.stats.effects.interaction import Interaction, interaction
 from holdfast.stats.effects.score import scores
 from holdfast.stats.effects.score_spread import Components
 from holdfast.stats.effects.sequential import RoundPlan, sequential_verdicts
 from holdfast.stats.effects.verdict import what_it_holds
-from holdfast.stats.models import between
-from holdfast.stats.models.between import Between
+from holdfast.stats.models.between import Between, ranking
 from holdfast.stats.models.choice import ModelCost
-from holdfast.stats.regression.clusters import photo_rows
-from holdfast.stats.regression.fit import Family, Regression, cells_from_counts, fit
+from holdfast.stats.regression.fit import Family
 from holdfast.store import Parts, Run
 
 _COLUMNS = [
@@ -246,33 +242,7 @@ class Evidence:
     @cached_property
     def ranking(self) -> Between:
         """Models by mean accuracy over conditions."""
-        return between.ranking(self.counts, **self.settings)
-
-    @cached_property
-    def pairs(self) -> Between:
-        """Differences of every two models."""
-        return between.pairs(self.counts, **self.settings)
-
-    @cached_property
-    def pairs_by_condition(self) -> Between:
-        """Differences of every two models under every condition."""
-        return between.pairs(self.counts, by_condition=True, **self.settings)
-
-    @cached_property
-    def regression(self) -> Regression:
-        """Accuracy ~ model + scenario + class."""
-        chosen = self.analysis
-        cells = cells_from_counts(self.counts, outcome=self.outcome)
-        photos = photo_rows(self.counts, outcome=self.outcome)
-        return fit(cells, references=chosen.references, family=chosen.regression, photos=photos)
-
-    @cached_property
-    def interaction(self) -> Interaction | str:
-        """Whether models differ in their drops; a sentence where that cannot be computed."""
-        try:
-            return interaction(self.counts, outcome=self.outcome, **self.resampling)
-        except UserError as error:
-            return str(error)
+        return ranking(self.counts, **self.settings)
 
     @cached_property
     def holds(self) -> pd.DataFrame:
@@ -311,16 +281,6 @@ class Evidence:
             return scores(counts, conditions=kept, components=self.analysis.score, **self.settings)
         except UserError as error:
             return str(error)
-
-    @cached_property
-    def calibration(self) -> pd.DataFrame:
-        """Confidence per model × condition."""
-        return with_display_names(calibration(self.counts))
-
-    @cached_property
-    def background_auroc(self) -> pd.DataFrame:
-        """How well confidence separates originals from empty backgrounds."""
-        return with_display_names(background_auroc(self.counts))
 
     def with_object(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of conditions that keep the object, without repeated images and attacks."""

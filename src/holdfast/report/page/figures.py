@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,43 +19,15 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name, never fetc
 WIDE, NARROW = 940, 340  # Pixels of a figure on a desk and on a phone
 LARGE = 200_000  # From this many characters of SVG on, the PNG is not drawn at double size
 
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-INK, MUTED, RULE = "#1f2430", "#5b6270", "#e3e5ea"
+INK, MUTED = "#1f2430", "#5b6270"
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5c00", "#56b4e9", "#1f2430", "#e69f00")
 """Okabe and Ito's colours, distinct under all common colour deficiencies; yellow is darkened to brown."""
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 
-CONFIG: dict[str, Any] = {
-    "aria": False,  # the figure has one text of its own; a label per mark would quintuple the page
-    "background": None,
-    "font": FONT,
-    "view": {"stroke": None},
-    "axis": {
-        "labelSeparation": 6,
-        "labelColor": INK,
-        "titleColor": MUTED,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "gridColor": RULE,
-        "domainColor": "#b9bec9",
-        "tickColor": "#b9bec9",
-        "labelLimit": 190,
-    },
-    "legend": {
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "labelColor": INK,
-        "titleColor": MUTED,
-        "symbolSize": 80,
-        "labelLimit": 240,
-    },
-    "header": {"labelFontSize": 12, "labelColor": INK, "titleColor": MUTED, "labelFontWeight": 600, "labelLimit": 300},
-    "title": {"color": INK, "fontSize": 13, "fontWeight": 600, "anchor": "start"},
-}
+# Without "aria", because the figure has one text of its own; a label per mark would quintuple the page.
+_THEME = (Path(__file__).parent / "templates" / "vega.json").read_text(encoding="utf8")
 
 
 @dataclass(frozen=True)
@@ -104,7 +77,7 @@ def png(drawing: str) -> bytes:
 def specification(figure: Figure, width: int) -> Chart:
     """Return the whole Vega-Lite specification of a figure for a width in pixels."""
     chart = figure.draw(width)
-    config = {name: dict(part) if isinstance(part, dict) else part for name, part in CONFIG.items()}
+    config = json.loads(_THEME)
     if width < WIDE:
         for part in ("axis", "legend", "header"):
             config[part] |= {"labelFontSize": 11, "titleFontSize": 11}

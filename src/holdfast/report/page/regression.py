@@ -7,17 +7,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, percent, points, span
-from holdfast.report.page.charts import (
-    INTERVAL,
-    SIGNED,
-    chart_of,
-    dashed_line,
-    dot_layer,
-    layer,
-    row_axis,
-    rule_at,
-    tooltip,
-)
+from holdfast.report.page import charts
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Listing, Part, Text
 from holdfast.report.page.tables import Column, Table, plain
@@ -41,30 +31,30 @@ def coefficients(frame: pd.DataFrame, width: int, *, groups: Sequence[str], unit
     """Return coefficients with intervals in points, with a panel per group (models, scenarios, classes)."""
     low, high = float(frame["low"].min()), float(frame["high"].max())
     scale = {"domain": [min(low, 0.0), max(high, 0.0)], "nice": True}
-    axis = SIGNED | {"domain": False, "ticks": False, "tickCount": 8 if width >= WIDE else 4}
-    label = row_axis(list(frame["row"]), width)[1]
+    axis = charts.SIGNED | {"domain": False, "ticks": False, "tickCount": 8 if width >= WIDE else 4}
+    label = charts.row_axis(list(frame["row"]), width)[1]
     inner = width - label - 24
     parts = []
     for group in groups:
         part = frame[frame["group"] == group]
         title = f"{unit} against the reference" if group == groups[-1] else None
         x = {"type": "quantitative", "scale": scale, "axis": axis | {"title": title}}
-        y = row_axis(list(part["row"]), width)[0]
+        y = charts.row_axis(list(part["row"]), width)[0]
         y["axis"] |= {"labelLimit": label, "minExtent": label}
-        tip = tooltip({"row": group, "stars": "stars"}, INTERVAL, "+.1%")
+        tip = charts.tooltip({"row": group, "stars": "stars"}, charts.INTERVAL, "+.1%")
         place = {"x": x | {"field": "estimate"}, "y": y}
         ends = {"x": x | {"field": "low"}, "x2": {"field": "high"}, "y": y}
         layers = [
-            rule_at(0),
-            layer("rule", ends, strokeWidth=1.7, color=COLOURS[0]),
-            dot_layer(place | {"tooltip": tip}, 50, color=COLOURS[0]),
-            dot_layer(place, 14, "datum.stars === 'ns'", color="white"),
+            charts.rule_at(0),
+            charts.layer("rule", ends, strokeWidth=1.7, color=COLOURS[0]),
+            charts.dot_layer(place | {"tooltip": tip}, 50, color=COLOURS[0]),
+            charts.dot_layer(place, 14, "datum.stars === 'ns'", color="white"),
         ]
         heading = {"text": group, "anchor": "start", "frame": "group", "offset": 4}
         chosen = [{"filter": {"field": "group", "equal": group}}]
         size = {"width": inner, "height": {"step": 16}}
         parts.append({"title": heading, "transform": chosen, "layer": layers, **size})
-    return chart_of(frame, vconcat=parts, spacing=14, resolve={"scale": {"y": "independent"}})
+    return charts.chart_of(frame, vconcat=parts, spacing=14, resolve={"scale": {"y": "independent"}})
 
 
 def residuals(frame: pd.DataFrame, width: int) -> Chart:
@@ -88,14 +78,14 @@ def residuals(frame: pd.DataFrame, width: int) -> Chart:
             "y": {"field": up, "type": "quantitative", "title": None, "axis": small},
             "tooltip": tip,
         }
-        layers = [dot_layer(encoding, 9, opacity=0.45, color=COLOURS[0])]
+        layers = [charts.dot_layer(encoding, 9, opacity=0.45, color=COLOURS[0])]
         if zero is not None:
-            layers.insert(0, rule_at(zero, "y"))
+            layers.insert(0, charts.rule_at(zero, "y"))
         if title.startswith("Normal"):
             ends = [float(shown["quantile"].min()), float(shown["quantile"].max())]
-            layers.insert(0, dashed_line([{"x": end, "y": end} for end in ends]))
+            layers.insert(0, charts.dashed_line([{"x": end, "y": end} for end in ends]))
         parts.append({"title": {"text": title, "fontSize": 12}, "width": inner, "height": 150, "layer": layers})
-    return chart_of(shown, concat=parts, columns=columns, spacing=14, resolve={"scale": {"x": "independent"}})
+    return charts.chart_of(shown, concat=parts, columns=columns, spacing=14, resolve={"scale": {"x": "independent"}})
 
 
 LISTED = 30  # Levels of a factor drawn in the figure of coefficients; the table has all of them
@@ -201,22 +191,18 @@ def _coefficient_table(frame: pd.DataFrame, fitted: Regression, prefix: str, uni
         Column("t", "z" if ratio else "t", "number", digits=2),
         Column("p", "p", "p"),
         Column("stars", "Stars"),
-        *_published(fitted),
+        *(_PUBLISHED if "published_stars" in fitted.coefficients else ()),
         Column("vif", "VIF", "number", digits=2, hint="variance inflation: 1 when a term is unrelated to the others"),
     ]  # fmt: skip
     note = "ns p ≥ .05, * < .05, ** < .01, *** < .001, **** < .0001." + _about_errors(fitted)
     return Table(f"{prefix}coefficients", f"Coefficients, in {unit}", merged, columns, note, folded=True)
 
 
-def _published(fitted: Regression) -> list[Column]:
-    """Return the columns of the published errors, where others stand before them."""
-    if "published_stars" not in fitted.coefficients:
-        return []
-    return [
-        Column("published_standard_error", "Published error", "points", digits=2, hint="OLS with independent cells"),
-        Column("published_p", "Published p", "p"),
-        Column("published_stars", "Published stars"),
-    ]
+_PUBLISHED = (
+    Column("published_standard_error", "Published error", "points", digits=2, hint="OLS with independent cells"),
+    Column("published_p", "Published p", "p"),
+    Column("published_stars", "Published stars"),
+)  # The errors of the paper, where others stand before them
 
 
 def _about_errors(fitted: Regression) -> str:

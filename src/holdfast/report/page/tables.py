@@ -6,7 +6,8 @@ import csv
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -102,15 +103,18 @@ class Table:
     shown: int = SHOWN
     folded: bool = False
     crossed: tuple[str, str] | None = None
-    heads: list[Column] = field(init=False)  # the columns that are shown
-    rows: list[list[Cell]] = field(init=False)
     kind: ClassVar[str] = "table"
 
-    def __post_init__(self) -> None:
-        frame, heads = self.frame.head(self.shown), [column for column in self.columns if not column.alone]
-        cells = [[_cell(record, column) for column in heads] for record in frame.to_dict("records")]
-        object.__setattr__(self, "heads", heads)
-        object.__setattr__(self, "rows", cells)
+    @cached_property
+    def heads(self) -> list[Column]:
+        """The columns that are shown."""
+        return [column for column in self.columns if not column.alone]
+
+    @cached_property
+    def rows(self) -> list[list[Cell]]:
+        """The cells that are shown, row by row."""
+        records = self.frame.head(self.shown).to_dict("records")
+        return [[_cell(record, column) for column in self.heads] for record in records]
 
     @property
     def left_out(self) -> int:

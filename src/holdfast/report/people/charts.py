@@ -9,17 +9,7 @@ import numpy as np
 
 from holdfast.core.lazy import pd
 from holdfast.core.votes import Votes, decide
-from holdfast.report.page.charts import (
-    FIT,
-    INTERVAL,
-    chart_of,
-    dot_figure,
-    dot_layer,
-    layer,
-    nominal,
-    row_axis,
-    tooltip,
-)
+from holdfast.report.page import charts
 from holdfast.report.page.figures import COLOURS, Chart, Figure
 from holdfast.report.page.parts import Part
 from holdfast.report.page.words import plural
@@ -36,25 +26,25 @@ def _divided(frame: pd.DataFrame, width: int) -> Chart:
     legend = {"orient": "top", "title": None, "direction": "horizontal", "symbolType": "square"}
     colour = {"field": "decision", "type": "nominal", "scale": scale, "legend": legend}
     axis = {"labelAngle": 0, "ticks": False, "domain": False, "labelOverlap": True}
-    x = nominal("yes", names, title="people who say yes", axis=axis)
+    x = charts.nominal("yes", names, title="people who say yes", axis=axis)
     y = {"field": "images", "type": "quantitative", "stack": "zero", "axis": {"title": "images", "tickMinStep": 1}}
     tips = [{"field": name} for name in ("yes", "decision", "images")]
-    bars = layer("bar", {"x": x, "y": y, "color": colour, "tooltip": tips}, opacity=1)
-    return chart_of(frame, width=width, height=220, autosize=FIT, **bars)
+    bars = charts.layer("bar", {"x": x, "y": y, "color": colour, "tooltip": tips}, opacity=1)
+    return charts.chart_of(frame, width=width, height=220, autosize=charts.FIT, **bars)
 
 
 def grades(frame: pd.DataFrame, width: int, *, rows: Sequence[str], steps: tuple[float, float]) -> Chart:
     """Mean ratings with intervals, a line per row."""
-    y, _ = row_axis(rows, width, 240)
+    y, _ = charts.row_axis(rows, width, 240)
     axis = {"title": "mean rating", "domain": False, "ticks": False, "tickMinStep": 1, "format": "d"}
     x = {"type": "quantitative", "scale": {"domain": list(steps), "nice": False, "clamp": True}, "axis": axis}
-    tips = tooltip({"row": "of"}, INTERVAL | {"estimate": "mean"}, ".2f")
+    tips = charts.tooltip({"row": "of"}, charts.INTERVAL | {"estimate": "mean"}, ".2f")
     ends = {"y": y, "x": x | {"field": "low"}, "x2": {"field": "high"}}
     layers = [
-        layer("rule", ends, strokeWidth=1.7, color=COLOURS[0]),
-        dot_layer({"y": y, "x": x | {"field": "estimate"}, "tooltip": tips}, 64, color=COLOURS[0]),
+        charts.layer("rule", ends, strokeWidth=1.7, color=COLOURS[0]),
+        charts.dot_layer({"y": y, "x": x | {"field": "estimate"}, "tooltip": tips}, 64, color=COLOURS[0]),
     ]
-    return chart_of(frame, width=width, height={"step": 26}, autosize=FIT, layer=layers)
+    return charts.chart_of(frame, width=width, height={"step": 26}, autosize=charts.FIT, layer=layers)
 
 
 def divided_figure(images: pd.DataFrame, votes: Votes) -> list[Part]:
@@ -104,4 +94,4 @@ def crowd_figure(table: pd.DataFrame) -> list[Part]:
     finding = f"{len(table)} people; the answers of {int(table['by_chance'].sum())} look like chance."
     note = "Numbers stand for people; the export has no names."
     order: dict[str, Any] = {"models": list(kinds), "rows": names}
-    return [dot_figure("people", title, finding, frame, axis="share", domain=(0, 1), note=note, **order)]
+    return [charts.dot_figure("people", title, finding, frame, axis="share", domain=(0, 1), note=note, **order)]

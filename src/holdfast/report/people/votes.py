@@ -12,23 +12,9 @@ from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import estimate, number, percent, span
 from holdfast.core.votes import Votes, read_votes
+from holdfast.report.page import parts as page
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import (
-    TILES,
-    Answer,
-    Heading,
-    Listing,
-    Part,
-    Section,
-    Text,
-    Thumbnails,
-    Tile,
-    by_turns,
-    grouped,
-    judged,
-    tile,
-)
 from holdfast.report.page.tables import Column, Table, plain, ranged
 from holdfast.report.page.words import listing, page_facts, plural
 from holdfast.report.page.writer import write_page
@@ -78,7 +64,7 @@ class CampaignExport:
         return f"at least {votes.at_least} of {plural(votes.of, 'person', 'people')} say yes ({text})"
 
 
-def build(folder: Path, pictures: Thumbnails | None = None) -> Path:
+def build(folder: Path, pictures: page.Thumbnails | None = None) -> Path:
     """Write ``report/`` of an export and return the path of its page."""
     votes = read_votes(folder)
     try:
@@ -148,10 +134,10 @@ def _limits(campaign: CampaignExport) -> str:
     return text
 
 
-def _accepted(campaign: CampaignExport) -> Section:
+def _accepted(campaign: CampaignExport) -> page.Section:
     table = campaign.tables["acceptance"]
     overall = table.iloc[0]
-    section = Section("accepted", "What people accept")
+    section = page.Section("accepted", "What people accept")
     section.lead = [
         f"People accept {estimate(overall['estimate'], overall['low'], overall['high'])} of "
         f"{plural(int(overall['n']), 'decided image')}: {campaign.rule}."
@@ -165,52 +151,52 @@ def _accepted(campaign: CampaignExport) -> Section:
     return section
 
 
-def _gallery(images: pd.DataFrame, votes: Votes, thumbnails: Thumbnails | None) -> Section:
+def _gallery(images: pd.DataFrame, votes: Votes, thumbnails: page.Thumbnails | None) -> page.Section:
     """Return pictures of accepted, rejected and divided images with their votes."""
     judged_images = images[images["votes"] > 0].astype({"sample_id": str})
     distance = (judged_images["share"] - votes.at_least / votes.of).abs()
-    divided = judged_images.assign(distance=distance).sort_values(["distance", "sample_id"]).head(TILES)
+    divided = judged_images.assign(distance=distance).sort_values(["distance", "sample_id"]).head(page.TILES)
     groups = []
     for decision in ("accepted", "rejected"):
         part = judged_images[judged_images["decision"] == decision].sort_values("sha256")
-        ids = list(by_turns(part, "label")["sample_id"])
+        ids = list(page.by_turns(part, "label")["sample_id"])
         groups.append((decision.capitalize(), f"{plural(len(part), 'image')} {decision}", ids))
     groups.append(("Divided", f"{plural(len(judged_images), 'image')} judged", list(divided["sample_id"])))
     rows = {row["sample_id"]: row for row in judged_images.to_dict("records")}
-    section = Section("gallery", "What the images look like")
+    section = page.Section("gallery", "What the images look like")
     section.lead = [
         "Accepted and rejected ones a category at a time, in no other order; the divided ones are nearest to the "
         "rule's threshold. Below each picture the class that people were asked about, and how many said yes."
     ]
     shown = [group for group in groups if group[2]]
-    section.parts = grouped(
+    section.parts = page.grouped(
         shown, thumbnails, lambda _, name, jpeg: _tile(rows[name], votes, jpeg), missing="images are"
     )
     return section
 
 
-def _tile(row: dict[Any, Any], votes: Votes, jpeg: bytes) -> Tile:
+def _tile(row: dict[Any, Any], votes: Votes, jpeg: bytes) -> page.Tile:
     answers = []
     for question in votes.questions:
         if question.is_rating:
             said = f"{number(row[f'mean_{question.id}'], 1)} of {question.answers[-1]}"
-            answers.append(Answer(question.id, said, "•", "none"))
+            answers.append(page.Answer(question.id, said, "•", "none"))
         else:
             share = row[f"share_{question.id}"]
-            answers.append(judged(question.id, percent(share, 0), share >= 0.5))
+            answers.append(page.judged(question.id, percent(share, 0), share >= 0.5))
     counted = f"{int(row['yes'])} of {int(row['votes'])} say yes"
     sign, kind = {"accepted": ("✓", "right"), "rejected": ("✗", "wrong")}.get(row["decision"], ("?", "none"))
-    answers.append(Answer("people", counted, sign, kind))
+    answers.append(page.Answer("people", counted, sign, kind))
     nuisance = f", {row['condition']} {row['nuisance']}" if row["nuisance"] else ""
     count, wrong = f"{counted}: {row['decision']}", row["decision"] != "accepted"
-    return tile(f"{row['asked']}{nuisance}", jpeg, answers, wrong=wrong, count=count)
+    return page.tile(f"{row['asked']}{nuisance}", jpeg, answers, wrong=wrong, count=count)
 
 
-def _by(table: pd.DataFrame, by: str) -> list[Part]:
+def _by(table: pd.DataFrame, by: str) -> list[page.Part]:
     word = WORDS[by]
     ordered = table.sort_values(["estimate", "value"], kind="stable")
     known = ordered[ordered["n"] > 0]
-    parts: list[Part] = [Heading(f"By {word.lower()}")]
+    parts: list[page.Part] = [page.Heading(f"By {word.lower()}")]
     low, high = (known.iloc[0], known.iloc[-1]) if len(known) > 1 else (None, None)
     if low is not None and high is not None and low["estimate"] < high["estimate"]:
         ends = [
@@ -218,7 +204,7 @@ def _by(table: pd.DataFrame, by: str) -> list[Part]:
             f"{plural(int(end['n']), 'image')}"
             for end in (low, high)
         ]
-        parts.append(Text([f"Least: {ends[0]}; most: {ends[1]}."]))
+        parts.append(page.Text([f"Least: {ends[0]}; most: {ends[1]}."]))
     if len(known) > 1:
         drawn = known.head(MOST_ROWS)
         drawn = drawn.assign(model="accepted", row=drawn["value"].replace("", "not stated"))
@@ -231,7 +217,7 @@ def _by(table: pd.DataFrame, by: str) -> list[Part]:
     return parts
 
 
-def _effects(campaign: CampaignExport) -> list[Part]:
+def _effects(campaign: CampaignExport) -> list[page.Part]:
     """Return what each question does to the accepted set."""
     table = rule_effects(campaign.votes)
     own = table.iloc[0]
@@ -247,12 +233,16 @@ def _effects(campaign: CampaignExport) -> list[Part]:
         *plain("integer", lost="Lost against the campaign's rule", won="Won"),
     ]
     caption = "The set under each question alone, and under all of them"
-    return [Heading("What each question does to the set"), Text([text]), Table("rules", caption, table, columns)]
+    return [
+        page.Heading("What each question does to the set"),
+        page.Text([text]),
+        Table("rules", caption, table, columns),
+    ]
 
 
-def _agreement(campaign: CampaignExport) -> Section:
+def _agreement(campaign: CampaignExport) -> page.Section:
     table = campaign.tables["agreement"]
-    section = Section("agreement", "How far people agree")
+    section = page.Section("agreement", "How far people agree")
     said = []
     for question, group in table.groupby("question", sort=False):
         by = {record["measure"]: record for record in group.to_dict("records")}
@@ -280,9 +270,9 @@ def _agreement(campaign: CampaignExport) -> Section:
     return section
 
 
-def _people(campaign: CampaignExport) -> Section:
+def _people(campaign: CampaignExport) -> page.Section:
     table = campaign.tables["people"]
-    section = Section("people", "How reliable each person is")
+    section = page.Section("people", "How reliable each person is")
     doubted = table[table["by_chance"]]
     passed = table["passed"].sum() / table["sentinels"].sum() if table["sentinels"].sum() else float("nan")
     nobody = "Nobody's answers"
@@ -308,10 +298,10 @@ def _people(campaign: CampaignExport) -> Section:
     return section
 
 
-def _natural(campaign: CampaignExport) -> Section:
+def _natural(campaign: CampaignExport) -> page.Section:
     table = campaign.tables["naturalness"]
     overall = table.iloc[0]
-    section = Section("natural", "How natural the images look")
+    section = page.Section("natural", "How natural the images look")
     question = next(item for item in campaign.votes.questions if item.id == overall["question"])
     ends = (float(question.answers[0]), float(question.answers[-1]))
     section.lead = [
@@ -335,9 +325,9 @@ def _natural(campaign: CampaignExport) -> Section:
     return section
 
 
-def _asked(campaign: CampaignExport) -> Section:
+def _asked(campaign: CampaignExport) -> page.Section:
     votes, facts = campaign.votes, campaign.facts
-    section = Section("asked", "What was asked")
+    section = page.Section("asked", "What was asked")
     section.lead = [
         *(f"“{item.text.replace('{category}', '…')}” ({', '.join(item.answers)})" for item in votes.questions),
         f"An image is accepted where {campaign.rule}; it is undecided while the missing votes could still decide.",
@@ -350,10 +340,10 @@ def _asked(campaign: CampaignExport) -> Section:
     settings = [f"{key.replace('_', ' ')}: {value}" for key, value in facts.get("settings", {}).items()]
     section.parts = [
         Table("answers", "Answers that count", campaign.tables["answers"], columns),
-        Listing("Settings of the campaign", settings),
+        page.Listing("Settings of the campaign", settings),
     ]
     if facts.get("problems"):
-        section.parts.append(Listing("Images that could not be exported", facts["problems"], open=True))
+        section.parts.append(page.Listing("Images that could not be exported", facts["problems"], open=True))
     if facts.get("status") == "open":
-        section.parts.append(Text(["The campaign was still open when this was written; later votes are missing."]))
+        section.parts.append(page.Text(["The campaign was still open when this was written; later votes are missing."]))
     return section

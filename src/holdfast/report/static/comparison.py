@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
 from holdfast.core.numbers import number, p_value, percent, points, span
@@ -15,8 +17,12 @@ from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
 from holdfast.report.page.regression import fitted_sentence, regression_parts
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import DAGGER, class_words, condition_label, listing, plural
-from holdfast.stats.effects.interaction import Interaction
+from holdfast.stats.effects.interaction import Interaction, interaction
+from holdfast.stats.models.between import pairs
 from holdfast.stats.models.power import donors_of, sample_sizes
+from holdfast.stats.regression.clusters import photo_rows
+from holdfast.stats.regression.fit import cells_from_counts
+from holdfast.stats.regression.fit import fit as fit_regression
 
 
 def comparison(evidence: Evidence) -> Section:
@@ -71,10 +77,10 @@ def _rank_sentence(evidence: Evidence, table: pd.DataFrame) -> str:
 
 
 def _pairs(evidence: Evidence) -> list[Part]:
-    pairs = evidence.pairs
-    if pairs.reason:
-        return [Heading("Every two models"), Notice(pairs.reason)]
-    table = pairs.table
+    compared = pairs(evidence.counts, **evidence.settings)
+    if compared.reason:
+        return [Heading("Every two models"), Notice(compared.reason)]
+    table = compared.table
     parts: list[Part] = [Heading("Every two models"), Text([_pair_sentence(evidence, table)])]
     if len(evidence.models) > 2:
         parts.append(_matrix(evidence, table, str(parts[1].texts[0])))  # type: ignore[union-attr]
@@ -90,11 +96,10 @@ def _pairs(evidence: Evidence) -> list[Part]:
     parts.append(
         Table("pairs", "Differences of mean accuracy, paired on the photo", ordered, columns, folded=len(table) > 6)
     )
-    detail = evidence.pairs_by_condition.table.sort_values(["p_holm", "p"], kind="stable")
-    with_condition = [CONDITION, *columns]
+    detail = pairs(evidence.counts, by_condition=True, **evidence.settings).table
+    detail = detail.sort_values(["p_holm", "p"], kind="stable")
     caption = "Differences of accuracy by condition (McNemar), the clearest first"
-    parts.append(Table("pairs_by_condition", caption, detail, with_condition, shown=30, folded=True))
-    return parts
+    return [*parts, Table("pairs_by_condition", caption, detail, [CONDITION, *columns], shown=30, folded=True)]
 
 
 def _pair_sentence(evidence: Evidence, table: pd.DataFrame) -> str:
@@ -227,7 +232,12 @@ def fit(evidence: Evidence) -> Section:
         "How much of the accuracy goes with the model, the scenario and the class, each with the others held; and "
         "whether models differ in what a scenario costs them."
     ]
-    fitted = evidence.regression
+    fitted = fit_regression(
+        cells_from_counts(evidence.counts, outcome=evidence.outcome),
+        references=evidence.analysis.references,
+        family=evidence.analysis.regression,
+        photos=photo_rows(evidence.counts, outcome=evidence.outcome),
+    )
     section.parts.append(Heading("Accuracy ~ model + scenario + class"))
     if fitted.reason:
         section.parts.append(Notice(fitted.reason))
@@ -240,13 +250,15 @@ def fit(evidence: Evidence) -> Section:
 
 
 def _interaction(evidence: Evidence) -> list[Part]:
-    tested = evidence.interaction
-    if isinstance(tested, str) or tested.reason:
-        return [Notice(tested if isinstance(tested, str) else tested.reason)]
+    try:
+        tested = interaction(evidence.counts, outcome=evidence.outcome, **evidence.resampling)
+    except UserError as error:
+        return [Notice(str(error))]
+    if tested.reason:
+        return [Notice(tested.reason)]
     above = "The regression above has one effect per scenario for all models."
     parts: list[Part] = [Text([f"{above} {tested.sentence}", tested.explanation])]
-    figure = _differences(evidence, tested)
-    parts += [figure] if figure else []
+    parts += _differences(evidence, tested)
     columns = [
         CONDITION,
         Column("first", "First", show=evidence.name),
@@ -258,16 +270,15 @@ def _interaction(evidence: Evidence) -> list[Part]:
     ]
     ordered = tested.pairs.sort_values("p_holm", kind="stable")
     caption = "Differences between the drops of two models, the clearest first"
-    table = Table("interaction", caption, ordered, columns, shown=30, folded=True)
-    return [*parts, table]
+    return [*parts, Table("interaction", caption, ordered, columns, shown=30, folded=True)]
 
 
-def _differences(evidence: Evidence, tested: Interaction) -> Figure | None:
+def _differences(evidence: Evidence, tested: Interaction) -> list[Figure]:
     """Return the drops of the other models against the first one's; of many models, those that differ most."""
     frame = tested.pairs
     base = next((name for name in evidence.models if name in set(frame["first"]) | set(frame["second"])), None)
     if base is None:
-        return None
+        return []
     mine = frame[(frame["first"] == base) | (frame["second"] == base)]
     turned = mine["first"] == base  # shown is the other model's drop minus the base's
     tidy = mine.assign(
@@ -289,6 +300,5 @@ def _differences(evidence: Evidence, tested: Interaction) -> Figure | None:
     title = f"How many points more {who} than {evidence.name(base)} under each scenario, with 95 % intervals"
     note = f"Filled marks stand after Holm's correction over all pairs and scenarios; hollow ones may be chance.{few}"
     axis = f"points lost beyond those of {evidence.short[base]}"
-    return charts.dot_figure(
-        "interaction", title, tested.sentence, tidy, note=note, models=models, rows=rows, axis=axis, zero=True
-    )
+    look: dict[str, Any] = {"note": note, "models": models, "rows": rows, "axis": axis, "zero": True}
+    return [charts.dot_figure("interaction", title, tested.sentence, tidy, **look)]

@@ -10,17 +10,19 @@ from holdfast.core.numbers import number, percent, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.charts import INTERVAL, SIDE_BY_SIDE, chart_of, dot_layer, facet_of, layer, tooltip
-from holdfast.report.page.evidence import Evidence
+from holdfast.report.page.evidence import Evidence, with_display_names
 from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import DAGGER, condition_label, plural
+from holdfast.stats.core.cells import wilson
+from holdfast.stats.effects.confidence import background_auroc, calibration
 
 
 def confidence(evidence: Evidence) -> Section:
     """Return how far confidence can be trusted, and whether it notices that the object is gone."""
     section = Section("confidence", "Confidence")
-    frame = evidence.calibration
+    frame = with_display_names(calibration(evidence.counts))
     if frame.empty:
         section.lead = ["Whether a model knows when it is wrong."]
         section.parts = [Notice("No row has a confidence.")]
@@ -48,8 +50,6 @@ def _lead(evidence: Evidence, frame: pd.DataFrame) -> str:
 
 
 def _scatter(evidence: Evidence, frame: pd.DataFrame, lead: str) -> Figure:
-    from holdfast.stats.core.cells import wilson
-
     right = frame["accuracy"] * frame["n"]
     low, high = wilson(right.to_numpy(), frame["n"].to_numpy())
     tidy = frame.assign(row=frame["condition"].map(condition_label), estimate=frame["accuracy"], low=low, high=high)
@@ -109,7 +109,7 @@ def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
 
 def _without_object(evidence: Evidence) -> list[Part]:
     heading = Heading("Does confidence notice that the object is gone?")
-    frame = evidence.background_auroc
+    frame = with_display_names(background_auroc(evidence.counts))
     if frame.empty:
         return [heading, Notice("The conditions original and only_background were not both run.")]
     frame = frame.sort_values("auroc", ascending=False, kind="stable")

@@ -13,7 +13,7 @@ from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Gallery, Notice, Part, Photo, RunPictures, Section, tile
+from holdfast.report.page.parts import Gallery, Notice, Part, Photo, RunPictures, Section, pictures_of, tile
 from holdfast.report.page.tables import Column, Table, model_column, plain, ranged, yes_no
 from holdfast.report.page.words import class_words, listing, plural
 from holdfast.report.static.gallery import model_answer
@@ -147,13 +147,13 @@ def failure_point_section(
     if points.points.empty:
         return []
     order = points.points.groupby("scenario")["mean"].mean().sort_values(kind="stable").index
-    tidy = points.points.assign(
-        model=points.points["model"].map(evidence.name), row=points.points["scenario"].map(condition_words),
-        estimate=points.points["mean"], low=points.points["mean_low"], high=points.points["mean_high"],
-    )  # fmt: skip
     title = "Severities survived on average, with 95 % intervals over photos; the most harmful first"
-    models = [evidence.name(name) for name in evidence.models if name in set(points.points["model"])]
-    look: dict[str, Any] = {"models": models, "rows": [condition_words(name) for name in order], "numbers": True}
+    look: dict[str, Any] = {
+        "by": "scenario",
+        "words": condition_words,
+        "rows": [condition_words(name) for name in order],
+    }
+    look |= {"short": evidence.short, "numbers": True, "axis": "severities survived"}
     section = Section("failure_points", SEVERITY_TITLE)
     section.lead = [
         points.sentence,
@@ -161,7 +161,7 @@ def failure_point_section(
         "there and at all weaker ones.",
     ]
     section.parts = [
-        charts.dot_figure("severities_survived", title, points.sentence, tidy, axis="severities survived", **look),
+        charts.model_figure("severities_survived", title, points.sentence, points.points, "mean", **look),
         Table(
             "failure_points",
             "Severity of the first failure",
@@ -203,9 +203,7 @@ def _filmstrips(
 ) -> list[Part]:
     """Return a photo of each scenario as it is, just before it breaks and just after; nothing without pictures."""
     strips = breaking_photos(evidence.counts, points, scenarios, outcome=evidence.outcome)
-    images: dict[tuple[str, str], bytes] = {}
-    for run in rows.runs:
-        images = pictures(run, {strip.source for strip in strips}) | images
+    images = pictures_of(pictures, rows.runs, {strip.source for strip in strips})
     said = with_display_names(answers(rows, [strip.source for strip in strips], evidence.counts.conditions))
     photos = []
     for strip in strips:

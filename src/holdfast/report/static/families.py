@@ -7,7 +7,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, with_display_names
 from holdfast.report.page.parts import Heading, Notice, Section, Text
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged, with_intervals
 from holdfast.report.page.words import condition_label, listing, plural
 from holdfast.stats.effects.families import (
     EVERY,
@@ -191,8 +191,7 @@ def _group_verdicts(evidence: Evidence, name: str, key: str) -> list[Table]:
         return []
     columns = [
         Column("value", name), model_column(evidence.short), Column("headline", "Verdict"),
-        Column("background_effect", "Background effect", "points", "background_effect_low", "background_effect_high"),
-        Column("object_effect", "Object effect", "points", "object_effect_low", "object_effect_high"),
+        *with_intervals("points", background_effect="Background effect", object_effect="Object effect"),
         *plain("integer", n="Photos"),
     ]  # fmt: skip
     note = "Each verdict is that of its group alone, at the 95 % level: of many groups one may stand out by chance."

@@ -13,21 +13,9 @@ from holdfast.core.numbers import points
 from holdfast.core.types import NEEDS_MASK, ORIGINAL
 from holdfast.data.reading import doubtful_masks
 from holdfast.report.page import charts
+from holdfast.report.page import parts as page
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import (
-    Gallery,
-    Listing,
-    ModelVerdict,
-    Photo,
-    RunPictures,
-    Section,
-    Steps,
-    Text,
-    Verdicts,
-    pictures_of,
-    tile,
-)
 from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural, sentence
 from holdfast.report.static.gallery import model_answer, most_harmed, wrong_as_they_are
 from holdfast.stats.core.reduce import Counts, right_column
@@ -46,15 +34,15 @@ FEW = 30  # Photos of a class below which its drop, picked as the largest, may w
 
 
 def front(
-    evidence: Evidence, rows: ReportRows, pictures: RunPictures | None, steps: Sequence[tuple[str, str]] = ()
-) -> Section:
+    evidence: Evidence, rows: ReportRows, pictures: page.RunPictures | None, steps: Sequence[tuple[str, str]] = ()
+) -> page.Section:
     """Return the first screen; ``steps`` are things to do first, each with a command or nothing."""
-    section = Section("verdict", "Verdict", front=True)
+    section = page.Section("verdict", "Verdict", front=True)
     by_model = {row["model"]: row for row in evidence.holds.to_dict("records")}
     records = [(name, by_model[name]) for name in evidence.models if name in by_model]
-    section.parts = [Verdicts(_items(evidence, records))]
+    section.parts = [page.Verdicts(_items(evidence, records))]
     if evidence.rounds and not evidence.all_early:
-        section.parts.append(Text([early_words(evidence)]))
+        section.parts.append(page.Text([early_words(evidence)]))
     doubtful = {name for run in rows.runs for name in doubtful_masks(run.spec().get("masks"))}
     flip = pick_flip(evidence, doubtful)
     if all(row["headline"].startswith(NOT_JUDGED) for _, row in records):
@@ -62,33 +50,35 @@ def front(
     elif flip is not None:
         section.parts += _three_pictures(evidence, rows, flip, pictures)
     section.parts.append(narrowing_figure(evidence) if evidence.all_early else answer_figure(evidence))
-    section.parts.append(Steps("What to do next", [*steps, *next_steps(evidence, rows)]))
+    run, lost = rows.runs[0] if rows.runs else None, most_lost(evidence.classes)
+    next_steps = step_list(evidence.holds.to_dict("records"), run, evidence.counts, lost, early=evidence.all_early)
+    section.parts.append(page.Steps("What to do next", [*steps, *next_steps]))
     warnings = [f"{evidence.name(name)}: {text}" for name, row in records for text in row["warnings"]]
     if warnings:
-        section.parts.append(Listing(f"What to bear in mind ({len(warnings)})", warnings))
+        section.parts.append(page.Listing(f"What to bear in mind ({len(warnings)})", warnings))
     return section
 
 
-def verdict_items(evidence: Evidence) -> list[ModelVerdict]:
+def verdict_items(evidence: Evidence) -> list[page.ModelVerdict]:
     """Return a verdict per model, in the order of the report."""
     by_model = {row["model"]: row for row in evidence.holds.to_dict("records")}
     return [_item(str(name), by_model[name]) for name in evidence.models if name in by_model]
 
 
-def _items(evidence: Evidence, records: Sequence[tuple[str, Mapping[Any, Any]]]) -> list[ModelVerdict]:
+def _items(evidence: Evidence, records: Sequence[tuple[str, Mapping[Any, Any]]]) -> list[page.ModelVerdict]:
     if len(records) <= CARDS:
         return [_item(name, row) for name, row in records]
     heads: dict[tuple[str, str], list[str]] = {}
     for name, row in records:
         heads.setdefault((row["headline"], row["verdict"]), []).append(evidence.name(name))
     return [
-        ModelVerdict(plural(len(names), "model"), head, SIGNS[kind], f"{listing(names, 12)}.")
+        page.ModelVerdict(plural(len(names), "model"), head, SIGNS[kind], f"{listing(names, 12)}.")
         for (head, kind), names in heads.items()
     ]
 
 
-def _item(model: str, row: Mapping[Any, Any]) -> ModelVerdict:
-    return ModelVerdict(model, row["headline"], SIGNS[row["verdict"]], row["rests_on"], row["small_print"])
+def _item(model: str, row: Mapping[Any, Any]) -> page.ModelVerdict:
+    return page.ModelVerdict(model, row["headline"], SIGNS[row["verdict"]], row["rests_on"], row["small_print"])
 
 
 @dataclass(frozen=True)
@@ -137,8 +127,10 @@ def pick_flip(evidence: Evidence, doubtful: Collection[str] = ()) -> Flip | None
     return Flip(str(right[shown].notna().sum(axis=1).idxmax()), model, (ORIGINAL, *shown[:2]), False)
 
 
-def _three_pictures(evidence: Evidence, rows: ReportRows, flip: Flip, pictures: RunPictures | None) -> list[Gallery]:
-    images = pictures_of(pictures, rows.runs, {flip.source}, size=LARGE_PICTURE, only=flip.conditions)
+def _three_pictures(
+    evidence: Evidence, rows: ReportRows, flip: Flip, pictures: page.RunPictures | None
+) -> list[page.Gallery]:
+    images = page.pictures_of(pictures, rows.runs, {flip.source}, size=LARGE_PICTURE, only=flip.conditions)
     said = with_display_names(answers(rows, [flip.source], evidence.counts.conditions))
     said = said[said["model"] == flip.model]
     tiles = []
@@ -148,11 +140,13 @@ def _three_pictures(evidence: Evidence, rows: ReportRows, flip: Flip, pictures: 
             continue
         row = own.sort_values("sample_id").iloc[0].to_dict()
         given = model_answer(evidence, flip.model, row, condition)
-        tiles.append(tile(condition_words(condition), images.get((str(row["sample_id"]), condition), b""), [given]))
+        tiles.append(
+            page.tile(condition_words(condition), images.get((str(row["sample_id"]), condition), b""), [given])
+        )
     if not any(shown.picture for shown in tiles):
         return []
     label = class_words(str(said["label"].iloc[0]))
-    return [Gallery([Photo("", label, _flips(evidence, flip, label), tiles)], large=True)]
+    return [page.Gallery([page.Photo("", label, _flips(evidence, flip, label), tiles)], large=True)]
 
 
 def _flips(evidence: Evidence, flip: Flip, label: str) -> str:
@@ -187,17 +181,12 @@ def answer_figure(evidence: Evidence) -> Figure:
     chosen = [name for name in CHARTED if name in set(frame["condition"])]
     if len(chosen) < 2:
         chosen = [name for name in evidence.conditions if not without_object(name)][:5]
-    kept = frame[frame["condition"].isin(chosen)]
-    tidy = kept.assign(
-        model=kept["model"].map(evidence.short), row=[condition_label(name) for name in kept["condition"]],
-        estimate=kept["accuracy"],
-    )  # fmt: skip
     kind = "mean of the classes" if evidence.average == "macro" else "all photos"
-    return charts.dot_figure(
+    return charts.model_figure(
         "answer", f"Right answers ({kind}), with 95\N{NO-BREAK SPACE}% intervals",
         "Accuracy on the photos, on other backgrounds, and on the background alone.",
-        tidy, models=[evidence.short[name] for name in evidence.models], rows=list(map(condition_label, chosen)),
-        axis="right answers", domain=(0, 1),
+        frame[frame["condition"].isin(chosen)], "accuracy", short=evidence.short,
+        rows=list(map(condition_label, chosen)), axis="right answers", domain=(0, 1),
         note="† Without the object a right answer comes from the background." if ONLY in chosen else "",
     )  # fmt: skip
 
@@ -237,12 +226,6 @@ _MEND = (
     "holdfast synth TRAINING_PHOTOS --masks training-masks --scenarios random_background --out training-pictures"
 )
 _ENDS = {"": "estimate", "_low": "low", "_high": "high"}
-
-
-def next_steps(evidence: Evidence, rows: ReportRows) -> list[tuple[str, str]]:
-    """Return what to do next, each with a command or nothing."""
-    records, run = evidence.holds.to_dict("records"), rows.runs[0] if rows.runs else None
-    return step_list(records, run, evidence.counts, most_lost(evidence.classes), early=evidence.all_early)
 
 
 def step_list(

@@ -8,19 +8,8 @@ from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
 from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
+from holdfast.report.page import parts as page
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
-from holdfast.report.page.parts import (
-    TILES,
-    Answer,
-    Gallery,
-    Notice,
-    Photo,
-    RunPictures,
-    Section,
-    judged,
-    pictures_of,
-    tile,
-)
 from holdfast.report.page.tables import CLASS, Column, Table
 from holdfast.report.page.words import class_words, condition_label, listing, plural
 from holdfast.stats.core.reduce import right_column
@@ -62,11 +51,13 @@ def most_harmed(evidence: Evidence) -> pd.DataFrame:
     return photos.reset_index(drop=True)
 
 
-def gallery(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures: RunPictures | None) -> Section:
+def gallery(
+    evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures: page.RunPictures | None
+) -> page.Section:
     """Return some photos under every condition with each model's answer."""
-    section = Section("gallery", "The same photo under every condition")
+    section = page.Section("gallery", "The same photo under every condition")
     if harmed.empty:
-        section.parts = [Notice(_NO_OBJECT)]
+        section.parts = [page.Notice(_NO_OBJECT)]
         return section
     picked = _one_per_class(harmed[harmed["lost"] > 0], PHOTOS)
     if picked.empty:
@@ -81,10 +72,12 @@ def gallery(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures
             "frame and ✗ mark a wrong answer."
         ]
     said = answers(rows, list(picked["source_id"]), evidence.counts.conditions)
-    images = pictures_of(pictures, rows.runs, set(picked["source_id"]))
+    images = page.pictures_of(pictures, rows.runs, set(picked["source_id"]))
     if not images:
         section.parts.append(
-            Notice("The pictures: the photos are not at hand or have changed since the run, so answers stand alone.")
+            page.Notice(
+                "The pictures: the photos are not at hand or have changed since the run, so answers stand alone."
+            )
         )
     groups = dict(tuple(with_display_names(said).groupby("source_id")))
     shown_photos = [
@@ -92,7 +85,7 @@ def gallery(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures
         for record in picked.to_dict("records")
         if record["source_id"] in groups
     ]
-    section.parts.append(Gallery(shown_photos))
+    section.parts.append(page.Gallery(shown_photos))
     return section
 
 
@@ -105,7 +98,7 @@ def _one_per_class(photos: pd.DataFrame, most: int) -> pd.DataFrame:
 
 def _photo(
     evidence: Evidence, record: dict[Any, Any], said: pd.DataFrame, images: dict[tuple[str, str], bytes]
-) -> Photo:
+) -> page.Photo:
     tiles = []
     source = str(record["source_id"])
     for condition in evidence.conditions:
@@ -121,37 +114,42 @@ def _photo(
         if without_object(condition):
             count = f"○ {sum(answer.said.startswith('right') for answer in given)} of {known} right"
         jpeg = images.get((str(sample), condition), b"")
-        tiles.append(tile(condition_label(condition), jpeg, given, count=count))
+        tiles.append(page.tile(condition_label(condition), jpeg, given, count=count))
     lost = [shown.caption for shown in tiles if shown.wrong and shown.caption != condition_label(ORIGINAL)]
     summary = (
         f"Wrong answers under {listing(lost, 6)}."
         if lost
         else "No wrong answer under any condition that keeps the object."
     )
-    return Photo(source, class_words(str(record["label"])), summary, tiles)
+    return page.Photo(source, class_words(str(record["label"])), summary, tiles)
 
 
-def model_answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, condition: str) -> Answer:
+def model_answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, condition: str) -> page.Answer:
     """Return what a model said about a picture, with the sign of right or wrong where the object is in it."""
     name = evidence.short[model]
     if row is None or row["status"] != "ok":
-        return Answer(name, NO_ANSWER, "–", "none")
+        return page.Answer(name, NO_ANSWER, "–", "none")
     full = evidence.outcome == "full"
     right = bool(row["correct" if full else "correct_restricted"])
     prediction = class_words(str(row["prediction" if full else "prediction_restricted"]))
     if without_object(condition):  # without the object, right and wrong mean little, so they are not marked
-        return Answer(name, f"{'right' if right else 'other'}: {prediction}", "○", "none")
-    return judged(name, f"{'right' if right else 'wrong'}: {prediction}", right)
+        return page.Answer(name, f"{'right' if right else 'other'}: {prediction}", "○", "none")
+    return page.judged(name, f"{'right' if right else 'wrong'}: {prediction}", right)
 
 
 def wrong_as_they_are(
-    evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures: RunPictures | None, *, most: int = TILES
-) -> list[Gallery]:
+    evidence: Evidence,
+    rows: ReportRows,
+    harmed: pd.DataFrame,
+    pictures: page.RunPictures | None,
+    *,
+    most: int = page.TILES,
+) -> list[page.Gallery]:
     """Return originals that no model answers rightly, of as many classes as can be; nothing without their pictures."""
     picked = _one_per_class(harmed[harmed["original"] == 0], most)
     if picked.empty:
         return []
-    images = pictures_of(pictures, rows.runs, set(picked["source_id"]), size=240, only=[ORIGINAL])
+    images = page.pictures_of(pictures, rows.runs, set(picked["source_id"]), size=240, only=[ORIGINAL])
     said = with_display_names(answers(rows, list(picked["source_id"]), [ORIGINAL])) if images else pd.DataFrame()
     tiles = []
     for record in picked.to_dict("records") if images else ():
@@ -160,18 +158,20 @@ def wrong_as_they_are(
         given = [model_answer(evidence, name, by_model.get(name), ORIGINAL) for name in evidence.models]
         jpeg = images.get((str(own["sample_id"].min()), ORIGINAL), b"")
         count = f"✗ {len(given)} of {len(given)} wrong"
-        tiles.append(tile(class_words(str(record["label"])), jpeg, given, count=count))
+        tiles.append(page.tile(class_words(str(record["label"])), jpeg, given, count=count))
     if not any(shown.picture for shown in tiles):
         return []
     text = "Unchanged photos under their labels, with the answers: is the label wrong, or the model?"
-    return [Gallery([Photo("", "", text, tiles)], large=len(tiles) <= LARGE)]
+    return [page.Gallery([page.Photo("", "", text, tiles)], large=len(tiles) <= LARGE)]
 
 
-def worst(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures: RunPictures | None = None) -> Section:
+def worst(
+    evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures: page.RunPictures | None = None
+) -> page.Section:
     """Return the tables of the worst classes and images, and the photos that are wrong as they are."""
-    section = Section("worst", "The worst classes and images")
+    section = page.Section("worst", "The worst classes and images")
     if harmed.empty:
-        section.parts = [Notice(_NO_OBJECT)]
+        section.parts = [page.Notice(_NO_OBJECT)]
         return section
     classes = _worst_classes(evidence)
     photos = harmed.sort_values(["wrong_share", "source_id"], ascending=[False, True]).reset_index(drop=True)

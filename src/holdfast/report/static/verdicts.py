@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import estimate
@@ -11,9 +10,18 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.parts import Listing, Notice, Part, Section
-from holdfast.report.page.tables import Column, Kind, Table, model_column, plain
+from holdfast.report.page.tables import Column, Table, model_column, plain, ranged
 from holdfast.report.page.words import plural
 from holdfast.stats.effects.verdict_words import NOT_JUDGED, score_weakness
+
+_RESTS_ON = (
+    ("background_effect", "Background effect", "same-class background minus random background, same photos"),
+    ("object_effect", "Object effect", "answers with the background's class: object agrees minus object does not"),
+    ("paste_effect", "Paste effect", "original minus same-class background"),
+    ("capture", "Capture", "answers with the donor's class minus the rate on the originals"),
+    ("only_background_excess", "Background alone", "accuracy above the label-permuted rate"),
+    ("silhouette_excess", "Silhouette", "accuracy above the label-permuted rate"),
+)  # key, title and hint of the numbers that a verdict rests on
 
 
 def verdict_columns(short: Mapping[str, str]) -> list[Column]:
@@ -21,14 +29,7 @@ def verdict_columns(short: Mapping[str, str]) -> list[Column]:
     return [
         model_column(short),
         Column("headline", "Verdict"),
-        _effect("background_effect", "Background effect", "same-class background minus random background, same photos"),
-        _effect(
-            "object_effect", "Object effect", "answers with the background's class: object agrees minus object does not"
-        ),
-        _effect("paste_effect", "Paste effect", "original minus same-class background"),
-        _effect("capture", "Capture", "answers with the donor's class minus the rate on the originals"),
-        _effect("only_background_excess", "Background alone", "accuracy above the label-permuted rate"),
-        _effect("silhouette_excess", "Silhouette", "accuracy above the label-permuted rate"),
+        *(ranged(key, title, "points", hint=hint) for key, title, hint in _RESTS_ON),
         Column("n", "Photos", "integer"),
     ]
 
@@ -75,15 +76,6 @@ def effect_parts(evidence: Evidence) -> list[Part]:
         zero=True, note="Best are 0 for the background and for pasting, and 100 for the object: all answers follow it.",
     )  # fmt: skip
     return [figure]
-
-
-def _effect(key: str, title: str, hint: str) -> Column:
-    return _interval(key, title, "points", hint)
-
-
-def _interval(key: str, title: str, kind: Kind, hint: str = "", *, ends: str = "") -> Column:
-    ends, digits = ends or key, 3 if kind == "number" else 1
-    return Column(key, title, kind, f"{ends}_low", f"{ends}_high", digits=digits, hint=hint)
 
 
 def scores(evidence: Evidence) -> Section:
@@ -193,18 +185,13 @@ def score_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
     columns = [
         model_column(evidence.short),
         *plain("text", headline="Verdict", rank="Rank"),
-        _interval("original", "Originals", "percent"),
-        _interval("mean", "Conditions", "percent", "mean accuracy over conditions that keep the object"),
-        _interval("background_effect", "Background effect", "points", "lost when only the background changes"),
-        _interval(
-            "background_score", "Score, background", "number",
-            "1 minus the spread of the accuracies over the conditions that leave the object as it is",
-            ends="background",
-        ),
-        replace(
-            _interval("score", "Robustness score, published", "number", "1 minus the spread of the accuracies"),
-            beside="weakness",
-        ),
+        ranged("original", "Originals"),
+        ranged("mean", "Conditions", hint="mean accuracy over conditions that keep the object"),
+        ranged("background_effect", "Background effect", "points", hint="lost when only the background changes"),
+        Column("background_score", "Score, background", "number", "background_low", "background_high", digits=3,
+               hint="1 minus the spread of the accuracies over the conditions that leave the object as it is"),
+        Column("score", "Robustness score, published", "number", "score_low", "score_high", digits=3, beside="weakness",
+               hint="1 minus the spread of the accuracies"),
         Column("parameters", "Parameters (M)", "number", digits=1, hint="millions of learned numbers"),
         Column("milliseconds", "Time (ms)", "number", "fast", "slow", digits=1, hint="per picture, with quartiles"),
     ]  # fmt: skip

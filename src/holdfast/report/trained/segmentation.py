@@ -37,7 +37,7 @@ from holdfast.stats.effects.segments import (
     segments_by_group,
 )
 from holdfast.stats.objects.effects import regions_found
-from holdfast.stats.regression.fit import Regression, fit
+from holdfast.stats.regression.fit import fit
 from holdfast.store import Run
 
 SEGMENTED = ds.field("task") == SEGMENT
@@ -91,12 +91,6 @@ class Segmented:
             cut = networks
         short = short_names(list(dict.fromkeys(cut.values())))
         return {name: short[cut[name]] + (", within" if name != networks[name] else "") for name in self.models}
-
-    @cached_property
-    def regression(self) -> Regression:
-        """IoU ~ model + scenario + class."""
-        chosen = self.analysis
-        return fit(cells_from_segments(self.frame), references=chosen.references, family=chosen.regression)
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the numbers at the top of a page that is about segmentation only."""
@@ -172,8 +166,7 @@ def _by_attribute(segmented: Segmented) -> list[Part]:
         key = "".join(letter if letter.isalnum() else "_" for letter in name)
         columns = [
             Column("value", name), CONDITION, model_column(segmented.short),
-            Column("miou", "Mean IoU", "percent", "miou_low", "miou_high"),
-            Column("drop", "Drop", "points", "drop_low", "drop_high"), *plain("integer", n="Pictures"),
+            ranged("miou", "Mean IoU"), ranged("drop", "Drop", "points"), *plain("integer", n="Pictures"),
         ]  # fmt: skip
         title = f"Segmentation by {name}, the worst first; intervals hold for all groups of a condition together"
         parts.append(Table(f"segments_by_{key}", title, frame, columns))
@@ -294,7 +287,8 @@ def _gallery(segmented: Segmented) -> list[Part]:
 
 def _fitted(segmented: Segmented) -> list[Part]:
     """Return the regression of IoU."""
-    fitted = segmented.regression
+    chosen = segmented.analysis
+    fitted = fit(cells_from_segments(segmented.frame), references=chosen.references, family=chosen.regression)
     parts: list[Part] = [Heading("IoU ~ model + scenario + class")]
     if fitted.reason:
         return [*parts, Notice(fitted.reason)]

@@ -12,18 +12,27 @@ from holdfast.core.errors import SampleError
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, percent
 from holdfast.core.schema import end_picture, original_picture
-from holdfast.report.page.figures import Figure
+from holdfast.report.page.charts import chart_of, facet_of, layer, row_axis, tooltip
+from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Answer, Gallery, Heading, Notice, Part, Photo, Section, Text, Tile, judged
 from holdfast.report.page.tables import Column, Table, plain
 from holdfast.report.page.words import listing, plural, unbroken
-from holdfast.report.walks import charts
-from holdfast.report.walks.charts import BINS, STOPS
 from holdfast.report.walks.evidence import ReportWalks
 
 PHOTOS = 4
 STRIPS = 6
 FRAMES_SHOWN = 8
 SIDE = 112  # Pixels of the longer side of a picture on the page
+
+STOPS = {
+    "budget": ("all steps taken", "#0072b2"),
+    "rejected": ("rejected on the way", "#e69f00"),
+    "first_rejected": ("rejected at the first image", "#d55e00"),
+    "fooled": ("model fooled", "#009e73"),
+    "not_finite": ("not a number", "#1f2430"),
+}  # Why a walk stops: the words and the colour of each reason
+
+BINS = 25  # Bars of a panel of steps
 
 MAX_PIXELS = 4_000_000
 MAX_BYTES = 20_000_000  # Limits of a frame's file; no generator here makes larger images, so a larger file is not ours
@@ -240,7 +249,7 @@ def _stops(known: pd.DataFrame, rows: list[str]) -> list[Part]:
         f"{row}: " + listing([f"{cell['reason']} {percent(cell['share'], 0)}" for cell in part.to_dict("records")], 5)
         for row, part in list(counted.groupby("row"))[:8]
     )
-    figure = Figure("walk_stops", "Why walks stopped", f"{finding}.", partial(charts.stops, counted, rows=rows))
+    figure = Figure("walk_stops", "Why walks stopped", f"{finding}.", partial(_stops_chart, counted, rows=rows))
     reasons = [words for words, _ in STOPS.values() if words in set(counted["reason"])]
     table = counted.pivot(index="row", columns="reason", values="n").reindex(rows)[reasons].fillna(0).astype(int)
     flat = pd.DataFrame({"row": rows} | {words: table[words].to_numpy() for words in reasons})
@@ -274,7 +283,7 @@ def _steps(known: pd.DataFrame, rows: list[str]) -> list[Part]:
         f"In the middle of all walks, {number(float(middle), 0)} of at most {int(taken['budget'].max())} steps lie "
         "behind the image that was kept; 0 where the original stands."
     )
-    draw = partial(charts.steps, tidy, rows=rows)
+    draw = partial(_steps_chart, tidy, rows=rows)
     figure = Figure("walk_steps", "Steps behind the image that was kept", sentence, draw)
     return [Heading("How many steps"), Text([sentence]), figure]
 
@@ -301,7 +310,7 @@ def _distances(known: pd.DataFrame, rows: list[str]) -> list[Part]:
         "walk_distances",
         "How far the accepted images moved: median, middle half, middle 80 %",
         finding + ".",
-        lambda width: charts.distances(frame, width, rows=rows, measures=measures),
+        lambda width: _distances_chart(frame, width, rows=rows, measures=measures),
         "Image distance: root mean square of the pixels, 0 to 1, from the reconstruction. Perceptual distance: from "
         "the original, in the oracle's features. Colour shift: mean CIE76 difference from the original.",
     )
@@ -314,3 +323,74 @@ def _distances(known: pd.DataFrame, rows: list[str]) -> list[Part]:
     ]  # fmt: skip
     table = Table("walk_distances", "Distances of the accepted images", frame, columns, folded=True)
     return [heading, Text([finding + "."]), figure, table]
+
+
+def _stops_chart(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
+    """Return the shares of the reasons why walks stopped, stacked."""
+    y, label = row_axis(rows, width)
+    ticks = 5 if width >= WIDE else 2
+    axis = {"title": "share of the walks", "format": "%", "domain": False, "ticks": False, "tickCount": ticks}
+    encoding: dict[str, Any] = {
+        "y": y,
+        "x": {"field": "share", "type": "quantitative", "stack": "zero", "scale": {"domain": [0, 1]}, "axis": axis},
+        "color": _by_reason(frame, width),
+        "order": {"field": "place", "type": "quantitative"},
+        "tooltip": tooltip({"row": "model", "reason": "stopped", "n": "walks"}),
+    }
+    mark = {"type": "bar", "height": 15, "stroke": "white", "strokeWidth": 1}
+    size = {"width": width - label - 24, "height": {"step": 26}}
+    return chart_of(frame, mark=mark, encoding=encoding, config={"legend": {"columnPadding": 30}}, **size)
+
+
+def _by_reason(frame: pd.DataFrame, width: int) -> Chart:
+    present = [look for look in STOPS.values() if look[0] in set(frame["reason"])]
+    scale = {"domain": [words for words, _ in present], "range": [colour for _, colour in present]}
+    legend = {"orient": "top", "title": None, "columns": len(present) if width >= WIDE else 1, "symbolType": "square"}
+    return {"field": "reason", "type": "nominal", "scale": scale, "legend": legend}
+
+
+def _steps_chart(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
+    """Return how many steps lie behind the kept images, a panel per row, coloured by why the walk stopped."""
+    columns = min(len(rows), 3 if width >= WIDE else 1)
+    inner = min(440, (width - 40) // columns - 28)
+    across = {"type": "quantitative", "title": "steps behind the kept image"}
+    axis: Chart = {"domain": False, "ticks": False, "tickCount": 5, "tickMinStep": 1, "format": "d"}
+    scale = {"domain": [-0.5, float(frame["end"].max())], "nice": False}
+    encoding: dict[str, Any] = {
+        "x": across | {"scale": scale, "field": "start", "axis": axis | {"grid": False}, "bin": "binned"},
+        "x2": {"field": "end"},
+        "y": {"field": "n", "type": "quantitative", "stack": "zero", "title": "walks", "axis": axis | {"tickCount": 3}},
+        "color": _by_reason(frame, width),
+        "order": {"field": "place", "type": "quantitative"},
+        "tooltip": tooltip({"row": "model", "first": "steps from", "last": "to", "reason": "stopped", "n": "walks"}),
+    }
+    spec = {"width": inner, "height": 110, **layer("bar", encoding, stroke="white", strokeWidth=0.5)}
+    panels = {"facet": facet_of("row", inner), "columns": columns, "spacing": {"row": 14, "column": 24}, "spec": spec}
+    return chart_of(frame, config={"legend": {"columnPadding": 30}}, **panels)
+
+
+def _distances_chart(
+    frame: pd.DataFrame, width: int, *, rows: Sequence[str], measures: Sequence[tuple[str, str]]
+) -> Chart:
+    """Return median, middle half and middle 80 % of each distance."""
+    columns = len(measures) if width >= WIDE else 1
+    label = row_axis(rows, width)[1]
+    inner = (width - label - 30) // columns - 22
+    parts = []
+    for place, (measure, title) in enumerate(measures):
+        y, _ = row_axis(rows, width)
+        if place and columns > 1:
+            y["axis"] = None
+        axis = {"title": title, "domain": False, "ticks": False, "tickCount": 3}
+        x = {"type": "quantitative", "scale": {"domainMin": 0, "nice": True}, "axis": axis}
+        tip = tooltip({"row": "model"}, {"p50": "median", "p10": "10 % below", "p90": "10 % above"}, ".4f")
+        ends = {"y": y, "x": x | {"field": "p10"}, "x2": {"field": "p90"}}
+        middle = {"y": y, "x": x | {"field": "p25"}, "x2": {"field": "p75"}, "tooltip": tip}
+        layers = [
+            layer("rule", ends, strokeWidth=1.5, color=COLOURS[0]),
+            layer("bar", middle, height=9, color=COLOURS[0]),
+            layer("tick", {"y": y, "x": x | {"field": "p50"}}, color="white", thickness=2.5, size=9),
+        ]
+        chosen = [{"filter": {"field": "measure", "equal": measure}}]
+        parts.append({"transform": chosen, "width": inner, "height": {"step": 24}, "layer": layers})
+    return chart_of(frame, concat=parts, columns=columns, spacing=16)

@@ -9,11 +9,11 @@ from typing import Any
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import estimate, number, percent
 from holdfast.report.page import charts
-from holdfast.report.page.figures import Figure
+from holdfast.report.page.charts import FIT, INTERVAL, chart_of, dot_layer, layer, row_axis, rule_at, tooltip
+from holdfast.report.page.figures import COLOURS, Chart, Figure
 from holdfast.report.page.parts import Heading, Listing, Notice, Part, Section, Text
 from holdfast.report.page.tables import Column, Table, model_column, plain
 from holdfast.report.page.words import listing, plural
-from holdfast.report.walks import charts as walk_charts
 from holdfast.report.walks.evidence import (
     COUNTS,
     FAMILY,
@@ -109,7 +109,7 @@ def _fmr_parts(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
         "fmr",
         "FMR with its 95 % interval, and how far rejected images could move it",
         f"FMR: {finding}.",
-        lambda width: walk_charts.fmr(tidy, width, rows=rows),
+        lambda width: _fmr_chart(tidy, width, rows=rows),
         "The pale band runs from FMR_low (every rejected image wrong) to FMR_high (every one right); the dashed line "
         "is an accuracy fully kept.",
     )
@@ -121,6 +121,24 @@ def _fmr_parts(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
     )
     variants = Table("fmr_variants", "The variants of FMR", frame, [*first, FAMILY[3], *VARIANTS], note)
     return [figure, main, variants]
+
+
+def _fmr_chart(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
+    """Return FMR with its interval, on the band in which rejected images could move it."""
+    y, _ = row_axis(rows, width)
+    axis = {"title": "FMR = PA / SA", "format": "%", "domain": False, "ticks": False, "tickCount": 5}
+    x = {"type": "quantitative", "scale": {"domainMin": 0, "nice": True}, "axis": axis}
+    bounds = {"bound_low": "bounds from", "bound_high": "to "}
+    tip = tooltip({"row": "model"}, INTERVAL | {"estimate": "FMR"} | bounds)
+    band = {"y": y, "x": x | {"field": "bound_low"}, "x2": {"field": "bound_high"}, "tooltip": tip}
+    ends = {"y": y, "x": x | {"field": "low"}, "x2": {"field": "high"}}
+    layers = [
+        rule_at(1),
+        layer("bar", band, height=13, color="#c3d3e0"),
+        layer("rule", ends, strokeWidth=1.7, color=COLOURS[0]),
+        dot_layer({"y": y, "x": x | {"field": "estimate"}, "tooltip": tip}, 64, color=COLOURS[0]),
+    ]
+    return chart_of(frame, width=width, height=26 * len(rows), autosize=FIT, layer=layers)
 
 
 def _baselines(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:

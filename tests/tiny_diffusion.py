@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -67,3 +68,25 @@ def ddim() -> Any:
     import diffusers
 
     return diffusers.DDIMScheduler(num_train_timesteps=100, steps_offset=1, clip_sample=False)
+
+
+def save_sdxl(folder: Path) -> Any:
+    """Stable Diffusion XL's own parts, small: two towers, and sizes and crops that condition the UNet; returns them."""
+    import diffusers
+    import transformers
+
+    config = text_config()
+    config.hidden_act, config.projection_dim = "gelu", 16
+    parts = {key: part for key, part in tiny_parts().items() if "checker" not in key}
+    parts["unet"] = diffusers.UNet2DConditionModel(
+        sample_size=16, layers_per_block=1, cross_attention_dim=32, attention_head_dim=(2, 4),
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        block_out_channels=(8, 16), norm_num_groups=4, use_linear_projection=True, transformer_layers_per_block=(1, 2),
+        addition_embed_type="text_time", addition_time_embed_dim=8, projection_class_embeddings_input_dim=6 * 8 + 16,
+    )  # fmt: skip
+    second = {"text_encoder_2": transformers.CLIPTextModelWithProjection(config), "tokenizer_2": tiny_tokenizer()}
+    pipeline = diffusers.StableDiffusionXLPipeline(
+        scheduler=ddim(), image_encoder=None, add_watermarker=False, **parts, **second
+    )
+    pipeline.save_pretrained(folder)
+    return pipeline

@@ -12,7 +12,7 @@ from holdfast.core.protocols import Inpainter, TextToImage
 from holdfast.generate import load_image_maker
 from holdfast.generate.embedded import EmbeddedImageMaker, load_parts, sample
 from holdfast.generate.loading import noise
-from tiny_diffusion import ddim, text_config, tiny_parts, tiny_tokenizer
+from tiny_diffusion import save_sdxl
 
 PROMPTS = ["a fox in the snow", "a whale in the sea", "a fox"]
 SEEDS = [3, 4, 2**40]
@@ -96,24 +96,7 @@ def test_diffusers_is_the_librarys_pipeline(pipeline_folder: Path) -> None:
 
 
 def test_sdxl_with_its_two_text_towers(tmp_path: Path) -> None:
-    """Stable Diffusion XL's own parts, small: two towers, and sizes and crops that condition the UNet."""
-    import diffusers
-    import transformers
-
-    config = text_config()
-    config.hidden_act, config.projection_dim = "gelu", 16
-    parts = {key: part for key, part in tiny_parts().items() if "checker" not in key}
-    parts["unet"] = diffusers.UNet2DConditionModel(
-        sample_size=16, layers_per_block=1, cross_attention_dim=32, attention_head_dim=(2, 4),
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-        block_out_channels=(8, 16), norm_num_groups=4, use_linear_projection=True, transformer_layers_per_block=(1, 2),
-        addition_embed_type="text_time", addition_time_embed_dim=8, projection_class_embeddings_input_dim=6 * 8 + 16,
-    )  # fmt: skip
-    second = {"text_encoder_2": transformers.CLIPTextModelWithProjection(config), "tokenizer_2": tiny_tokenizer()}
-    pipeline = diffusers.StableDiffusionXLPipeline(
-        scheduler=ddim(), image_encoder=None, add_watermarker=False, **parts, **second
-    )
-    pipeline.save_pretrained(tmp_path / "sdxl")
+    pipeline = save_sdxl(tmp_path / "sdxl")
     maker = load_image_maker(f"diffusers:{tmp_path / 'sdxl'}?steps=2&size=64", device="cpu")
     image, other = maker.generate(PROMPTS[:2], SEEDS[:2])
     pipeline.set_progress_bar_config(disable=True)

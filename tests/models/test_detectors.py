@@ -13,6 +13,7 @@ from holdfast.models import is_detector, load_detector
 from holdfast.models.detectors import onnx_detectors
 from holdfast.models.detectors.batched import BatchedDetector, PlacedImage, checked_answer, letterboxed, without_doubles
 from holdfast.testing import check_detector
+from tiny_detectors import save_rt_detr
 
 SHARED = Path(__file__).parents[3] / "shared"
 YOLOX = SHARED / "weights" / "yolox_nano" / "yolox_nano.onnx"
@@ -88,23 +89,8 @@ def test_transformers_detectors_are_recognised_and_answer_alike_in_any_batch(tmp
 
 def test_rt_detr_answers_as_its_own_library_does(tmp_path):
     import torch
-    import transformers
 
-    torch.manual_seed(0)
-    backbone = transformers.RTDetrResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], layer_type="basic",
-        out_features=["stage2", "stage3", "stage4"],
-    )  # fmt: skip
-    config = transformers.RTDetrConfig(
-        backbone_config=backbone, encoder_in_channels=[8, 16, 16], encoder_hidden_dim=16, encoder_ffn_dim=16,
-        encoder_attention_heads=2, d_model=16, decoder_in_channels=[16, 16, 16], decoder_ffn_dim=16, decoder_layers=2,
-        decoder_attention_heads=2, num_queries=8, num_denoising=0, id2label={0: "cat", 1: "dog"},
-        label2id={"cat": 0, "dog": 1},
-    )  # fmt: skip
-    network = transformers.RTDetrForObjectDetection(config).eval()
-    network.save_pretrained(tmp_path / "rtdetr")
-    processor = transformers.RTDetrImageProcessor(size={"height": 64, "width": 64})
-    processor.save_pretrained(tmp_path / "rtdetr")
+    network, processor = save_rt_detr(tmp_path / "rtdetr", ["cat", "dog"])
     detector = load_detector(f"hf:{tmp_path / 'rtdetr'}", device="cpu")
     answers = detector.detect(PICTURES)
     same(answers, [detector.detect([picture])[0] for picture in PICTURES])

@@ -79,6 +79,19 @@ def test_a_declared_file_needs_no_options(photo: np.ndarray, labels_file: Path, 
     assert load_classifier(f"onnx:{file}?mean=0", device="cpu").fingerprint != after.fingerprint  # the name wins
 
 
+def test_an_exported_model_of_blue_first(photo: np.ndarray, tmp_path: Path) -> None:
+    file = save_onnx(tmp_path / "net.onnx")
+    blue = f"onnx:{file}?channels=bgr&range=255&mean=104/117/123&std=1"
+    usual = f"onnx:{file}?range=255&mean=104/117/123&std=1"
+    before = load_classifier(blue, device="cpu")
+    expected = load_classifier(usual, device="cpu").predict([np.ascontiguousarray(photo[..., ::-1])])
+    np.testing.assert_allclose(before.predict([photo]), expected, atol=1e-5)
+    sidecar(blue)
+    after = load_classifier(f"onnx:{file}", device="cpu")
+    assert after.fingerprint == before.fingerprint
+    np.testing.assert_array_equal(after.predict([photo]), before.predict([photo]))
+
+
 def test_a_sidecar_is_copied_from_the_model_that_was_exported(tmp_path: Path) -> None:
     import torch
 

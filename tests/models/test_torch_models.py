@@ -123,6 +123,21 @@ def test_logits_agree_with_predict_and_have_gradients(photo: np.ndarray) -> None
     assert rise.item() == pytest.approx(1e-2 * pixels.grad.norm().item(), rel=0.05)
 
 
+@pytest.mark.parametrize("scheme", ["timm:test_resnet?pretrained=false", "torchvision:squeezenet1_1?weights=none"])
+def test_models_of_blue_first_see_the_picture_turned_round(scheme: str, photo: np.ndarray) -> None:
+    turned = "mean=0.1/0.2/0.3&std=0.4/0.5/0.6&size=64&crop=1"
+    stated = "channels=bgr&range=255&mean=76.5/51/25.5&std=153/127.5/102&size=64&crop=1"
+    usual, blue = (load_classifier(f"{scheme}&num_classes=5&{how}", device="cpu") for how in (turned, stated))
+    np.testing.assert_allclose(blue.prepare(photo), usual.prepare(photo), atol=1e-5)  # RGB, as walks and --fast take it
+    assert np.abs(blue.predict([photo]) - usual.predict([photo])).max() > 1e-4
+    first = next(layer for layer in usual.module.modules() if isinstance(layer, torch.nn.Conv2d))
+    first.weight.data = first.weight.data.flip(1)
+    np.testing.assert_allclose(blue.predict([photo]), usual.predict([photo]), atol=1e-5)
+    pixels = torch.rand(2, 3, 64, 64)
+    np.testing.assert_allclose(blue.logits(pixels), usual.logits(pixels), atol=1e-4)
+    assert blue.fingerprint != load_classifier(f"{scheme}&num_classes=5&{turned}", device="cpu").fingerprint
+
+
 class Hungry(torch.nn.Module):
     """Runs out of memory above a batch of ``limit``."""
 
@@ -233,6 +248,9 @@ def test_unnamed_outputs_are_numbered_and_files_name_them(labels_file) -> None:
         ("timm:resnet18?pretrained=false&mean=1/2", "1 or 3 number"),
         ("timm:resnet18?pretrained=false&std=0", "above 0"),
         ("timm:resnet18?pretrained=false&crop=2", "at most 1"),
+        ("timm:resnet18?pretrained=false&channels=gbr", "did you mean .*bgr"),
+        ("timm:resnet18?pretrained=false&range=100&mean=1&std=1", "1 or 255"),
+        ("timm:resnet18?pretrained=false&range=255&mean=128", "the scale of mean and std: give both"),
         ("timm:resnet18?pretrained=false&interpolation=cubic", "did you mean bicubic"),
         ("timm:resnet18?pretrained=false&labels=missing.txt", "no label file"),
         ("timm:vit_base_patch16_224@dino?pretrained=false", "only features"),

@@ -226,7 +226,7 @@ def test_a_pool_without_prompts_is_mined_all_the_same(tmp_path: Path) -> None:
     for name in ("manifest.parquet", "manifest.csv", "spec.json"):
         (pool / name).unlink()
     mined = mine(spec_of(pool, at_least=3, again=5), tmp_path / "hard")
-    assert any("does not record its prompts" in one for one in mined.warnings) and mined.images > 10
+    assert any("does not say what its images were painted from" in one for one in mined.warnings) and mined.images > 10
 
 
 @pytest.mark.parametrize(

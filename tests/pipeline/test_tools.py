@@ -222,6 +222,46 @@ def test_filled_backgrounds_keep_every_pixel_but_the_hole(migan: Path, tmp_path:
     assert len(runs[1]) == 12 and shared == ["original"] * 6
 
 
+def test_donors_lend_backgrounds_without_their_object(migan: Path, tmp_path: Path, toy_models: str) -> None:
+    photos = make_photos(tmp_path / "photos", count=2)
+    asked = (str(photos / "images"), "--masks", str(photos / "masks"), "--scenarios")
+    borrowed = "original,random_background,same_class_background"
+    runs = {}
+    for name, more in {"tiled": (), "filled": ("--fill", f"migan:{migan}")}.items():
+        call = ["eval", *asked, borrowed, "--models", f"{toy_models}:colour", "--out", str(tmp_path / "run"), *more]
+        assert CliRunner().invoke(app, call).exit_code == 0
+        runs[name] = {row["row_id"]: row for row in holdfast.open_run(tmp_path / "run").rows().to_pylist()}
+        call = ["synth", *asked, "random_background", "--out", str(tmp_path / name), *more]
+        assert CliRunner().invoke(app, call).exit_code == 0
+    shared = [runs["filled"][row_id]["condition"] for row_id in runs["tiled"].keys() & runs["filled"].keys()]
+    assert len(runs["filled"]) == 18 and shared == ["original"] * 6
+    for row in runs["filled"].values():
+        assert row["status"] == "ok" and row["donor_unmasked"] in (None, False)
+    pictures = {
+        name: [cv2.imread(str(file)) for file in sorted((tmp_path / name).rglob("*.png")) if "mask" not in str(file)]
+        for name in ("tiled", "filled")
+    }
+    assert len(pictures["filled"]) == 6
+    for tiled, filled in zip(pictures["tiled"], pictures["filled"], strict=True):
+        assert (filled == 77).all(2).sum() > 20 > (tiled == 77).all(2).sum()
+
+
+def test_fast_borrows_the_same_filled_backgrounds(migan: Path, tmp_path: Path) -> None:
+    photos = make_photos(tmp_path / "photos", count=3)
+    model = "timm:test_resnet?pretrained=false&num_classes=3&size=32"
+    answers = {}
+    for fill in ("", f"migan:{migan}"):
+        for fast in (False, True):
+            results = holdfast.evaluate(
+                str(photos / "images"), masks=str(photos / "masks"), models=[model], scenarios="random_background",
+                fill=fill, fast=fast, out=tmp_path / f"{bool(fill)}{fast}",
+            )  # fmt: skip
+            rows = sorted(results.rows().to_pylist(), key=lambda row: row["sample_id"])
+            answers[bool(fill), fast] = np.array([row["confidence"] for row in rows])
+    np.testing.assert_allclose(answers[True, True], answers[True, False], atol=5e-3)
+    assert np.abs(answers[True, True] - answers[False, True]).max() > 1e-2
+
+
 def test_mistakes_are_sentences(stylist: Path, migan: Path, tmp_path: Path, toy_models: str) -> None:
     photos = make_photos(tmp_path / "photos", count=2)
     call = ["eval", str(photos / "images"), "--models", f"{toy_models}:colour", "--out", str(tmp_path / "run")]
@@ -232,7 +272,12 @@ def test_mistakes_are_sentences(stylist: Path, migan: Path, tmp_path: Path, toy_
     for more, said in {
         ("--scenarios", "stylised"): "stylised needs a network that stylises: --stylist FOLDER",
         ("--scenarios", "grey", "--stylist", str(stylist)): "--stylist is for stylised conditions, which",
-        ("--scenarios", "grey", "--fill", f"migan:{migan}"): "--fill is for only_background, which",
+        (
+            "--scenarios",
+            "grey",
+            "--fill",
+            f"migan:{migan}",
+        ): "--fill is for only_background and borrowed",
         ("--scenarios", "stylised", "--stylist", str(tmp_path / "empty")): "should be a folder with two ONNX files",
         ("--scenarios", "stylised", "--stylist", str(twice)): "one file should take a style picture",
         ("--scenarios", "only_background", "--fill", "lama:x"): "migan:FILE names an ONNX file",

@@ -185,7 +185,7 @@ def _print_mined(mined: Mined, out: str) -> None:
     accuracy, drops = mined.tables["accuracy"], mined.tables["drops"]
     report = (accuracy["half"] == "report") & (accuracy["subset"] == "valid") & (accuracy["role"] == "target")
     lost = drops[(drops["half"] == "report") & (drops["subset"] == "valid")]
-    typer.echo("on valid images of the reporting half of the prompts, with 95 % intervals:")
+    typer.echo(f"on valid images of the reporting half of the {facts['source']}s, with 95 % intervals:")
     for model in facts["targets"]:
         shares = ", ".join(
             f"{row['set']} {percent(row['estimate'])} ({span(row['low'], row['high'])}) of {row['n']}"

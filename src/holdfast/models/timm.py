@@ -101,9 +101,15 @@ def from_config(config: Mapping[str, Any]) -> Preprocessing:
         mean=tuple(wanted["mean"]),
         std=tuple(wanted["std"]),
         crops_centre=wanted["crop_mode"] == "center",
-        description={"library": "timm", **wanted},
+        description={"library": "timm", **wanted, **described(config)},
         geometry=_geometry(transform),
+        **described(config),
     )
+
+
+def described(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the order of channels where it is not the usual one, so that other models keep their fingerprints."""
+    return {"channels": "bgr"} if config.get("channels") == "bgr" else {}
 
 
 def _geometry(transform: Any) -> Geometry | None:

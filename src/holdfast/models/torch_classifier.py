@@ -53,6 +53,7 @@ class Preprocessing:
     description: Mapping[str, Any]  # JSON that changes whenever the result could; part of the model's fingerprint
     # the transform but for the mean and the deviation, where it is nothing else; None where it is more.
     geometry: Geometry | None = None
+    channels: str = "rgb"  # bgr: the model takes what ``transform`` returns with its channels turned round
 
 
 def picture(image: Image, *, crops_centre: bool) -> PIL.Image.Image:
@@ -143,6 +144,7 @@ class TorchClassifier:
         self.batch_size = batch_size
         self.device = resolve_device(device)
         self.preprocessing = preprocessing
+        module = blue_first(module) if preprocessing.channels == "bgr" else module
         self._module = module.float().eval().requires_grad_(False).to(self.device)
         self._answering: torch.nn.Module | None = None  # what computes answers, after ``fuse_layers``
         self._mean = torch.tensor(preprocessing.mean, device=self.device).view(-1, 1, 1)
@@ -249,6 +251,22 @@ def picked(model: Any, output: str) -> torch.nn.Module:
             return scores
 
     return Picked()
+
+
+def blue_first(model: Any) -> torch.nn.Module:
+    """Return a module that takes RGB batches and hands them to a model of BGR."""
+    import torch
+
+    class BlueFirst(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            scores: torch.Tensor = self.model(batch.flip(1))
+            return scores
+
+    return BlueFirst()
 
 
 class ClassScores:

@@ -13,7 +13,7 @@ from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import offline
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, display_name, preprocessing_overrides
-from holdfast.models.timm import seeded
+from holdfast.models.timm import described, seeded
 from holdfast.models.torch_classifier import Geometry, Preprocessing, TorchClassifier
 
 
@@ -132,6 +132,8 @@ def preprocessing(weights: Any, overrides: Mapping[str, Any]) -> Preprocessing:
             "interpolation": transform.interpolation.value,
             "mean": list(transform.mean),
             "std": list(transform.std),
+            **described(overrides),
         },
         geometry=Geometry(transform.resize_size[0], (transform.crop_size[0],) * 2, transform.interpolation.value),
+        **described(overrides),
     )

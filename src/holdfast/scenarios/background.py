@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import cv2
@@ -72,12 +73,16 @@ def transparent(
     return rgba
 
 
-def donor_background(donor: Donor) -> tuple[Image, dict[str, Any]]:
+def donor_background(donor: Donor, fill: Callable[[Image, Mask], Image | None] | None) -> tuple[Image, dict[str, Any]]:
     """Return a donor's image without its object, and the facts to record about it.
 
-    A donor without a mask, or so full of its object that no background can be tiled, is used as it is and flagged.
+    The object is painted over by ``fill`` (see core.protocols.Context), or its box is tiled with background. A donor
+    without a mask, or so full of its object that no background can be tiled, is used as it is and flagged.
     """
-    cleared = without_object(donor.image, donor.mask) if donor.mask is not None and donor.mask.any() else None
+    cleared = None
+    if donor.mask is not None and donor.mask.any() and not donor.mask.all():
+        painted = fill(donor.image, donor.mask) if fill else None
+        cleared = without_object(donor.image, donor.mask) if painted is None else painted
     details = {"donor_id": donor.sample_id, "donor_label": donor.label, "donor_unmasked": cleared is None}
     return donor.image if cleared is None else cleared, details
 
@@ -116,6 +121,7 @@ def covering(
     leaves="foreground",
     leaves_while={"placement": "kept"},
     donor="other_class",
+    tool="fill",
     native="bands",
     parameters=(
         Parameter(
@@ -152,7 +158,7 @@ def random_background(
     donor = _like(image, context.donor(same_class=False))
     if placement == "summed":
         return _summed(image, mask, donor, feather)
-    background, details = donor_background(donor)
+    background, details = donor_background(donor, context.fill)
     background = cover(background, *mask.shape)
     if placement == "kept":
         return Rendered(composite(image, background, mask, feather=feather, context=context, reuse=True), mask, details)
@@ -207,11 +213,12 @@ def _summed(image: Image, mask: Mask, donor: Donor, feather: float) -> Rendered:
     aliases=("same_class_bg", "mixed_same"),
     changes="background",
     donor="same_class",
+    tool="fill",
     native="bands",
 )
 def same_class_background(image: Image, mask: Mask, *, context: Context, **_: Any) -> tuple[Image, dict[str, Any]]:
     """Put the object before a donor of the same class: the drop is the cost of pasting, not of the context."""
-    background, details = donor_background(_like(image, context.donor(same_class=True)))
+    background, details = donor_background(_like(image, context.donor(same_class=True)), context.fill)
     return cover(background, *mask.shape), details
 
 

@@ -23,6 +23,7 @@ from holdfast.scenarios.base.definition import Parameter, scenario
     group="objects",
     leaves="foreground",
     donor="other_class",
+    tool="fill",
     parameters=(
         Parameter("margin", 0.5, "width of the changed frame, in sides of the object's box", minimum=0.05, maximum=10),
     ),
@@ -39,7 +40,7 @@ def object_surroundings(
     kept |= mask
     if kept.all():
         raise SampleError("nothing but objects lies around the chosen one")
-    background, details = donor_background(context.donor(same_class=False))
+    background, details = donor_background(context.donor(same_class=False), context.fill)
     changed = composite(image, cover(background, *mask.shape), kept, feather=feather, context=None)
     if feather > 0:  # the soft edge may reach into objects
         changed = np.ascontiguousarray(cv2.copyTo(image, mask.view(np.uint8), changed), np.uint8)

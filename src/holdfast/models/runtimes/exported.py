@@ -86,7 +86,7 @@ class ExportedClassifier:
         """Prepare an RGB image of any size: CHW float32, normalised, or 0..1 for networks that take bytes."""
         shown = picture(image, crops_centre=self.preprocessing.crops_centre)
         tensor: NDArray[Any] = self.preprocessing.transform(shown).numpy()
-        return tensor
+        return tensor[::-1] if self.preprocessing.channels == "bgr" else tensor
 
     def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
         """Return probabilities, (n, labels)."""
@@ -239,9 +239,11 @@ def sidecar(model: str, like: str = "", *, device: str = "auto") -> Path:
 
 def _stated(about: Any) -> dict[str, Any]:
     """Return a description of preprocessing as options spell it."""
+    order = -1 if "channels" in about else 1
     return {
-        "size": list(about["input_size"][1:]), "mean": list(about["mean"]), "std": list(about["std"]),
+        "size": list(about["input_size"][1:]), "mean": list(about["mean"])[::order], "std": list(about["std"])[::order],
         "crop": float(about["crop_pct"]), "crop_mode": about["crop_mode"], "interpolation": about["interpolation"],
+        **timm.described(about),
     }  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Facts, Group
 from holdfast.pipeline.fast.device_pass import decoding_processes
 from holdfast.pipeline.fast.flow import channels_first
 from holdfast.pipeline.generate.backgrounds import Painter
+from holdfast.pipeline.generate.tools import load_filler
 from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.samples import Prepared, Rendering
 from holdfast.scenarios import Condition
@@ -236,7 +237,7 @@ class FastDetection(Detection):
     def _ahead(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[ReadyRendering]:
         """Yield rendered pictures as tensors CHW uint8 on the device, in the order in which photos are decoded."""
         conditions = list(dict.fromkeys(condition for job in jobs for condition, _ in job.parts))
-        decoder = Decoder(conditions, self.spec.max_pixels)
+        decoder = Decoder(conditions, self.spec.max_pixels, load_filler(self.spec.fill))
         expected: dict[int, tuple[Unit, Sequence[EvaluationJob]]] = {}
 
         def units() -> Iterator[Unit]:

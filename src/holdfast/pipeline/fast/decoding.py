@@ -30,6 +30,7 @@ from holdfast.core.lazy import torch
 from holdfast.core.types import Donor, Image, Mask, Sample
 from holdfast.engine import Processes
 from holdfast.pipeline.donors import DonorPool, SampleContext, donor_draws, load_sample
+from holdfast.pipeline.generate.tools import Inpainting
 from holdfast.scenarios import Condition
 from holdfast.scenarios.background import cover, donor_background
 from holdfast.scenarios.base.rendering import check_input, mask_missing
@@ -103,6 +104,7 @@ class Decoder:
 
     conditions: Sequence[Condition]
     max_pixels: int
+    filler: Inpainting | None = None  # takes out the objects of donors
 
     @property
     def _borrows(self) -> bool:
@@ -163,7 +165,8 @@ class Decoder:
             except SampleError:
                 continue
             if not no_mask:
-                background, facts.donors[place] = lent(Donor(donor.sample_id, donor.label, image, mask), shape)
+                lender = Donor(donor.sample_id, donor.label, image, mask)
+                background, facts.donors[place] = lent(lender, shape, self.filler)
                 return background
         if order.all_donors:
             raise SampleError("no readable image of another class to borrow a background from")
@@ -171,9 +174,11 @@ class Decoder:
         return None
 
 
-def lent(donor: Donor, shape: tuple[int, ...]) -> tuple[Image, dict[str, Any]]:
+def lent(
+    donor: Donor, shape: tuple[int, ...], fill: Callable[[Image, Mask], Image | None] | None
+) -> tuple[Image, dict[str, Any]]:
     """Return a donor's background in a picture's size, and the columns that name the donor."""
-    cleared, details = donor_background(donor)
+    cleared, details = donor_background(donor, fill)
     return cover(cleared, shape[0], shape[1]), details
 
 
@@ -185,8 +190,9 @@ def settle(
         for place in set(group.places).intersection(facts.undecided):
             order = unit.orders[place]
             try:
-                donor = SampleContext(order.sample, pool, seed).donor(same_class=False)
-                background, facts.donors[place] = lent(donor, group.images.shape[1:])
+                context = SampleContext(order.sample, pool, seed)
+                lender = context.donor(same_class=False)
+                background, facts.donors[place] = lent(lender, group.images.shape[1:], context.fill)
                 group.backgrounds[group.places.index(place)] = background
             except SampleError as error:
                 borrowing = [number for number in order.conditions if conditions[number].definition.donor]

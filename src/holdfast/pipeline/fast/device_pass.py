@@ -27,6 +27,7 @@ from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Unit, unit_o
 from holdfast.pipeline.fast.flow import Flow, Subject
 from holdfast.pipeline.fast.networks import Network
 from holdfast.pipeline.fast.rows import Chunk, TableMaker, Writer
+from holdfast.pipeline.generate.tools import load_filler
 from holdfast.pipeline.jobs.progress import Summary
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition
@@ -90,7 +91,7 @@ class Pass:
         self._conditions = list(start.conditions if start else decoded_conditions(portion.conditions))
         self._unit_size = 0
         self._compiled: Compiled | None = None
-        self._decoder = Decoder(self._conditions, spec.max_pixels)
+        self._decoder = Decoder(self._conditions, spec.max_pixels, load_filler(spec.fill))
         cuda = self.device.startswith("cuda")
         processes = decoding_processes(spec, cuda)
         positions = portion.positions
@@ -215,7 +216,8 @@ class EarlyStart:
 
     def __init__(self, spec: EvaluateSpec, conditions: Sequence[Condition], processes: int, *, cuda: bool) -> None:
         self.conditions = decoded_conditions(conditions)
-        self.crew = Crew(Decoder(self.conditions, spec.max_pixels), processes=processes, gpu=cuda)
+        decoder = Decoder(self.conditions, spec.max_pixels, load_filler(spec.fill))
+        self.crew = Crew(decoder, processes=processes, gpu=cuda)
         self.crew.begin()
         self._thread = ThreadPoolExecutor(1)
         self._pending: list[Future[list[str]]] = []

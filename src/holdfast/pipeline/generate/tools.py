@@ -117,7 +117,7 @@ def load_tools(spec: Any) -> Tools | None:
         ]
         pool = DonorPool(samples, max_pixels=spec.max_pixels)
         identity = pool.fingerprint({sample.sample_id: sample.image.fingerprint() for sample in samples}, {})
-    return Tools(_stylist(folder) if folder else None, pool, identity, _filler(fill) if fill else None)
+    return Tools(_stylist(folder) if folder else None, pool, identity, load_filler(fill or ""))
 
 
 def check_tools(spec: Any, conditions: Sequence[Condition]) -> None:
@@ -127,7 +127,7 @@ def check_tools(spec: Any, conditions: Sequence[Condition]) -> None:
         raise UserError(f"{named['style']} needs a network that stylises: --stylist FOLDER with its two ONNX files")
     for option, tool, scenarios in (
         ("stylist", "style", "stylised conditions"), ("styles", "style", "stylised conditions"),
-        ("fill", "fill", "only_background"),
+        ("fill", "fill", "only_background and borrowed backgrounds"),
     ):  # fmt: skip
         if getattr(spec, option, None) and tool not in named:
             raise UserError(f"--{option} is for {scenarios}, which --scenarios does not name")
@@ -155,8 +155,10 @@ def _is_picture(shape: Sequence[Any]) -> bool:
     return len(shape) == 4 and shape[3] == 3 and all(isinstance(side, int) for side in shape[1:])
 
 
-def _filler(name: str) -> Inpainting:
-    """Return the network of ``migan:FILE``."""
+def load_filler(name: str) -> Inpainting | None:
+    """Return the network of ``migan:FILE``, or None where nothing is named."""
+    if not name:
+        return None
     file = Path(name.removeprefix(_FILL))
     if not name.startswith(_FILL) or not file.is_file():
         raise UserError(f"--fill {name} is no network that is known: migan:FILE names an ONNX file of MI-GAN")

@@ -78,6 +78,7 @@ def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Ex
             "choice": choice.record(),
             "images": len(pool.images),
             "prompts": int(pool.images["prompt_id"].nunique()),
+            "source": "prompt" if (pool.images["prompt"] != "").any() else "photo",
             "valid": int(pool.images["valid"].sum()),
             "unanswered": pool.unanswered,
             "shared": int(selection.shared.sum()),
@@ -228,7 +229,7 @@ def paint_again(
         return None, ["people cannot have judged images that are not made yet, so hard prompts were not painted anew"]
     hard = pool.images[mining.selection.hard].drop_duplicates("prompt_id")
     if (hard["prompt"] == "").any():
-        return None, ["the pool does not record its prompts, so they cannot be painted anew"]
+        return None, ["the pool does not say what its images were painted from, so none is painted anew"]
     text, known, maker = _maker(spec, pool, executor)
     wanted = {
         ImageRequest(row["prompt"], row["category"], row["kind"], row["nuisance"], repeat): str(row["prompt_id"])

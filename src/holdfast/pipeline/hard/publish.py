@@ -149,7 +149,7 @@ def _row(sample: Sample, path: str, data: bytes, pool: MeasuredPool, selection: 
     attributes = {key: manifest_cell(value) for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)}
     return {name: getattr(sample, name) for name in ("label", "sample_id", "source_id", "condition", "licence")} | {
         "path": path,
-        "kind": "generated",
+        "kind": "generated" if own["prompt"] else sample.kind,
         **attributes,
         "published_sha256": bytes_sha256(data),
         "surrogates_failed": int(selection.failures[sample.sample_id]),
@@ -216,10 +216,12 @@ CULTURES = (
 
 def data_card(manifest: pd.DataFrame, mining: Mining, tables: dict[str, pd.DataFrame], facts: dict[str, Any]) -> str:
     """Return the text of ``DATACARD.md``."""
+    painted = facts["source"] == "prompt"
+    made, label = ("generated", "the category that the prompt asked for") if painted else ("changed", "their photo's")
     sections = {
-        "# Data card of a mined hard set": f"{len(manifest)} generated images of {manifest['label'].nunique()} "
+        "# Data card of a mined hard set": f"{len(manifest)} {made} images of {manifest['label'].nunique()} "
         f"categories that {facts['choice']['words']} surrogate models get wrong, out of a pool of {facts['images']} "
-        f"images of {facts['prompts']} prompts. The label is the category that the prompt asked for. Surrogates: "
+        f"images of {facts['prompts']} prompts. The label is {label}. Surrogates: "
         f"{', '.join(facts['used'])}. Held-out targets: {', '.join(facts['targets'])}. Oracle: {facts['oracle']}.\n\n"
         + " ".join(facts["choice"]["rule"])
         + " These were chosen on the prompts whose `half` is `choose`; figures in `mining/report/index.html` are about "
@@ -228,13 +230,18 @@ def data_card(manifest: pd.DataFrame, mining: Mining, tables: dict[str, pd.DataF
         "## Counts": _counts(manifest),
         "## Over-represented among the hard": _over(tables),
         "## Labels": _labels(tables, facts),
-        "## People and cultures": _bias(mining.pool.images, mining.selection),
+        "## People and cultures": _bias(mining.pool.images, mining.selection)
+        if painted
+        else "Not looked for: the pool has no prompts.",
         "## Licences and origin": _licences(facts),
         "## Uses": "For trying models that are neither surrogates nor related to them. Not a sample of any population: "
         "a low accuracy here says that a model shares failures with the surrogates, and means something only beside "
         f"its accuracy on the unmined pool and on the matched control. Made with seed {facts['seed']} by Holdfast "
         f"{facts['environment']['packages'].get('holdfast', '')}, {facts['environment']['time']}.",
     }
+    if not painted:
+        kept = ("## People and cultures", "## Licences and origin")
+        sections |= {key: text.replace("prompt", "photo") for key, text in sections.items() if key not in kept}
     return "\n\n".join(f"{heading}\n\n{text}" for heading, text in sections.items()) + "\n"
 
 
@@ -317,6 +324,11 @@ def mentions(prompts: pd.Series, word: str) -> pd.Series:
 
 def _licences(facts: dict[str, Any]) -> str:
     licences = ", ".join(map(_plain, facts["licences"])) or "not stated in the pool's manifest: ask whoever made it"
+    if facts["source"] == "photo":
+        return (
+            f"Licence of the photos, as the pool's manifest states it: {licences}. What was done to each stands in "
+            "`manifest.csv`, with the SHA-256 of its file, which is checked whenever Holdfast reads it."
+        )
     generators = ", ".join(map(_plain, facts["generators"])) or "not stated"
     if any(generator.startswith("embedded:") for generator in facts["generators"]):
         generators += " (Holdfast's own, like the words of its drawn world: Apache-2.0)"

@@ -22,6 +22,7 @@ from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.engine import core_count
 from holdfast.models import load_classifier
 from holdfast.models.local_dir import read_asset, read_config
+from holdfast.models.options import PREPROCESSING
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.hard.pool import JUDGED, answer_frames, without_answer
@@ -245,6 +246,8 @@ def trainable(text: str, *, device: str) -> tuple[TorchClassifier, dict[str, Any
     classifier = load_classifier(text, device=device)
     assert isinstance(classifier, TorchClassifier)
     if name.scheme == "timm":
+        if changed := sorted(set(PREPROCESSING) & set(name.options)):
+            raise UserError(f"remedy writes a folder that timm prepares images for; leave out {', '.join(changed)}")
         return classifier, _timm_config(name, classifier)
     if name.scheme == "embedded":
         plain = Name(name.scheme, name.name, name.tag, {})

@@ -138,7 +138,7 @@ class PaintSpec(DataSpec):
         None, help="Take the texture of stylised conditions from the pictures of this folder, not from photos of other "
         "classes; its folders may be named after classes.", is_path=True,
     )  # fmt: skip
-    fill: str = option("", help="Paint over the object of only_background with a network: migan:FILE.")
+    fill: str = option("", help="Paint over objects with a network, in only_background and in donors: migan:FILE.")
 
 
 TWO_WAY, FULL_LIST = "two_way", "full_list"

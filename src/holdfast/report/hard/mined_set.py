@@ -34,14 +34,21 @@ class MinedSet:
             frame = frame[frame[column] == value]
         return frame
 
+    def words(self, text: str) -> str:
+        """Return a text about prompts, or about photos where the pool has no prompts."""
+        source = self.facts.get("source", "prompt")
+        return text.replace("prompt", source).replace("Prompt", source.capitalize())
+
 
 def luck(mined: MinedSet) -> Section:
     """Return how much of a failure comes from the prompt, and how much from the seed."""
-    section = Section("luck", "Prompt or luck")
+    section = Section("luck", mined.words("Prompt or luck"))
     frame = mined.at("persistence", half="report")
     alike = mined.tables["luck"]
-    if frame.empty:
+    if frame.empty and mined.words("prompt") == "prompt":
         section.parts = [Notice("The hard prompts were not painted anew, so this cannot be told.")]
+    elif frame.empty:
+        section.lead = ["How much of a failure belongs to the photo, and how much to what was done to it."]
     else:
         row = frame[(frame["what"] == "shared failure") & (frame["subset"] == "valid")].iloc[0]
         section.lead = [
@@ -62,10 +69,11 @@ def luck(mined: MinedSet) -> Section:
         section.parts = [Table("persistence", "Failures before and after painting anew", frame, columns)]
     columns = [
         Column("what", "What", show=lambda value: mined.short.get(value, value)),
-        Column("estimate", "Correlation within a prompt", "number", "low", "high", digits=2),
+        Column("estimate", mined.words("Correlation within a prompt"), "number", "low", "high", digits=2),
     ]
-    note = "Between images of one prompt in the pool: 0 is luck of the seed, 1 a prompt that always or never fails."
-    section.parts.append(Table("luck", "How alike images of one prompt are", alike, columns, note))
+    note = "Between images of one prompt in the pool: 0 is luck, 1 a prompt that always or never fails."
+    title = mined.words("How alike images of one prompt are")
+    section.parts = [*section.parts, Table("luck", title, alike, columns, mined.words(note))]
     return section
 
 
@@ -75,6 +83,8 @@ def where(mined: MinedSet) -> Section:
     parts: list[Part] = []
     for factor, title in (("kind", "kind of nuisance"), ("category", "category"), ("nuisance", "nuisance")):
         frame = mined.at(f"rates_{factor}", half="report", subset="valid")
+        if frame.empty:
+            continue
         rates = [f"{row['value']} ({percent(row['estimate'])})" for row in frame.to_dict("records")]
         over = [rate for rate, sign in zip(rates, frame["stands_out"], strict=True) if sign == "over"]
         ends = f"{rates[0][:-1]} of its valid images are hard) to {rates[-1]}"
@@ -83,7 +93,7 @@ def where(mined: MinedSet) -> Section:
         parts += [Heading(f"By {title}"), _rates_figure(frame, factor, title)]
         columns = [
             Column("value", title.capitalize()),
-            *plain("integer", n="Valid images", prompts="Prompts", hard="Hard"),
+            *plain("integer", n="Valid images", prompts=mined.words("Prompts"), hard="Hard"),
             Column("estimate", "Hard rate", "percent", "low", "high"),
             ranged("excess", "Against all others", "points", hint="simultaneous interval"),
             Column("stands_out", "Stands out"),
@@ -96,7 +106,10 @@ def where(mined: MinedSet) -> Section:
 def gallery(mined: MinedSet, images: pd.DataFrame, thumbnails: Thumbnails | None) -> Section:
     """Return pictures of hard images by kind of nuisance, of rejected ones, and of controls."""
     hard = images[images["set"] == "hard"]
-    kinds = [(sentence(str(kind)), "hard and valid", part) for kind, part in hard[hard["valid"]].groupby("kind")]
+    kinds = [
+        (sentence(str(kind).replace("_", " ")), "hard and valid", part)
+        for kind, part in hard[hard["valid"]].groupby("kind")
+    ]
     rejected = images[images["shared"] & ~images["valid"]]
     groups = [
         *kinds,
@@ -111,7 +124,7 @@ def gallery(mined: MinedSet, images: pd.DataFrame, thumbnails: Thumbnails | None
     section = Section("gallery", "What the images look like")
     section.lead = [
         "Picked by hash, a category at a time; hard images are not typical, they were chosen because they fail. Below "
-        "each picture its prompt, and what every model and the oracle said."
+        "each picture what it should show, and what every model and the oracle said."
     ]
     section.parts = grouped(
         picked, thumbnails, lambda _, name, jpeg: _tile(mined, images.loc[name], jpeg), missing="pool is"
@@ -123,7 +136,7 @@ def _tile(mined: MinedSet, row: Any, jpeg: bytes) -> Tile:
     answers = [judged(short, str(row[model]), row[model] == row["category"]) for model, short in mined.short.items()]
     wrong = sum(answer.kind == "wrong" for answer in answers)
     saw = str(row["oracle_saw"]) or "nothing"
-    prompt = str(row["prompt"]) or f"{row['category']}, {row['kind']} {row['nuisance']}".strip()
+    prompt = str(row["prompt"]) or f"{row['category']}, {row['kind']} {row['nuisance']}".strip().replace("_", " ")
     count = f"✗ {wrong} of {len(answers)} models wrong; oracle saw {saw}"
     answers.append(judged("oracle", f"saw {saw}", bool(row["valid"])))
     return tile(f"“{prompt}”", jpeg, answers, wrong=bool(wrong), count=count)
@@ -183,7 +196,7 @@ def surrogates_added(mined: MinedSet) -> Section:
                 models=models,
             ),
             "A faint dot is one subset of the surrogates; large marks are means with their interval from resampled "
-            "prompts; dashed, the fitted curve.",
+            f"{mined.words('prompts')}; dashed, the fitted curve.",
         ),
         Table("curve", "By number of surrogates", named, _CURVE, folded=True),
         *_left_out(mined),
@@ -274,7 +287,7 @@ def overlap_of_failures(mined: MinedSet) -> Section:
             "Agreement of surrogates and targets (κ of failures), where they have something in common",
             mined.tables["kin"],
             _KIN,
-            "The interval is for these models and other prompts; p deals the fact anew to the models.",
+            mined.words("The interval is for these models and other prompts; p deals the fact anew to the models."),
         ),
     ]
     return section

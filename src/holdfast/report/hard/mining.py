@@ -57,13 +57,13 @@ def build(folder: Path, *, pictures: Thumbnails | None = None, modes: Modes | No
         subject=folder.name,
         facts=[
             (f"{facts['images']:,}", "images in the pool"),
-            (f"{facts['prompts']:,}", "prompts"),
+            (f"{facts['prompts']:,}", mined.words("prompts")),
             (f"{facts['hard']:,}", "hard images"),
             (f"{facts['hard_valid']:,}", "of them valid"),
             (f"{len(facts['used'])}", "surrogates used"),
             (f"{len(facts['targets'])}", "held-out targets"),
         ],
-        limits=_LIMITS + (unanswered if facts["unanswered"] else ""),
+        limits=mined.words(_LIMITS) + (unanswered if facts["unanswered"] else ""),
         note=DRAWN_WORLD if drawn else "",
         run_names=f"{folder.name}/mining",
     )
@@ -89,7 +89,7 @@ def verdict(mined: MinedSet) -> Section:
     section = Section("verdict", "Verdict")
     hard = accuracy[(accuracy["set"] == "hard") & (accuracy["model"] == facts["targets"][0])].iloc[0]
     section.lead = [
-        f"On {plural(int(hard['n']), 'valid image')} of {plural(int(hard['prompts']), 'prompt')} that "
+        f"On {plural(int(hard['n']), 'valid image')} of {plural(int(hard['prompts']), mined.words('prompt'))} that "
         f"{facts['choice']['words']} surrogates get wrong, against the unmined pool, "
         f"models that took no part in choosing them are right on (pool → hard set): {'; '.join(findings)}."
     ]
@@ -152,7 +152,7 @@ def _tables(mined: MinedSet) -> list[Any]:
             Column("subset", "Images"),
             Column("estimate", "Accuracy" if key == "set" else "Lost", kind, "low", "high"),  # type: ignore[arg-type]
         ]
-        columns += [*plain("integer", n="n", prompts="Prompts")] if key == "set" else []
+        columns += [*plain("integer", n="n", prompts=mined.words("Prompts"))] if key == "set" else []
         frame = frame.sort_values(["role", "model", "subset"], ascending=[False, True, True], kind="stable")
         note = "Surrogates are wrong on the hard set because it was chosen so; their rows measure nothing."
         parts.append(Table(name, caption, frame, columns, note, folded=True))
@@ -186,9 +186,9 @@ def honesty(mined: MinedSet) -> Section:
     frame = validity[validity["n"] > 0].assign(model="accepted by the oracle", row=validity["set"])
     section.parts = [
         dot_figure("validity", title, "; ".join(shares), frame, axis="accepted", domain=(0, 1)),
-        Table("validity", "Label validity", validity, _share_columns("Set", "set", "Accepted"), folded=True),
+        Table("validity", "Label validity", validity, _share_columns(mined, "Set", "set", "Accepted"), folded=True),
         Heading("How k and m were chosen"),
-        Text([_HALVES, *facts["choice"]["rule"]]),
+        Text([mined.words(_HALVES), *facts["choice"]["rule"]]),
         *_choice_tables(mined),
         Heading("The matched control"),
         Text([_control_text(mined)]),
@@ -201,10 +201,10 @@ def _share(row: dict[Any, Any]) -> str:
     return share if row["n"] else "none"
 
 
-def _share_columns(title: str, key: str, what: str) -> list[Column]:
+def _share_columns(mined: MinedSet, title: str, key: str, what: str) -> list[Column]:
     return [
         Column(key, title),
-        *plain("integer", n="Images", prompts="Prompts"),
+        *plain("integer", n="Images", prompts=mined.words("Prompts")),
         Column("estimate", what, "percent", "low", "high"),
     ]
 
@@ -217,7 +217,7 @@ def _choice_tables(mined: MinedSet) -> list[Any]:
     ]
     counted = [*plain("integer", m="m", images="Images", valid="Valid")]
     by_m = mined.tables["by_m"].assign(model=lambda frame: frame["model"].map(mined.short))
-    by_target = [Column("m", "m", "integer"), Column("model", "Target"), *_share_columns("", "", "Accuracy")[1:]]
+    by_target = [Column("m", "m", "integer"), Column("model", "Target"), *_share_columns(mined, "", "", "Accuracy")[1:]]
     return [
         Table("choice_k", "On the choosing half, by number of surrogates", mined.tables["choice_k"], chosen),
         Table("choice_m", "On the choosing half, by m", mined.tables["choice_m"], counted),

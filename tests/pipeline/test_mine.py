@@ -227,6 +227,8 @@ def test_a_pool_without_prompts_is_mined_all_the_same(tmp_path: Path) -> None:
         (pool / name).unlink()
     mined = mine(spec_of(pool, at_least=3, again=5), tmp_path / "hard")
     assert any("does not say what its images were painted from" in one for one in mined.warnings) and mined.images > 10
+    assert mined.facts["source"] == "photo"
+    assert mined.tables["rates_nuisance"].empty and not mined.tables["rates_kind"].empty
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,20 @@ def mined(tmp_path_factory: pytest.TempPathFactory):
     sys.path.pop(0)
 
 
+def test_a_pool_without_prompts_is_told_of_photos(mined, tmp_path: Path) -> None:
+    pool = mine_world.make_pool(tmp_path / "pool")
+    for name in ("manifest.parquet", "manifest.csv", "spec.json"):
+        (pool / name).unlink()
+    holdfast.mine(
+        pool, surrogates=[f"python:coded:{name}" for name in mine_world.SURROGATES], targets="python:coded:five",
+        oracle="classifier:python:coded:judge", out=tmp_path / "hard", at_least=3, device="cpu",
+    )  # fmt: skip
+    page = text_of((tmp_path / "hard" / "mining" / "report" / "index.html").read_text())
+    assert "Photo or luck" in page and "the half of the photos" in page and "By nuisance" not in page
+    card = (tmp_path / "hard" / "DATACARD.md").read_text()
+    assert "half of the photos" in card and "The label is their photo's." in card and "seeds" not in card
+
+
 def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.partition('<script type="application/json"')[0]))
 

@@ -217,9 +217,9 @@ CULTURES = (
 def data_card(manifest: pd.DataFrame, mining: Mining, tables: dict[str, pd.DataFrame], facts: dict[str, Any]) -> str:
     """Return the text of ``DATACARD.md``."""
     painted = facts["source"] == "prompt"
-    made, label = ("generated", "the category that the prompt asked for") if painted else ("changed", "their photo's")
+    origin, label = ("generated", "the category that the prompt asked for") if painted else ("changed", "their photo's")
     sections = {
-        "# Data card of a mined hard set": f"{len(manifest)} {made} images of {manifest['label'].nunique()} "
+        "# Data card of a mined hard set": f"{len(manifest)} {origin} images of {manifest['label'].nunique()} "
         f"categories that {facts['choice']['words']} surrogate models get wrong, out of a pool of {facts['images']} "
         f"images of {facts['prompts']} prompts. The label is {label}. Surrogates: "
         f"{', '.join(facts['used'])}. Held-out targets: {', '.join(facts['targets'])}. Oracle: {facts['oracle']}.\n\n"

@@ -24,7 +24,7 @@ from holdfast.models.detectors.batched import BatchedDetector
 from holdfast.pipeline.classifiers import EvaluateSpec, TestedModel, check_names, parameter_count
 from holdfast.pipeline.donors import load_sample
 from holdfast.pipeline.evaluate.matching import MaskedObject, has_objects, is_right, judged, meant, shown_objects
-from holdfast.pipeline.evaluate.worker import RELEASED, Evaluation, Loaded, ReadyRendering, WaitingRow
+from holdfast.pipeline.evaluate.worker import RELEASED, AnsweredBatch, Evaluation, Loaded, ReadyRendering, WaitingRow
 from holdfast.pipeline.evaluation_rows import RENDERED_COLUMNS, EvaluationJob, stored_details
 from holdfast.pipeline.fast import decoding
 from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Facts, Group, Unit, unit_of
@@ -220,7 +220,7 @@ class FastDetection(Detection):
         self._cuda = self._device.startswith("cuda")
         return self._cuda
 
-    def _answered(self, resources: Loaded, position: int, batch: Sequence[WaitingRow]) -> list[Row]:
+    def _answered(self, resources: Loaded, position: int, batch: Sequence[WaitingRow]) -> AnsweredBatch:
         """Return the rows of a batch, asked about on a stream of its own."""
         stream: Any = torch.cuda.Stream(self._device) if self._cuda else None  # type: ignore[no-untyped-call]
         if stream is not None:

@@ -73,6 +73,7 @@ class ReadyRendering:
 
 
 WaitingRow = tuple[ReadyRendering, str, Any]  # A rendering, the id of the row it makes, and the model's input
+AnsweredBatch = tuple[str, list[Row], Sequence[Any]]  # A model, its rows, and its answers or the errors in their place
 
 
 class Evaluation:
@@ -110,8 +111,9 @@ class Evaluation:
         batches = self._batches(resources, jobs)
         ask = lambda asked: self._answered(resources, *asked)  # noqa: E731
         answers = ahead(resources.asking, ask, batches, 2) if self._at_once(resources, jobs) else map(ask, batches)
-        for rows in answers:
+        for model, rows, given in answers:
             yield from rows
+            _stop_if_silent(model, given, resources.first_errors)
 
     def _at_once(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> bool:
         """Return whether two threads may ask: a GPU computes while the next batch is copied and rows are made."""
@@ -196,20 +198,19 @@ class Evaluation:
             ready.rendering = replace(rendering, rendered=RELEASED)
         return ready
 
-    def _answered(self, resources: Loaded, position: int, batch: Sequence[WaitingRow]) -> list[Row]:
-        """Return the rows of a batch that one model is asked about; raise a UserError where it never answers."""
+    def _answered(self, resources: Loaded, position: int, batch: Sequence[WaitingRow]) -> AnsweredBatch:
+        """Ask one model about a batch, and return its name, the rows, and what it gave or why it failed on each."""
         model: Any = resources.tested[position]
         first = batch[0][0]
         if first.rendering.rendered is None:
             failed = first.facts | {"status": first.rendering.status, "error": first.rendering.error}
-            return [self.row(ready, model, row_id) | failed for ready, row_id, _ in batch]
+            return model.model.name, [self.row(ready, model, row_id) | failed for ready, row_id, _ in batch], []
         answers = answer_each(lambda some: self.ask(model, some, resources.painter), batch)
         rows = [
             self.row(ready, model, row_id) | answered(answer)
             for (ready, row_id, _), answer in zip(batch, answers, strict=True)
         ]
-        _stop_if_silent(model.model.name, answers, resources.first_errors)
-        return rows
+        return model.model.name, rows, answers
 
     def ask(self, model: Tested, batch: Sequence[WaitingRow], painter: Painter | None) -> list[dict[str, Any]]:
         """Return the outcome columns of each row of a batch."""

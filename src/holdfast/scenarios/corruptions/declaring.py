@@ -90,10 +90,9 @@ def shrunk(image: Image, mask: Mask, size: int) -> tuple[Image, Mask]:
     factor = size / min(height, width)
     target = (round(width * factor), round(height * factor))
     small = cast(Image, cv2.resize(image, target, interpolation=cv2.INTER_AREA))
-    if mask is None:
-        return small, mask
     # A pixel is foreground where at least half of it was.
-    return small, np.asarray(cv2.resize(mask.astype(np.float32), target, interpolation=cv2.INTER_AREA) >= 0.5)
+    share: Any = None if mask is None else cv2.resize(mask.astype(np.float32), target, interpolation=cv2.INTER_AREA)
+    return small, mask if mask is None else share >= 0.5
 
 
 def scale_of(height: int, width: int) -> float:

@@ -159,9 +159,9 @@ _MODELS = (
     ("hf", "transformers:load", "transformers image classification, by name or folder"),
     ("clip", "clip:load", "zero-shot classifiers of open_clip (ARCH@WEIGHTS) and transformers (hf/NAME-OR-FOLDER)"),
     ("onnx", "runtimes.onnx:load", "an ONNX file"),
-    ("openvino", "runtimes.engines:load_openvino", "an OpenVINO (.xml), ONNX or TensorFlow Lite file, by OpenVINO"),
-    ("litert", "runtimes.engines:load_litert", "a TensorFlow Lite file, by LiteRT"),
-    ("tensorrt", "runtimes.engines:load_tensorrt", "an engine of TensorRT, on an NVIDIA GPU"),
+    ("openvino", "runtimes.engines:load", "an OpenVINO (.xml), ONNX or TensorFlow Lite file, by OpenVINO"),
+    ("litert", "runtimes.engines:load", "a TensorFlow Lite file, by LiteRT"),
+    ("tensorrt", "runtimes.engines:load", "an engine of TensorRT, on an NVIDIA GPU"),
     *(
         (scheme, "runtimes.engines:refuse", "refused, since such files are code; see docs/parity.md")
         for scheme in ("torchscript", "torch-export", "aotinductor")

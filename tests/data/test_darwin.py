@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as hnp
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.types import Mask
 from holdfast.data import darwin
-from holdfast.data.darwin import DarwinItem, darwin_document, draw_paths, read_darwin, trace_paths
+from holdfast.data.darwin import MaskEntry, darwin_document, draw_paths, parse_darwin, trace_paths
+from holdfast.data.mask_files import parse_mask_file
 
 PETS = Path(__file__).parents[2].parent / "shared" / "photos" / "pets12"
 MASKS = hnp.arrays(np.bool_, hnp.array_shapes(min_dims=2, max_dims=2, max_side=24))
@@ -36,8 +37,8 @@ def polygon(*paths: list[dict[str, float]], name: str = "cat", **more: Any) -> d
     return {"id": "1", "name": name, "slot_names": ["0"], "polygon": {"paths": list(paths)}} | more
 
 
-def read(content: Any) -> DarwinItem:
-    return read_darwin(json.dumps(content))
+def read(content: Any) -> MaskEntry:
+    return parse_darwin(json.loads(json.dumps(content)))
 
 
 def boxed(*parts: tuple[slice, slice]) -> Mask:
@@ -222,7 +223,7 @@ def test_damaged_files_say_what_is_wrong(content: Any, says: str) -> None:
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe\xff", b"[" * 100_000, b"1" * 10_000])
 def test_what_is_no_json_says_so(data: bytes) -> None:
     with pytest.raises(UserError, match="JSON"):
-        read_darwin(data)
+        parse_mask_file(data)
 
 
 def test_there_is_a_limit_to_points(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.types import Mask
 from holdfast.data import mask_files
-from holdfast.data.darwin import darwin_document
-from holdfast.data.mask_files import MaskEntry, match_entries, parse_mask_file, read_mask_files
+from holdfast.data.darwin import MaskEntry, darwin_document
+from holdfast.data.mask_files import match_entries, parse_mask_file, read_mask_files
 from holdfast.data.writers import coco_document, mask_rle
 
 MASKS = hnp.arrays(np.bool_, hnp.array_shapes(min_dims=2, max_dims=2, max_side=16))

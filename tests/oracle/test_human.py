@@ -15,7 +15,7 @@ from holdfast.data.labels import map_labels
 from holdfast.models import load_classifier
 from holdfast.oracle import card, kinship, load_oracle
 from holdfast.testing import check_oracle
-from holdfast.testing.classifier import _oracle_images as _images
+from holdfast.testing.classifier import _ORACLE_SIZES, _pictures
 from made_votes import QUALITY, make_votes
 
 NAMES = ("ant", "bee")
@@ -79,7 +79,7 @@ def test_rule_and_threshold_in_the_name(tmp_path: Path) -> None:
 
 
 def test_the_contract_and_the_card(tmp_path: Path) -> None:
-    pictures = _images()
+    pictures = _pictures(_ORACLE_SIZES)
     rows = [
         {
             "sample_id": f"image {place}", "person": person, "asked": NAMES[place % 2], "label": NAMES[place % 2],
@@ -93,6 +93,6 @@ def test_the_contract_and_the_card(tmp_path: Path) -> None:
     pq.write_table(make_votes(rows).to_arrow(), folder / "votes.parquet")
     oracle = oracle_of(f"human:{folder}")
     check_oracle(oracle)
-    said = dict(card(oracle).rows())
+    said = dict(card(oracle))
     assert "3 of 5 have to accept" in said["What it is"] and said["Training data"] == "none: people looked"
     assert kinship("timm:resnet50", oracle.name) == []  # the folder's name makes nobody a relative

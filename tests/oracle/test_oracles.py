@@ -249,7 +249,7 @@ def test_two_embedded_classifiers_as_oracles() -> None:
     )
     check_oracle(oracle)
     check_oracle(oracle.members[0])
-    shown = dict(card(oracle).rows())
+    shown = dict(card(oracle))
     assert "Diorama" in shown["Training data"] and "vote" in shown["What it is"]
 
 

@@ -63,7 +63,7 @@ def test_verdicts_are_asked_for_once_and_kept(port: int) -> None:
     assert requests(port)["requests"] == before + 2
     assert len(Path("oracle-answers/calls.jsonl").read_text().split()) == 4, "two lines of two words"
     check_oracle(judge)
-    assert "127.0.0.1" in card(judge).name
+    assert "127.0.0.1" in dict(card(judge))["Oracle"]
 
 
 def test_scores_are_judged_by_the_rule(port: int) -> None:

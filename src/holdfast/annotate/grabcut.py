@@ -84,7 +84,7 @@ class _View:
         return (point[0] + 0.5 - self.edges[0]) * across - 0.5, (point[1] + 0.5 - self.edges[1]) * down - 0.5
 
 
-def guided_cut(image: Image, guidance: Guidance, *, iterations: int = ITERATIONS) -> MaskProposal:
+def guided_cut(image: Image, guidance: Guidance) -> MaskProposal:
     """Return the mask that the guidance marks, with all points inside, none outside; an ellipse has confidence 0."""
     height, width = image.shape[:2]
     left, top, right, bottom = _pixels_of_box(guidance, height, width)
@@ -100,7 +100,7 @@ def guided_cut(image: Image, guidance: Guidance, *, iterations: int = ITERATIONS
     reduced_mask, confidence = guess, 0.0
     sure = labels == cv2.GC_BGD
     if not is_flat(view.full) and sure.any() and guess.any():
-        reduced_mask, confidence = _cut(view.reduced, labels, inside, iterations)
+        reduced_mask, confidence = _cut(view.reduced, labels, inside)
     mask = np.zeros((height, width), np.bool_)
     left, top, right, bottom = view.edges
     mask[top:bottom, left:right] = _full_size(view, reduced_mask)
@@ -164,13 +164,13 @@ def _mark(labels: NDArray[np.uint8], points: list[Point], others: list[Point], r
         part[(rows - y) ** 2 + (columns - x) ** 2 <= reach**2] = value
 
 
-def _cut(reduced: Image, labels: NDArray[np.uint8], inside: list[Point], iterations: int) -> tuple[Mask, float]:
+def _cut(reduced: Image, labels: NDArray[np.uint8], inside: list[Point]) -> tuple[Mask, float]:
     """Return GrabCut's foreground around the points inside (or its large components), and the confidence in it."""
     lab = np.asarray(cv2.cvtColor(reduced, cv2.COLOR_RGB2LAB), np.uint8)
     kept = labels.copy()
     background, foreground = np.zeros((1, 65)), np.zeros((1, 65))
     cv2.setRNGSeed(0)  # its k-means starts from OpenCV's own generator
-    cv2.grabCut(lab, kept, (0, 0, 1, 1), background, foreground, iterations, cv2.GC_INIT_WITH_MASK)
+    cv2.grabCut(lab, kept, (0, 0, 1, 1), background, foreground, ITERATIONS, cv2.GC_INIT_WITH_MASK)
     cut = kept % 2 == 1
     mask = _around(cut, inside) if inside else largest_components(cut, fraction=_COMPONENT_FRACTION)
     if not mask.any():

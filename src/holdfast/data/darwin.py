@@ -6,7 +6,6 @@ an even number of paths encloses left out. So holes are further paths along the 
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.types import DEFAULT_MAX_PIXELS, Mask
+from holdfast.core.types import DEFAULT_MAX_PIXELS, Mask, MaskSource
 from holdfast.data.images import check_size
 
 SCHEMA = "https://darwin-public.s3.eu-west-1.amazonaws.com/darwin_json/2.0/schema.json"  # a name, never fetched
@@ -57,13 +56,28 @@ class DarwinMask:
 
 
 @dataclass(frozen=True, slots=True)
-class DarwinItem:
-    """One image's annotations."""
+class MaskEntry:
+    """What a file with masks says of one image."""
 
-    path: str  # the image's folder in the dataset and its name, with forward slashes, such as ``cats/1.jpg``
-    size: tuple[int, int] | None  # (height, width), or None where the file does not say
-    masks: Mapping[str, DarwinMask]  # by class
+    path: str  # the image's path as the file has it, with forward slashes; never opened, only compared
+    size: tuple[int, int] | None  # (height, width) of the image, or None where the file does not say
+    masks: Mapping[str, MaskSource]  # by class; a class's several objects are united. Empty where nothing was drawn
     notes: tuple[str, ...] = ()  # what was left out, in words
+
+    def load(self, label: str, height: int, width: int) -> Mask:
+        """Return the mask of a class, HW; of everything in the image where the file does not know the class.
+
+        Raises SampleError for another size, or a mask that cannot be read.
+        """
+        if self.size is not None and self.size != (height, width):
+            own_size = f"{self.size[1]} × {self.size[0]}"
+            raise SampleError(f"the mask is for an image of {own_size} pixels, this one has {width} × {height}")
+        if label in self.masks:
+            return self.masks[label].load(height, width)
+        mask = np.zeros((height, width), np.bool_)
+        for source in self.masks.values():
+            mask |= source.load(height, width)
+        return mask
 
 
 def draw_paths(paths: Iterable[Iterable[tuple[float, float]]], height: int, width: int) -> Mask:
@@ -125,17 +139,8 @@ def is_darwin(content: Any) -> bool:
     return isinstance(content, Mapping) and "annotations" in content and ("item" in content or "image" in content)
 
 
-def read_darwin(data: bytes | str) -> DarwinItem:
-    """Return the annotations of a Darwin JSON file; UserError where it is none."""
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"this is not readable JSON: {error}") from error
-    return parse_darwin(content)
-
-
-def parse_darwin(content: Any) -> DarwinItem:
-    """Run ``read_darwin`` on parsed JSON."""
+def parse_darwin(content: Any) -> MaskEntry:
+    """Return the annotations of a Darwin file's JSON; UserError where it is none."""
     if not is_darwin(content):
         raise UserError("this is no Darwin JSON: it has no item and no annotations")
     item, annotations = content.get("item"), content["annotations"]
@@ -171,7 +176,7 @@ def parse_darwin(content: Any) -> DarwinItem:
             )
             notes[f"{(kinds or ['annotation'])[0]}(s) without an outline"] += 1
     masks = _by_label(polygons, labels, layers)
-    return DarwinItem(
+    return MaskEntry(
         _path(item), _size(slot), masks, tuple(f"{count} {what} left out" for what, count in sorted(notes.items()))
     )
 

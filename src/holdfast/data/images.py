@@ -237,14 +237,37 @@ class EncodedImage:
 
 
 @dataclass(frozen=True, slots=True)
-class FileImage(EncodedImage):
-    """An image file."""
+class InFile:
+    """A file's bytes."""
 
     path: str | Path
 
     def read(self) -> bytes:
         """Return the stored bytes."""
         return read_file(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class InTar:
+    """A range of bytes of an uncompressed tar; nothing is extracted."""
+
+    path: str | Path
+    offset: int
+    size: int
+
+    def read(self) -> bytes:
+        """Return the stored bytes."""
+        return read_range(self.path, self.offset, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class FileImage(InFile, EncodedImage):
+    """An image file."""
+
+
+@dataclass(frozen=True, slots=True)
+class TarImage(InTar, EncodedImage):
+    """An image inside a tar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,19 +283,6 @@ class PublishedImage(EncodedImage):
         if bytes_sha256(data) != self.sha256:
             raise SampleError(f"{Path(self.path).name} has changed since it was published: its SHA-256 is another")
         return data
-
-
-@dataclass(frozen=True, slots=True)
-class TarImage(EncodedImage):
-    """An image inside an uncompressed tar, read as a range of bytes; nothing is extracted."""
-
-    path: str | Path
-    offset: int
-    size: int
-
-    def read(self) -> bytes:
-        """Return the stored bytes."""
-        return read_range(self.path, self.offset, self.size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,9 +138,7 @@ def _mask_facts(source: Any, image: Image, orientation: int) -> dict[str, Any]:
     return {
         "covered": float(mask.mean()),
         "turned_mask": orientation != 1 and _fits_better_turned(image, mask, orientation),
-        "void_ring": isinstance(source, EncodedMask)
-        and source.format in ("auto", "grey")
-        and _is_void_ring(source, mask),
+        "void_ring": isinstance(source, EncodedMask) and _is_void_ring(source, mask),
     }
 
 

@@ -6,17 +6,14 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import numpy as np
-
-from holdfast.core.errors import SampleError, UserError
-from holdfast.core.types import Mask, MaskSource
-from holdfast.data.darwin import is_darwin, parse_darwin
+from holdfast.core.errors import UserError
+from holdfast.core.types import MaskSource
+from holdfast.data.darwin import MaskEntry, is_darwin, parse_darwin
 from holdfast.data.masks import CocoMask
 from holdfast.data.readers.annotations import parse_coco, record_id
 
@@ -25,31 +22,6 @@ MAX_BYTES = 512 << 20
 
 MAX_FILES = 100_000
 """Limit for a folder."""
-
-
-@dataclass(frozen=True, slots=True)
-class MaskEntry:
-    """What a file says of one image."""
-
-    path: str  # the image's path as the file has it, with forward slashes; never opened, only compared
-    size: tuple[int, int] | None  # (height, width) of the image, or None where the file does not say
-    masks: Mapping[str, MaskSource]  # by class; a class's several objects are united. Empty where nothing was drawn
-    notes: tuple[str, ...] = field(default=())  # what was left out, in words
-
-    def load(self, label: str, height: int, width: int) -> Mask:
-        """Return the mask of a class, HW; of everything in the image where the file does not know the class.
-
-        Raises SampleError for another size, or a mask that cannot be read.
-        """
-        if self.size is not None and self.size != (height, width):
-            own_size = f"{self.size[1]} × {self.size[0]}"
-            raise SampleError(f"the mask is for an image of {own_size} pixels, this one has {width} × {height}")
-        if label in self.masks:
-            return self.masks[label].load(height, width)
-        mask = np.zeros((height, width), np.bool_)
-        for source in self.masks.values():
-            mask |= source.load(height, width)
-        return mask
 
 
 def read_mask_files(path: Path) -> list[MaskEntry]:
@@ -85,8 +57,7 @@ def parse_mask_file(data: bytes, *, name: str = "the file") -> list[MaskEntry]:
         raise UserError(f"{name} is not readable JSON: {error}") from error
     try:
         if is_darwin(content) and not isinstance(content.get("images"), list):
-            item = parse_darwin(content)
-            return [MaskEntry(item.path, item.size, item.masks, item.notes)]
+            return [parse_darwin(content)]
         return _coco_entries(content)
     except UserError as error:
         raise UserError(f"{name}: {error}") from error

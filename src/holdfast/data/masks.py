@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from PIL import Image as Pillow
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, bytes_sha256, fingerprint
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Mask
-from holdfast.data.images import check_size, load_upright, open_header, read_file, read_range
+from holdfast.data.images import InFile, InTar, check_size, load_upright, open_header
 
 MASK_FORMATS = ("auto", "grey", "index", "alpha", "red")
 
@@ -184,29 +183,17 @@ class EncodedMask:
 
 
 @dataclass(frozen=True, slots=True)
-class FileMask(EncodedMask):
+class FileMask(InFile, EncodedMask):
     """A mask file."""
 
-    path: str | Path
     format: str = "auto"
-
-    def read(self) -> bytes:
-        """Return the stored bytes."""
-        return read_file(self.path)
 
 
 @dataclass(frozen=True, slots=True)
-class TarMask(EncodedMask):
-    """A mask inside an uncompressed tar."""
+class TarMask(InTar, EncodedMask):
+    """A mask inside a tar."""
 
-    path: str | Path
-    offset: int
-    size: int
     format: str = "auto"
-
-    def read(self) -> bytes:
-        """Return the stored bytes."""
-        return read_range(self.path, self.offset, self.size)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -360,12 +360,16 @@ def finish(
     classes: Iterable[str] | None = None,
     keys: Mapping[str, ClassKeys] | None = None,
     masks: Path | None = None,
+    empty: Iterable[Sample] = (),
+    object_classes: Iterable[str] = (),
+    separator: str = "",
     **joining: Any,
 ) -> Collection:
     """Return the collection, with the masks of a folder where one is given; UserError where it has no sample.
 
     ``classes`` gives the order of classes (sorted by name where there is none); those without a sample are left out
-    and become problems. ``joining`` holds further arguments of ``attach_masks``.
+    and become problems. ``empty``, ``object_classes`` and ``separator`` are those of ``Collection``; ``joining`` holds
+    further arguments of ``attach_masks``.
     """
     if not samples:
         first = f"; the first problem: {problems[0].sample_id}: {problems[0].message}" if problems else ""
@@ -381,6 +385,9 @@ def finish(
         samples=tuple(samples),
         keys={label: key for label, key in (keys or {}).items() if label in present},
         problems=tuple(problems),
+        empty=tuple(empty),
+        object_classes=tuple(object_classes),
+        separator=separator,
     )
 
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import torch
 from holdfast.core.names import unknown
 from holdfast.core.types import Image
 from holdfast.models.torch_classifier import TorchClassifier
-
-if TYPE_CHECKING:
-    import torch
 
 OPTIONS = ("adapt", "adapt_images", "adapt_prior")
 IMAGES, MOST_IMAGES = 64, 1024
@@ -34,8 +32,6 @@ class AdaptedClassifier:
     """
 
     def __init__(self, network: TorchClassifier, *, images: int = IMAGES, prior: float = PRIOR) -> None:
-        import torch
-
         network = copy.copy(network)
         network._module = copy.deepcopy(network.module)  # a plain model may hold the same one
         network._answering = network._module  # fused layers would keep the numbers of training
@@ -73,8 +69,6 @@ class AdaptedClassifier:
 
     def fit(self, condition: str, prepared: Sequence[torch.Tensor]) -> None:
         """Fit the layers to what ``prepare`` returned for images of a condition, and keep the result by its name."""
-        import torch
-
         if len(prepared) < 2:
             raise SampleError(f"{self.name} needs 2 or more images of a condition to fit its batch normalisation")
         self._use(self._trained)

@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
+from holdfast.core.lazy import torch
 from holdfast.core.protocols import Classifier, DifferentiableClassifier
 from holdfast.core.types import Image
 from holdfast.models.torch_classifier import ClassScores, TorchClassifier, as_batch, as_pictures, exact
-
-if TYPE_CHECKING:
-    import torch
 
 GRADIENT_FREE = ("decision_attack",)
 """Attacks that only ask the model for its answers."""
@@ -56,8 +54,6 @@ class Victim:
 
     def right(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return which pictures the model still gets right."""
-        import torch
-
         with torch.no_grad():
             scores = self.model(batch)
         held: torch.Tensor = (scores.argmax(1) == labels) & scores.isfinite().all(1)
@@ -80,8 +76,6 @@ def run_attack(
     Returns the changed pictures, none further than ``eps`` from its input in any value, and the model's probabilities
     for them, (n, outputs).
     """
-    import torch
-
     own = dict(parameters)
     levels = math.floor(float(own.pop("eps")) * 255 + 1e-6)
     victim = _victim(classifier, members, str(own.pop("space", "all")))
@@ -107,8 +101,6 @@ def model_input(classifier: Classifier, image: Image) -> Image:
 
     Reference preprocessing rounds to uint8 after resizing in nearly every family, so that this loses nothing.
     """
-    import torch
-
     if not isinstance(classifier, TorchClassifier):
         return image
     prepared = classifier.prepare(image)
@@ -122,8 +114,6 @@ def model_input(classifier: Classifier, image: Image) -> Image:
 
 def answers(classifier: Classifier, pictures: Sequence[Image]) -> NDArray[np.float32]:
     """Return probabilities, (n, outputs), for pictures as ``model_input`` makes them, without preprocessing again."""
-    import torch
-
     if not isinstance(classifier, DifferentiableClassifier):
         return classifier.predict(pictures)
     rows = np.empty((len(pictures), len(classifier.labels)), np.float32)
@@ -173,26 +163,19 @@ def strong_attack(
     As in AutoAttack: descent on the cross-entropy and on the margin, a search for the smallest change that suffices,
     and an attack that needs no gradient, for models whose gradients mislead.
     """
-    import torch
-
     foolbox = _foolbox()
 
-    def descent(part: torch.Tensor, truth: torch.Tensor, own: Sequence[int], *, margin: bool) -> torch.Tensor:
-        return _fixed(_descent(part, eps, own, steps, margin=margin), victim, part, truth, eps)
+    def climb_margin(part: torch.Tensor, truth: torch.Tensor, seeds: Sequence[int]) -> torch.Tensor:
+        return _fixed(_descent(part, eps, seeds, steps, margin=True), victim, part, truth, eps)
 
-    def smallest(part: torch.Tensor, truth: torch.Tensor, own: Sequence[int]) -> torch.Tensor:
-        del own
+    def smallest_change(part: torch.Tensor, truth: torch.Tensor, seeds: Sequence[int]) -> torch.Tensor:
         return _to_radius(_fixed(foolbox.attacks.LInfFMNAttack(steps=steps), victim, part, truth, eps), part, eps)
 
-    def by_decision(part: torch.Tensor, truth: torch.Tensor, own: Sequence[int]) -> torch.Tensor:
-        return decision_attack(victim, part, truth, eps=eps, seeds=own, steps=decision_steps)
-
-    turns = [
-        lambda *given: descent(*given, margin=False),
-        lambda *given: descent(*given, margin=True),
-        smallest,
-        *([by_decision] if decision_steps else []),
-    ]
+    turns: list[Callable[..., torch.Tensor]] = [
+        lambda *given: pgd(victim, *given[:2], eps=eps, seeds=given[2], steps=steps), climb_margin, smallest_change
+    ]  # fmt: skip
+    if decision_steps:
+        turns.append(lambda *given: decision_attack(victim, *given[:2], eps=eps, seeds=given[2], steps=decision_steps))
     levels = round(eps * 255)
     before = (batch * 255).round().to("cpu", torch.uint8)
     worst = batch.clone()
@@ -213,8 +196,6 @@ def decision_attack(
 
     foolbox normalises this attack's steps over the batch, so only single pictures keep to themselves.
     """
-    import torch
-
     foolbox = _foolbox()
 
     values = batch[0].numel()
@@ -247,7 +228,6 @@ def decision_attack(
 def _descent(batch: torch.Tensor, eps: float, seeds: Sequence[int], steps: int, *, margin: bool) -> Any:
     """Return foolbox's projected gradient descent with a random start that each picture draws for itself."""
     import eagerpy
-    import torch
 
     foolbox = _foolbox()
     best_other_classes = foolbox.attacks.carlini_wagner.best_other_classes
@@ -279,8 +259,6 @@ def _descent(batch: torch.Tensor, eps: float, seeds: Sequence[int], steps: int, 
 
 def _fixed(attack: Any, victim: Victim, batch: torch.Tensor, labels: torch.Tensor, eps: float) -> torch.Tensor:
     """Run a foolbox attack within a radius; a change that is not finite counts as no change."""
-    import torch
-
     clipped: torch.Tensor = attack(victim.model, batch, labels, epsilons=eps)[1]
     return torch.where(clipped.isfinite(), clipped, batch).detach()
 
@@ -294,16 +272,12 @@ def _to_radius(attacked: torch.Tensor, batch: torch.Tensor, eps: float) -> torch
 
 def _rounded(changed: torch.Tensor, before: torch.Tensor, levels: int) -> torch.Tensor:
     """Return uint8 pictures that differ by at most so many levels from the originals."""
-    import torch
-
     start = before.to(torch.int16)
     after = (changed.detach().cpu() * 255).round().to(torch.int16)
     return torch.minimum(torch.maximum(after, start - levels), start + levels).clamp(0, 255).to(torch.uint8)
 
 
 def _victim(classifier: Classifier, members: Sequence[Sequence[int]], space: str) -> Victim:
-    import torch
-
     foolbox = _foolbox()
     grouped = ClassScores(members, len(classifier.labels), space, _device(classifier))
 

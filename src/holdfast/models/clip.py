@@ -11,12 +11,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError, first_line
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import check_complete, hub_errors, offline, resolve_device
 from holdfast.core.remote import mind_the_hub
@@ -25,9 +26,6 @@ from holdfast.models import label_spaces
 from holdfast.models.options import display_name
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture
 from holdfast.models.transformers import hub_place, preprocessing, shape_of
-
-if TYPE_CHECKING:
-    import torch
 
 TEMPLATE = "a photo of a {class}"
 """The prompt of a class where ``?template=`` gives none."""
@@ -64,8 +62,6 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> To
     names = label_spaces.read_names(options["labels"]) if "labels" in options else list(classes or ())
     if not names:
         raise UserError(f"clip:{name.whole} names the dataset's classes; give it some with ?labels=FILE")
-    import torch
-
     clip = load_clip(name, device=device)
     # Of each class the normalised mean over the templates' unit vectors.
     means = [text_embeddings(clip, [text.replace("{class}", each) for text in templates]).mean(0) for each in names]
@@ -95,8 +91,6 @@ def load_clip(name: Name, *, device: str = "auto") -> Clip:
 
 def image_embeddings(clip: Clip, images: Sequence[Image]) -> NDArray[np.float32]:
     """Return unit vectors, (n, width), of RGB images of any sizes."""
-    import torch
-
     rows = []
     crops, device = clip.preprocessing.crops_centre, next(clip.module.parameters()).device
     with torch.inference_mode():
@@ -109,8 +103,6 @@ def image_embeddings(clip: Clip, images: Sequence[Image]) -> NDArray[np.float32]
 
 def text_embeddings(clip: Clip, texts: Sequence[str]) -> NDArray[np.float32]:
     """Return unit vectors, (n, width), of texts."""
-    import torch
-
     if not texts:
         return np.empty((0, _width(clip)), np.float32)
     with torch.inference_mode():
@@ -142,8 +134,6 @@ def _ensemble(which: str) -> list[str]:
 
 
 def _unit(rows: torch.Tensor) -> torch.Tensor:
-    import torch.nn.functional
-
     return torch.nn.functional.normalize(rows.float(), dim=-1)
 
 
@@ -153,7 +143,6 @@ def _width(clip: Clip) -> int:
 
 def _zero_shot(clip: Clip, classes: torch.Tensor) -> torch.nn.Module:
     """Return a module from a normalised batch to scale × cosines, (n, classes)."""
-    import torch
 
     class ZeroShot(torch.nn.Module):
         def __init__(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import PIL.Image
 
 from holdfast.core.errors import UserError, first_line
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, timm
@@ -135,7 +136,6 @@ def _network(model: LiveModel) -> tuple[Any, Any, LabelSpace | None] | None:
 
 def _compiled(package: Any) -> Any:
     """Return a package of AOTInductor, which is a plain callable on tensors, as a module."""
-    import torch
 
     class CompiledPackage(torch.nn.Module):
         """Calls the package."""
@@ -149,7 +149,6 @@ def _compiled(package: Any) -> Any:
 
 def _logits_of(network: Any) -> Any:
     """Return a copy that answers with logits; the user's own module keeps its device, mode and precision."""
-    import torch
 
     class CopiedLogits(torch.nn.Module):
         """Calls the network and takes its logits."""

@@ -10,21 +10,18 @@ small classifiers that Holdfast carries, trained on scenes of its drawn world. W
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import unpacked
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces, timm, torchvision
 from holdfast.models.options import display_name, existing_file
 from holdfast.models.torch_classifier import TorchClassifier
-
-if TYPE_CHECKING:
-    import torch
 
 MAX_CONFIG = 4_000_000
 """Bytes of a configuration; the label names of ImageNet-21k fit."""
@@ -134,8 +131,7 @@ def build(config: dict[str, Any]) -> Any:
 ASSETS = Path(__file__).parents[1] / "assets"
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
+class Asset(NamedTuple):
     """One embedded model: the library's own configuration, Holdfast's facts about it, and verified weights."""
 
     config: dict[str, Any]
@@ -170,6 +166,6 @@ def read_asset(kind: str, name: Name) -> Asset:
 
 def load_embedded(name: Name, *, device: str) -> TorchClassifier:
     """Load an embedded classifier; takes no options. Images of any size are squeezed to the model's 64 or 128 px."""
-    asset = read_asset("classifiers", name)
-    labels = LabelSpace(tuple(asset.config["label_names"]), tuple(asset.facts["wnids"]))
-    return assemble(display_name(name, name.name), asset.config, asset.weights, labels, device=device)
+    config, facts, weights = read_asset("classifiers", name)
+    labels = LabelSpace(tuple(config["label_names"]), tuple(facts["wnids"]))
+    return assemble(display_name(name, name.name), config, weights, labels, device=device)

@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import array_sha256, fingerprint
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import weights_sha256
 from holdfast.core.protocols import as_array
@@ -29,9 +30,6 @@ from holdfast.models.label_spaces import OUTPUTS, probabilities
 from holdfast.models.options import PREPROCESSING, display_name, existing_file, preprocessing_overrides
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.registry import find_attribute
-
-if TYPE_CHECKING:
-    import torch
 
 _DEPTH = 3  # how far attributes are followed in search of weights
 
@@ -320,8 +318,6 @@ def _stated(name: Name, target: Any, module: Any) -> Mapping[str, Any]:
 
 def output_count(name: str, module: Any, image: torch.Tensor) -> int:
     """Return how many outputs a network has, from its answer to one prepared image, CHW."""
-    import torch
-
     batch = image[None]
     try:
         with torch.inference_mode():

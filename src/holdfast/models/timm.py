@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import hub_errors
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, display_name, preprocessing_overrides
 from holdfast.models.torch_classifier import Geometry, Preprocessing, TorchClassifier
-
-if TYPE_CHECKING:
-    import torch
 
 
 def load(name: Name, *, device: str) -> TorchClassifier:
@@ -67,8 +65,6 @@ def untrained(architecture: str, options: Mapping[str, Any]) -> Any:
 
 def seeded(build: Callable[[], Any], seed: int) -> Any:
     """Return what ``build`` makes with torch's generator seeded; the generator's state is restored."""
-    import torch
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import MachineError, SampleError, UserError, out_of_memory
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import torch
 from holdfast.core.networks import fuse, resolve_device, weights_sha256
 from holdfast.core.types import Image, LabelSpace
-
-if TYPE_CHECKING:
-    import torch
 
 MAX_ASPECT = 16
 CPU_PIXELS = 8 * 224 * 224  # At once on a CPU: the activations of more are handed back to the system layer by layer
@@ -75,8 +73,6 @@ _within: list[Any] = []  # threads within ``exact``: first what sets the switche
 @contextmanager
 def exact() -> Iterator[None]:
     """Compute without TF32 convolutions: they would make answers depend on the batch by more than 1e-4."""
-    import torch
-
     # The switches belong to all threads: the first that comes sets them, and the last that goes sets them back.
     with _EXACT:
         if not _within:
@@ -128,8 +124,6 @@ class TorchClassifier:
         device: str = "auto",
         batch_size: int = 64,
     ) -> None:
-        import torch
-
         self.name = name
         self.labels = labels
         self.fingerprint = fingerprint(
@@ -162,8 +156,6 @@ class TorchClassifier:
         return self._answering is not self._module
 
     def _fused(self) -> torch.nn.Module | None:
-        import torch
-
         norms = any(isinstance(layer, torch.nn.BatchNorm2d) for layer in self._module.modules())
         if not (norms and self.device.startswith("cpu")):
             return None
@@ -184,8 +176,6 @@ class TorchClassifier:
         """Return probabilities, (n, labels), rows in the order of the images."""
         if self.device == "cpu" or len(images) < 2:
             return self._in_batches(images, self.prepare)
-        import torch
-
         count = torch.get_num_threads()  # the device need not wait for one core
         with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as threads:
             return self.predict_prepared(list(threads.map(self.prepare, images)))
@@ -199,8 +189,6 @@ class TorchClassifier:
 
         Another size than the model's is resized, bilinearly with antialiasing; nothing is cropped.
         """
-        import torch.nn.functional
-
         batch = batch.to(self.device)
         if tuple(batch.shape[-2:]) != self.preprocessing.size:
             batch = torch.nn.functional.interpolate(
@@ -223,8 +211,6 @@ class TorchClassifier:
         return rows
 
     def _probabilities(self, batch: list[torch.Tensor]) -> NDArray[np.float32]:
-        import torch
-
         with torch.inference_mode(), exact():
             network = self._module if self._answering is None else self._answering
             logits = network(torch.stack(batch).to(self.device))
@@ -239,7 +225,6 @@ class TorchClassifier:
 
 def picked(model: Any, output: str) -> torch.nn.Module:
     """Return a module that gives the scores which another one returns under a key or an attribute."""
-    import torch
 
     class Picked(torch.nn.Module):
         def __init__(self) -> None:
@@ -276,8 +261,6 @@ class ClassScores:
     """
 
     def __init__(self, members: Sequence[Sequence[int]], outputs: int, space: str, device: str) -> None:
-        import torch
-
         claimed, widest = {output for own in members for output in own}, max(len(own) for own in members)
         self.others = [output for output in range(outputs) if output not in claimed and space == "all"]
         # Every class as wide as the widest, its first output repeated, which changes no maximum.
@@ -286,15 +269,11 @@ class ClassScores:
 
     def __call__(self, scores: torch.Tensor) -> torch.Tensor:
         """Return the scores of the classes, then those of the others, from scores (n, outputs)."""
-        import torch
-
         return torch.cat([scores[:, self._best_of].amax(2), scores[:, self._others]], dim=1)
 
 
 def as_batch(pictures: Sequence[Image], device: str = "cpu") -> torch.Tensor:
     """Return pictures of one size, HWC uint8, as a batch NCHW in 0..1."""
-    import torch
-
     # A tensor: by a number, a GPU would multiply with its rounded inverse.
     most = torch.full((), 255.0, device=device)
     return torch.from_numpy(np.stack(pictures)).to(device).permute(0, 3, 1, 2).float() / most
@@ -302,7 +281,5 @@ def as_batch(pictures: Sequence[Image], device: str = "cpu") -> torch.Tensor:
 
 def as_pictures(batch: torch.Tensor) -> list[NDArray[np.uint8]]:
     """Return a batch NCHW in 0..1 as pictures, HWC uint8."""
-    import torch
-
     pictures = (batch.detach().clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
     return list(np.ascontiguousarray(pictures))

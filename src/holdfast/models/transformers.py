@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked
 from holdfast.core.networks import hub_errors
 from holdfast.models import label_spaces
@@ -16,7 +17,6 @@ from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, pic
 
 if TYPE_CHECKING:
     import PIL.Image
-    import torch
 
 
 def load(name: Name, *, device: str) -> TorchClassifier:

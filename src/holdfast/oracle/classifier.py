@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, unknown, write_options
 from holdfast.core.protocols import Classifier, DifferentiableClassifier, Oracle, TensorOracle, Verdict
 from holdfast.core.types import ClassKeys, Image
 from holdfast.oracle.loading import AcceptanceRule, LabelMapping, Resources, load_member, take_rule
-
-if TYPE_CHECKING:
-    import torch
 
 PAPER_TEMPLATE = "an image of {class}"
 EMBEDDED_TEMPLATE = "an image of a {class}"  # as the embedded oracle was trained
@@ -63,12 +61,8 @@ class ClassifierOracle:
         total = competing.sum(1, keepdims=True)
         # Where nothing that competes has any probability, nothing is seen: no number, so no acceptance.
         shares = np.divide(competing, total, out=np.full_like(competing, np.nan), where=total > 0)
-        rows = np.arange(len(places))
-        score, saw = shares[rows, places], shares.argmax(1)
-        shares[rows, places] = -np.inf
-        margin = score - shares.max(1) if shares.shape[1] > 1 else score
-        accepted = (saw == places) & (score >= self.rule.min_score) & (margin >= self.rule.min_margin)
-        return verdicts(self.rule, self.answers, labels, accepted, score, margin, saw)
+        columns = decided(torch.from_numpy(shares), torch.from_numpy(places), self.rule)
+        return verdicts(self.rule, self.answers, labels, *(column.numpy() for column in columns))
 
 
 class TensorClassifierOracle(ClassifierOracle):
@@ -79,8 +73,6 @@ class TensorClassifierOracle(ClassifierOracle):
     def __init__(
         self, classifier: DifferentiableClassifier, labels: LabelMapping, classes: Sequence[str], rule: AcceptanceRule
     ) -> None:
-        import torch
-
         super().__init__(classifier, labels, classes, rule)
         self.device = classifier.device
         self._best = torch.tensor(self._best_of, device=self.device)
@@ -90,24 +82,26 @@ class TensorClassifierOracle(ClassifierOracle):
         self, batch: torch.Tensor, labels: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return accepted, score, margin, place in ``answers`` for RGB NCHW in 0..1 and places of classes."""
-        import torch
-
         with torch.no_grad():
             logits = self.classifier.logits(batch).float()
             competing = torch.cat([logits[:, self._best].amax(2), logits[:, self._rest]], dim=1)
-            shares = competing.softmax(1)
-            score = shares.gather(1, labels[:, None])[:, 0]
-            others = shares.scatter(1, labels[:, None], 0.0 if shares.shape[1] == 1 else -torch.inf)
-            margin = score - others.amax(1)
-            saw = shares.argmax(1)
-            accepted = (saw == labels) & (score >= self.rule.min_score) & (margin >= self.rule.min_margin)
-        return accepted, score, margin, saw
+            return decided(competing.softmax(1), labels, self.rule)
 
     def judge(self, images: Sequence[Image], labels: Sequence[str]) -> list[Verdict]:
         """Return a verdict per RGB image of any size, by ``judge_batch``."""
         places = places_of(labels, self.classes)
         columns = judge_images(self.judge_batch, images, places, self.device)
         return verdicts(self.rule, self.answers, labels, *columns)
+
+
+def decided(
+    shares: torch.Tensor, places: torch.Tensor, rule: AcceptanceRule
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return accepted, score, margin and the best answer of each row of shares, for the places of the true classes."""
+    score = shares.gather(1, places[:, None])[:, 0]
+    others = shares.scatter(1, places[:, None], 0.0 if shares.shape[1] == 1 else -torch.inf)
+    margin, saw = score - others.amax(1), shares.argmax(1)
+    return (saw == places) & (score >= rule.min_score) & (margin >= rule.min_margin), score, margin, saw
 
 
 def places_of(labels: Sequence[str], classes: Sequence[str]) -> NDArray[np.int64]:
@@ -123,8 +117,6 @@ def judge_images(
     judge_batch: Any, images: Sequence[Image], places: NDArray[np.int64], device: str
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Call ``judge_batch`` for uint8 images, those of one size together; return accepted, score, margin and answer."""
-    import torch
-
     accepted, saw = np.zeros(len(images), bool), np.zeros(len(images), np.int64)
     score, margin = np.zeros(len(images)), np.zeros(len(images))
     shapes: dict[tuple[int, ...], list[int]] = {}
@@ -278,8 +270,6 @@ class TensorEnsemble(Ensemble):
         self, batch: torch.Tensor, labels: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """RGB tensor NCHW in 0..1, places in ``classes`` → accepted, score, margin, place in ``answers``."""
-        import torch
-
         if labels.device not in self._moved:
             self._moved[labels.device] = [torch.tensor(indices, device=labels.device) for indices in self._places]
         given = [member.judge_batch(batch, labels) for member in self.members]

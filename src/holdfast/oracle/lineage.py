@@ -166,56 +166,39 @@ _ANY = ("Its own mistakes become verdicts: what it never saw, it rejects.",)
 _ENSEMBLE = ("Members that were trained on the same data err together, so a majority is less than it seems.",)
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """The description of an oracle in a report."""
-
-    name: str  # of the oracle
-    what: str  # in a sentence
-    training_data: str  # as far as it is known
-    biases: tuple[str, ...]  # known weaknesses, a sentence each
-    space: str  # who competes for the verdict
-    fingerprint: str  # of weights, prompts, label map and thresholds
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return heading and text, for a table of two columns."""
-        return [
-            ("Oracle", self.name),
-            ("What it is", self.what),
-            ("Training data", self.training_data),
-            ("Known biases", " ".join(self.biases)),
-            ("Label space", self.space),
-            ("Fingerprint", self.fingerprint[:16]),
-        ]
+def card(oracle: Oracle) -> list[tuple[str, str]]:
+    """Return the description of an oracle in a report: a heading and a text for each row of a table."""
+    what, data, biases, space = _facts(oracle)
+    return [
+        ("Oracle", oracle.name), ("What it is", what), ("Training data", data), ("Known biases", " ".join(biases)),
+        ("Label space", space), ("Fingerprint", oracle.fingerprint[:16]),
+    ]  # fmt: skip
 
 
-def card(oracle: Oracle) -> Card:
-    """Return the card of an oracle, by its kind and the names of the models behind it."""
+def _facts(oracle: Oracle) -> tuple[str, str, tuple[str, ...], str]:
+    """Return what an oracle is, its training data, known biases, and who competes for the verdict."""
     votes, every = getattr(oracle, "votes", None), getattr(oracle, "every", 0)
-    cards = [card(member) for member in getattr(oracle, "members", ())]
-    biases: tuple[str, ...]
-    if cards:
+    if members := getattr(oracle, "members", ()):
+        facts = [_facts(member) for member in members]
         quorum = "all have" if getattr(oracle, "rule", "") == "unanimous" else "more than half have"
-        what = f"{len(cards)} oracles that vote; {quorum} to accept."
-        data = "; ".join(f"{member.name}: {member.training_data}" for member in cards)
-        biases = tuple(dict.fromkeys([*_ENSEMBLE, *(bias for member in cards for bias in member.biases)]))
-        space = "; ".join(dict.fromkeys(member.space for member in cards))
-    elif isinstance(votes, Votes) or every:
+        data = "; ".join(f"{member.name}: {own[1]}" for member, own in zip(members, facts, strict=True))
+        biases = tuple(dict.fromkeys([*_ENSEMBLE, *(bias for own in facts for bias in own[2])]))
+        space = "; ".join(dict.fromkeys(own[3] for own in facts))
+        return f"{len(members)} oracles that vote; {quorum} to accept.", data, biases, space
+    if isinstance(votes, Votes) or every:
         what = f"People, who are asked about every {every}th step of a walk."
         if isinstance(votes, Votes):
             quorum = f"{votes.at_least} of {votes.of} have to accept ({votes.rule})"
             what = f"People of the campaign “{votes.campaign}”; {quorum}."
-        data, biases, space = "none: people looked", _HUMAN, "each image was asked about one class"
-    elif oracle.name.startswith("http:"):
+        return what, "none: people looked", _HUMAN, "each image was asked about one class"
+    if oracle.name.startswith("http:"):
         what = "A model behind an address; its answers are kept, and nobody but its owner knows its weights."
-        data, biases, space = UNKNOWN, _REMOTE, "the server is told the dataset's classes"
-    else:
-        behind = lineages(getattr(getattr(oracle, "classifier", None), "name", oracle.name))[0]
-        what, biases = _described(behind)
-        data = ", ".join(sorted(behind.data)) or UNKNOWN
-        everything = getattr(getattr(oracle, "rule", None), "space", "dataset") == "all"
-        space = "all outputs of the oracle compete" if everything else "the dataset's classes compete"
-    return Card(oracle.name, what, data, biases, space, oracle.fingerprint)
+        return what, UNKNOWN, _REMOTE, "the server is told the dataset's classes"
+    behind = lineages(getattr(getattr(oracle, "classifier", None), "name", oracle.name))[0]
+    what, biases = _described(behind)
+    everything = getattr(getattr(oracle, "rule", None), "space", "dataset") == "all"
+    space = "all outputs of the oracle compete" if everything else "the dataset's classes compete"
+    return what, ", ".join(sorted(behind.data)) or UNKNOWN, biases, space
 
 
 def _described(behind: Lineage) -> tuple[str, tuple[str, ...]]:

@@ -15,8 +15,8 @@ from sqlalchemy import ColumnElement, Connection, Select, case, func, literal, s
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
-from holdfast.data.darwin import darwin_document
-from holdfast.data.mask_files import MaskEntry, match_entries, read_mask_files
+from holdfast.data.darwin import MaskEntry, darwin_document
+from holdfast.data.mask_files import match_entries, read_mask_files
 from holdfast.data.masks import decode_coco
 from holdfast.data.reading import DOUBTFUL
 from holdfast.data.writers import coco_document, mask_rle

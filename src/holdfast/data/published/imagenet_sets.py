@@ -209,8 +209,7 @@ def load_by_wnid(name: Name, *, masks: Path | None = None) -> Collection:
     them, as these sets are scored. Of ImageNet-R, the file's name says what an image is (``art_0.jpg``): its attribute
     ``rendition``. Option: ``mask_format`` (of masks given by hand).
     """
-    title = TITLES[name.scheme]
-    root = _class_root(name, title, is_wnid, "named by WordNet ids such as n01443537")
+    root, mask_format = _class_root(name, is_wnid, "named by WordNet ids such as n01443537")
     problems: list[Problem] = []
     folders = _expected(root, is_wnid, "is no WordNet id", problems)
     samples = [sample for folder in folders for sample in read_class(root, folder, folder, problems)]
@@ -220,7 +219,8 @@ def load_by_wnid(name: Name, *, masks: Path | None = None) -> Collection:
             replace(sample, attributes={"rendition": stem[1]}) if stem else sample
             for sample, stem in zip(samples, stems, strict=True)
         ]
-    return _finished(name, root, samples, problems, masks, folders, reading.wordnet_keys(folders))
+    keys = reading.wordnet_keys(folders)
+    return reading.finish_folder(root, samples, problems, classes=folders, keys=keys, masks=masks, format=mask_format)
 
 
 def load_v2(name: Name, *, masks: Path | None = None) -> Collection:
@@ -229,7 +229,7 @@ def load_v2(name: Name, *, masks: Path | None = None) -> Collection:
     Folders are taken by their number. Sorted as text, 10 comes before 2, and nearly every label would be another's.
     Option: ``mask_format`` (of masks given by hand).
     """
-    root = _class_root(name, TITLES["imagenet-v2"], _is_index, "numbered from 0 to 999")
+    root, mask_format = _class_root(name, _is_index, "numbered from 0 to 999")
     problems: list[Problem] = []
     folders = sorted(_expected(root, _is_index, "is no number from 0 to 999", problems), key=int)
     wnids = imagenet_space().wnids
@@ -239,7 +239,9 @@ def load_v2(name: Name, *, masks: Path | None = None) -> Collection:
     labels = {folder: wnids[int(folder)] for folder in folders}
     samples = [sample for folder in folders for sample in read_class(root, folder, labels[folder], problems)]
     keys = {label: ClassKeys((label,), (int(folder),)) for folder, label in labels.items()}
-    return _finished(name, root, samples, problems, masks, list(labels.values()), keys)
+    return reading.finish_folder(
+        root, samples, problems, classes=labels.values(), keys=keys, masks=masks, format=mask_format
+    )
 
 
 def is_wnid(folder: str) -> bool:
@@ -251,22 +253,22 @@ def _is_index(folder: str) -> bool:
     return _INDEX.fullmatch(folder) is not None and int(folder) < IMAGENET_OUTPUTS
 
 
-def _class_root(name: Name, title: str, fits: Callable[[str], bool], expected: str) -> Path:
-    """Return the folder that holds the class folders: the named one, or the only one below it that does."""
-    reading.text_options(name, ())
+def _class_root(name: Name, fits: Callable[[str], bool], expected: str) -> tuple[Path, str]:
+    """Return the folder that holds the class folders (the named one, or the only one below it), and the mask format."""
+    mask_format = reading.text_options(name, ())["mask_format"]
     root = reading.existing(name.name, "the folder")
     if not root.is_dir():
         raise UserError(f"{str(root)!r} is not a folder")
     if any(map(fits, reading.visible_folders(root))):
-        return root
+        return root, mask_format
     folders = [root / folder for folder in reading.visible_folders(root)]
     below = [folder for folder in folders if any(map(fits, reading.visible_folders(folder)))]
     if len(below) == 1:
-        return below[0]
+        return below[0], mask_format
     if below:
         choices = ", ".join(folder.name for folder in below)
         raise UserError(f"{str(root)!r} has several test sets; name one of them: {choices}")
-    raise UserError(f"{str(root)!r} is not in the {title} layout: it has no class folders {expected}")
+    raise UserError(f"{str(root)!r} is not in the {TITLES[name.scheme]} layout: it has no class folders {expected}")
 
 
 def _expected(root: Path, fits: Callable[[str], bool], fault: str, problems: list[Problem]) -> list[str]:
@@ -280,19 +282,6 @@ def read_class(root: Path, folder: str, label: str, problems: list[Problem]) -> 
     return [
         Sample(sample_id, label, FileImage(path)) for sample_id, path in reading.images_below(root, folder, problems)
     ]
-
-
-def _finished(
-    name: Name,
-    root: Path,
-    samples: list[Sample],
-    problems: list[Problem],
-    masks: Path | None,
-    classes: list[str],
-    keys: dict[str, ClassKeys],
-) -> Collection:
-    how = reading.text_options(name, ())["mask_format"]
-    return reading.finish_folder(root, samples, problems, classes=classes, keys=keys, masks=masks, format=how)
 
 
 LICENCE = "ObjectNet: CC BY 4.0, never to be tuned on, images on the web only with their red border"

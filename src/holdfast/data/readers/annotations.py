@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import dataclasses
 import json
 import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -32,7 +29,7 @@ from holdfast.data.boxes import (
 )
 from holdfast.data.images import FileImage
 from holdfast.data.masks import CocoMask
-from holdfast.data.readers.listed import canonical
+from holdfast.data.readers.listed import canonical, read_table
 
 _Record = Mapping[str, Any]
 _COCO_FIELDS = frozenset({"id", "file_name", "width", "height", "licence", "flickr_url", "coco_url"})
@@ -72,14 +69,13 @@ def load_coco(name: Name, *, masks: Path | None = None) -> Collection:
                     empty.append(Sample(sample_id, "", FileImage(path), objects=ListedObjects(())))
     samples = reading.without_repeats(samples, problems)
     title = file.stem if file.stem not in ("annotations", "instances") else last_name(resolved(file).parent)
-    collection = reading.finish(
+    used = {record_id(annotation, "category_id") for annotation in annotations}
+    return reading.finish(
         title, samples, problems, classes=() if separator else categories.values(),
         where=f"the COCO file {str(file)!r} (images are looked for in {str(root)!r}; ?images=DIR names another folder)",
-        masks=masks, format=options["mask_format"],
+        masks=masks, format=options["mask_format"], empty=empty, separator=separator,
+        object_classes=dict.fromkeys(name for key, name in categories.items() if key in used),
     )  # fmt: skip
-    used = {record_id(annotation, "category_id") for annotation in annotations}
-    classes = dict.fromkeys(name for key, name in categories.items() if key in used)
-    return replace(collection, empty=tuple(empty), object_classes=tuple(classes), separator=separator)
 
 
 def _read_coco(file: Path) -> tuple[list[_Record], list[_Record], dict[str, str], dict[str, str]]:
@@ -196,12 +192,8 @@ def load_csv(name: Name, *, masks: Path | None = None) -> Collection:
     """
     options = reading.text_options(name, ("images",))
     file = reading.existing(name.name, "the file of boxes")
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", strict=True)
-            rows = [{(key or "").strip(): value for key, value in row.items()} for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"the file of boxes {str(file)!r} cannot be read: {error}") from error
+    table = read_table(file, "the file of boxes")[1]
+    rows = [{(key or "").strip(): value for key, value in row.items()} for row in table]
     columns = list(rows[0]) if rows else []
     image, label = (_present(columns, names, file) for names in (_IMAGE_COLUMNS, _LABEL_COLUMNS))
     corners = next((names for names in (*_CORNER_COLUMNS, *_SIZE_COLUMNS) if set(names) <= set(columns)), None)
@@ -285,8 +277,7 @@ def _collection(
     inside = reading.InsideRoot(root, "images")
     samples: list[Sample] = []
     empty: list[Sample] = []
-    trouble = list(problems)
-    names = list(listed)
+    trouble, names, with_label = list(problems), list(listed), list[str]()
     for sample_id, name in zip(reading.unique_ids([*map(reading.without_suffix, names)], names), names, strict=True):
         try:
             path = inside.file(name)
@@ -297,15 +288,13 @@ def _collection(
         label = largest_label(objects)
         sample = Sample(sample_id, label, FileImage(path), objects=ListedObjects(objects, (sizes or {}).get(name)))
         (samples if label else empty).append(sample)
-    present = {each.label for sample in samples for each in listed_of(sample) if each.label}
+        with_label += [name] if label else []
+    present = {each.label for name in with_label for each in listed[name] if each.label}
     classes = [*(name for name in order if name in present), *sorted(present - set(order))]
-    finished = reading.finish(title, samples, trouble, where=repr(str(root)), masks=masks, format=mask_format)
-    return dataclasses.replace(finished, empty=tuple(empty), object_classes=tuple(classes))
-
-
-def listed_of(sample: Sample) -> tuple[ListedObject, ...]:
-    """Return a sample's annotations, as they were read."""
-    return sample.objects.objects if isinstance(sample.objects, ListedObjects) else ()
+    return reading.finish(
+        title, samples, trouble, where=repr(str(root)), masks=masks, format=mask_format, empty=empty,
+        object_classes=classes,
+    )  # fmt: skip
 
 
 def _present(columns: Iterable[str], names: Iterable[str], file: Path) -> str:

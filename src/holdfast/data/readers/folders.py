@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name, unknown
@@ -121,52 +119,32 @@ def load_torchvision(name: Name, *, masks: Path | None = None) -> Collection:
     if "root" not in options:
         raise UserError(f"torchvision:{name.name} needs its folder: torchvision:{name.name}?root=DIR")
     root = existing(options["root"], "the root folder")
-    collection = read(root, split)
+    collection = read(name.name, root, split)
     if masks is None:
         return collection
     masked = attach_masks(collection.samples, masks, format=options["mask_format"])
     return dataclasses.replace(collection, samples=tuple(masked))
 
 
-def _mnist(root: Path, split: str) -> Collection:
-    from torchvision.datasets import MNIST
+def _from_arrays(name: str, root: Path, split: str) -> Collection:
+    """Return MNIST or CIFAR10; every image is a view of one array, copied only when it is asked for."""
+    import torchvision.datasets
 
-    dataset = _opened("mnist", root, lambda: MNIST(str(root), train=split == "train", download=False))
-    classes = [str(digit) for digit in range(10)]
-    keys = {str(digit): ClassKeys(labels=(word,)) for digit, word in enumerate(_DIGITS)}
-    return _from_arrays("mnist", split, dataset.data.numpy(), dataset.targets.tolist(), classes, keys)
-
-
-def _cifar10(root: Path, split: str) -> Collection:
-    from torchvision.datasets import CIFAR10
-
-    dataset = _opened("cifar10", root, lambda: CIFAR10(str(root), train=split == "train", download=False))
-    return _from_arrays("cifar10", split, dataset.data, dataset.targets, list(dataset.classes), {})
-
-
-def _opened(name: str, root: Path, make: Callable[[], Any]) -> Any:
     try:
-        return make()
+        dataset = getattr(torchvision.datasets, name.upper())(str(root), train=split == "train", download=False)
     except (RuntimeError, OSError, ValueError, AssertionError, EOFError) as error:
         reason = str(error).partition(" You can use download")[0].strip().rstrip(".")
         raise UserError(
             f"{name} cannot be read from {str(root)!r}: {reason or 'its files are damaged'}; "
             "it is never downloaded, put torchvision's files there"
         ) from error
-
-
-def _from_arrays(
-    name: str,
-    split: str,
-    images: NDArray[np.uint8],
-    targets: Iterable[int],
-    classes: Sequence[str],
-    keys: dict[str, ClassKeys],
-) -> Collection:
-    # ArrayImage keeps a view of the one array: no pixel is copied before it is asked for.
+    classes, keys = list(dataset.classes), dict[str, ClassKeys]()
+    if name == "mnist":
+        classes = [str(digit) for digit in range(10)]
+        keys = {str(digit): ClassKeys(labels=(word,)) for digit, word in enumerate(_DIGITS)}
     problems: list[Problem] = []
     samples = []
-    for number, (image, target) in enumerate(zip(images, targets, strict=True)):
+    for number, (image, target) in enumerate(zip(np.asarray(dataset.data), map(int, dataset.targets), strict=True)):
         sample_id = f"{split}/{number:05d}"
         if 0 <= target < len(classes):
             samples.append(Sample(sample_id, classes[target], ArrayImage(image), split=split))
@@ -175,7 +153,7 @@ def _from_arrays(
     return finish(name, samples, problems, where=f"{name} ({split})", classes=classes, keys=keys)
 
 
-def _imagenet(root: Path, split: str) -> Collection:
+def _imagenet(name: str, root: Path, split: str) -> Collection:
     """Return the collection of ``root/<split>/<wnid>/…``; names come from ``meta.bin``, else from the WordNet ids."""
     folder = root / split
     if not folder.is_dir():
@@ -197,7 +175,7 @@ def _imagenet(root: Path, split: str) -> Collection:
         for sample in unsplit
     ]
     labels = [names[wnid] for wnid in wnids]
-    return finish("imagenet", samples, problems, where=repr(str(folder)), classes=labels, keys=keys)
+    return finish(name, samples, problems, where=repr(str(folder)), classes=labels, keys=keys)
 
 
 def _imagenet_names(root: Path, wnids: Sequence[str]) -> dict[str, str]:
@@ -215,8 +193,8 @@ def _imagenet_names(root: Path, wnids: Sequence[str]) -> dict[str, str]:
     return {wnid: label if uses[label] == 1 else f"{label} ({wnid})" for wnid, label in first.items()}
 
 
-_READERS: dict[str, tuple[Callable[[Path, str], Collection], tuple[str, ...]]] = {
-    "mnist": (_mnist, ("train", "test")),
-    "cifar10": (_cifar10, ("train", "test")),
+_READERS: dict[str, tuple[Callable[[str, Path, str], Collection], tuple[str, ...]]] = {
+    "mnist": (_from_arrays, ("train", "test")),
+    "cifar10": (_from_arrays, ("train", "test")),
     "imagenet": (_imagenet, ("train", "val")),
 }

@@ -31,8 +31,8 @@ _DICT, _STATE = "dataset_dict.json", "state.json"
 
 
 @dataclass(frozen=True, slots=True)
-class CellImage(EncodedImage):
-    """An image in a cell of a Parquet or Arrow file: a row of one of its groups."""
+class InCell:
+    """The bytes in a cell of a Parquet or Arrow file: a row of one of its groups."""
 
     path: str
     group: int
@@ -45,18 +45,15 @@ class CellImage(EncodedImage):
 
 
 @dataclass(frozen=True, slots=True)
-class CellMask(EncodedMask):
-    """A mask in such a cell."""
+class CellImage(InCell, EncodedImage):
+    """An image in a cell."""
 
-    path: str
-    group: int
-    row: int
-    column: str
+
+@dataclass(frozen=True, slots=True)
+class CellMask(InCell, EncodedMask):
+    """A mask in a cell."""
+
     format: str = "auto"
-
-    def read(self) -> bytes:
-        """Return the stored bytes."""
-        return _cell(self.path, self.group, self.row, self.column)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import json
 import math
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -64,19 +64,15 @@ def load_manifest(name: Name, *, masks: Path | None = None) -> Collection:
     samples = reading.without_repeats(samples, problems)
     title = file.stem if file.stem != "manifest" else last_name(resolved(file).parent)
     keys = reading.wordnet_keys({sample.label for sample in samples})
-    collection = reading.finish(
+    return reading.finish(
         title, samples, problems, where=f"the manifest {str(file)!r}", keys=keys, masks=masks,
-        format=options["mask_format"],
+        format=options["mask_format"], separator=options.get("separator", ""),
     )  # fmt: skip
-    return replace(collection, separator=options.get("separator", ""))
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
     """Return the rows under their canonical column names, without empty cells."""
-    try:
-        columns, rows = (_read_parquet if file.suffix.lower() == ".parquet" else _read_csv)(file)
-    except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
-        raise UserError(f"the manifest {str(file)!r} cannot be read: {error}") from error
+    columns, rows = read_table(file, "the manifest")
     named = {_RENAMED.get(column, column) for column in columns}
     missing = [column for column in REQUIRED if column not in named]
     if missing:
@@ -95,10 +91,7 @@ class AttributeTable:
 
     def __init__(self, path: str | Path) -> None:
         self.file = reading.existing(path, "the file of attributes")
-        try:
-            columns, rows = (_read_parquet if self.file.suffix.lower() == ".parquet" else _read_csv)(self.file)
-        except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
-            raise UserError(f"the file of attributes {str(path)!r} cannot be read: {error}") from error
+        columns, rows = read_table(self.file, "the file of attributes")
         key = next((name for name in _PHOTO_COLUMNS if name in columns), None)
         if key is None:
             raise UserError(
@@ -121,14 +114,20 @@ class AttributeTable:
         return {}
 
 
-def _read_csv(file: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.DictReader(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", strict=True)
-        rows = list(reader)
-        return [column.strip() for column in reader.fieldnames or ()], rows
+def read_table(file: Path, what: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the columns and rows of a CSV, TSV or Parquet file; UserError where it cannot be read."""
+    try:
+        if file.suffix.lower() == ".parquet":
+            return _read_parquet(file)
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", strict=True)
+            rows = list(reader)
+            return [column.strip() for column in reader.fieldnames or ()], rows
+    except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+        raise UserError(f"{what} {str(file)!r} cannot be read: {error}") from error
 
 
-def _read_parquet(file: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
+def _read_parquet(file: Path) -> tuple[list[str], list[dict[str, Any]]]:
     # Nested and binary columns (embedded images, say) are of no use here and may be larger than memory.
     heavy = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
     with file.open("rb") as stream:

@@ -6,7 +6,7 @@ Typing is structural: nothing here imports the package ``maite``. Its images are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -108,14 +108,14 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         )  # fmt: skip
         (samples if label else empty).append(sample)
     samples = reading.without_repeats(samples, problems)
-    collection = reading.finish(
-        str(dataset.metadata.get("id", name.name)), samples, problems, where=f"maite:{name.name}",
-        classes=classes.values() if classes else None, masks=masks, format=options["mask_format"],
-    )  # fmt: skip
     listed = [sample.objects for sample in samples if isinstance(sample.objects, ListedObjects)]
     boxed = {each.label for own in listed for each in own.objects}
     named = [label for label in dict.fromkeys(classes.values() or sorted(boxed)) if label in boxed]
-    return replace(collection, empty=tuple(empty), object_classes=tuple(named))
+    return reading.finish(
+        str(dataset.metadata.get("id", name.name)), samples, problems, where=f"maite:{name.name}",
+        classes=classes.values() if classes else None, masks=masks, format=options["mask_format"], empty=empty,
+        object_classes=named,
+    )  # fmt: skip
 
 
 def _label(target: Any, classes: Mapping[int, str]) -> str:

@@ -12,12 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError
+from holdfast.core.lazy import torch
 from holdfast.core.protocols import LEAST_SCORE, MOST_PREDICTIONS, Boxes, Detections, as_array, box_overlaps
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models.torch_classifier import in_parts
 
 CANDIDATES = 1000
 """Boxes of a picture that suppression looks at, the best first."""
+
+GROUND = 114  # grey around a letterboxed image
 
 DOUBLE = 0.65
 """IoU from which on two boxes of one class count as the same, where a decoder has to say so."""
@@ -45,34 +48,28 @@ class PlacedImage:
         return np.asarray((boxes - shift) / np.array([self.across, self.down] * 2))
 
 
-def letterboxed(
-    image: Image, size: tuple[int, int], *, fill: int = 114, centred: bool = False
-) -> tuple[Image, PlacedImage]:
+def letterboxed(image: Image, size: tuple[int, int], *, centred: bool = False) -> tuple[Image, PlacedImage]:
     """Return the image resized to fit (height, width), aspect kept, on a grey ground, and where it lies there."""
     height, width = image.shape[:2]
     scale = min(size[0] / height, size[1] / width)
     inner = max(1, min(size[1], round(width * scale))), max(1, min(size[0], round(height * scale)))
     method = cv2.INTER_AREA if scale < 0.5 else cv2.INTER_LINEAR
     small = cv2.resize(image, inner, interpolation=method)
-    canvas = np.full((*size, 3), fill, np.uint8)
+    canvas = np.full((*size, 3), GROUND, np.uint8)
     left, top = ((size[1] - inner[0]) // 2, (size[0] - inner[1]) // 2) if centred else (0, 0)
     canvas[top : top + inner[1], left : left + inner[0]] = small
     return canvas, PlacedImage(height, width, inner[0] / width, inner[1] / height, left, top)
 
 
-def letterboxed_tensors(
-    pictures: Any, size: tuple[int, int], *, fill: int = 114, centred: bool = False
-) -> tuple[Any, PlacedImage]:
+def letterboxed_tensors(pictures: Any, size: tuple[int, int], *, centred: bool = False) -> tuple[Any, PlacedImage]:
     """Return what ``letterboxed`` does for pictures NCHW uint8: within one of 255 where they are not halved or more."""
-    import torch
-
     height, width = pictures.shape[2:]
     scale = min(size[0] / height, size[1] / width)
     inner = max(1, min(size[0], round(height * scale))), max(1, min(size[1], round(width * scale)))
     how: dict[str, Any] = {"mode": "area"} if scale < 0.5 else {"mode": "bilinear", "align_corners": False}
     small = torch.nn.functional.interpolate(pictures.float(), inner, **how).round().clamp(0, 255).to(torch.uint8)
     left, top = ((size[1] - inner[1]) // 2, (size[0] - inner[0]) // 2) if centred else (0, 0)
-    canvas = torch.full((len(pictures), 3, *size), fill, dtype=torch.uint8, device=pictures.device)
+    canvas = torch.full((len(pictures), 3, *size), GROUND, dtype=torch.uint8, device=pictures.device)
     canvas[:, :, top : top + inner[0], left : left + inner[1]] = small
     return canvas, PlacedImage(height, width, inner[1] / width, inner[0] / height, left, top)
 
@@ -151,7 +148,6 @@ class BatchedDetector:
 
     def detect_tensors(self, pictures: Any) -> list[Detections]:
         """Return the objects of pictures NCHW uint8 of one size; on a GPU the network computes in bfloat16."""
-        import torch
 
         def ask(some: Any) -> list[tuple[Answer, PlacedImage]]:
             cuda = self.device.startswith("cuda")

@@ -137,8 +137,7 @@ class HeatMapDetector(BatchedDetector):
 
 def load_embedded(name: Name, *, device: str) -> HeatMapDetector:
     """Load a detector of ``assets/detectors``; takes no options."""
-    asset = local_dir.read_asset("detectors", name)
-    return _assembled(display_name(name, name.name), asset.config, asset.facts, asset.weights, device)
+    return _assembled(display_name(name, name.name), *local_dir.read_asset("detectors", name), device)
 
 
 def load(name: Name, *, device: str) -> HeatMapDetector:

@@ -57,8 +57,6 @@ class TorchvisionDetector(BatchedDetector):
 
 def _parts(answers: Sequence[Mapping[str, torch.Tensor]]) -> list[Answer]:
     """Return boxes, scores, labels and masks (of Mask R-CNN) of each picture on the host."""
-    import torch
-
     counts = [len(answer["scores"]) for answer in answers]
     fetched = [torch.cat([answer[name] for answer in answers]).cpu() for name in ("boxes", "scores", "labels")]
     boxes, scores, labels = (torch.split(part, counts) for part in fetched)

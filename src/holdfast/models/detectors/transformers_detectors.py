@@ -67,8 +67,6 @@ class TransformersDetector(BatchedDetector):
         return self._found(prepared["pixel_values"]), PlacedImage(height, width, 1 / width, 1 / height)
 
     def _found(self, pixels: Any) -> list[Answer]:
-        import torch
-
         if self._words:
             text = {key: value.repeat(len(pixels), 1).to(self.device) for key, value in self._text.items()}
             outputs = self._model(pixel_values=pixels, **text)

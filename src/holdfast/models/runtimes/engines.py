@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,27 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name
-from holdfast.models.runtimes.exported import ExportedClassifier, Runtime, load
+from holdfast.models.runtimes.exported import ExportedClassifier, Runtime
+from holdfast.models.runtimes.exported import load as load_exported
 from holdfast.models.runtimes.onnx import external_files
 
 _SOFTMAX_STEP = 1 / 256
 """Step of quantised outputs of softmax, which TensorFlow Lite fixes."""
 
 
-def load_openvino(name: Name, *, device: str) -> ExportedClassifier:
-    """Load OpenVINO's own format (``.xml`` with its ``.bin``), an ONNX or a TensorFlow Lite file by OpenVINO."""
-    return load(name, device, _open_openvino, "OpenVINO file", "provider")
+def load(name: Name, *, device: str) -> ExportedClassifier:
+    """Load a file by the engine that its scheme names; see ``runtimes.exported.load``.
 
-
-def load_litert(name: Name, *, device: str) -> ExportedClassifier:
-    """Load a TensorFlow Lite file, quantised or not, by LiteRT, on the processor."""
-    return load(name, device, _open_litert, "LiteRT file")
-
-
-def load_tensorrt(name: Name, *, device: str) -> ExportedClassifier:
-    """Load an engine that TensorRT built for this GPU."""
-    return load(name, device, _open_tensorrt, "TensorRT engine")
+    ``openvino:`` reads OpenVINO's own format (``.xml`` with its ``.bin``), ONNX and TensorFlow Lite; ``litert:``
+    TensorFlow Lite, quantised or not, on the processor; ``tensorrt:`` an engine that TensorRT built for this GPU.
+    """
+    open_file, what, *own = _ENGINES[name.scheme]
+    return load_exported(name, device, open_file, what, *own)
 
 
 def refuse(name: Name, *, device: str) -> NoReturn:
@@ -115,8 +113,6 @@ def _open_litert(file: Path, device: str) -> Runtime:
 
 
 def _open_tensorrt(file: Path, device: str) -> Runtime:
-    import torch
-
     if not torch.cuda.is_available():
         raise UserError(f"{file.name} is an engine of TensorRT, which needs an NVIDIA GPU; torch sees none here")
     try:
@@ -156,3 +152,11 @@ def _checked_type(dtype: str, file: Path) -> str:
     if dtype not in ("float32", "float16", "uint8", "int8"):
         raise UserError(f"{file.name} takes {dtype}, not floats or bytes")
     return dtype
+
+
+_ENGINES: Mapping[str, tuple[Any, ...]] = {
+    "openvino": (_open_openvino, "OpenVINO file", "provider"),
+    "litert": (_open_litert, "LiteRT file"),
+    "tensorrt": (_open_tensorrt, "TensorRT engine"),
+}
+"""How a file is opened, what it is called, and the options that the engine has of its own."""

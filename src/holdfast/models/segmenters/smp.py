@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError, first_line
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
 from holdfast.models import checkpoint, local_dir
 from holdfast.models.options import display_name, existing_file
 from holdfast.models.segmenters.torch_segmenter import OPTIONS, TorchSegmenter, assembled, read_config
-
-if TYPE_CHECKING:
-    import torch
 
 ARCHITECTURES = (
     "DeepLabV3", "DeepLabV3Plus", "DPT", "FPN", "Linknet", "MAnet", "PAN", "PSPNet", "Segformer", "UPerNet", "Unet",
@@ -50,8 +48,7 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
 
 def load_embedded(name: Name, *, device: str) -> TorchSegmenter:
     """Load a segmenter of ``assets/segmenters``; takes no options."""
-    asset = local_dir.read_asset("segmenters", name)
-    return _segmenter(display_name(name, name.name), asset.config, asset.facts, asset.weights, {}, device)
+    return _segmenter(display_name(name, name.name), *local_dir.read_asset("segmenters", name), {}, device)
 
 
 def _segmenter(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import torch
 from holdfast.core.networks import resolve_device, weights_sha256
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.local_dir import LOADING, MAX_SIDE
 from holdfast.models.options import PREPROCESSING, preprocessing_overrides
 from holdfast.models.torch_classifier import exact
-
-if TYPE_CHECKING:
-    import torch
 
 OPTIONS = {"labels": str, **{key: PREPROCESSING[key] for key in ("size", "mean", "std")}}
 """Options of every segmenter."""
@@ -91,8 +89,6 @@ class TorchSegmenter:
 
     def logits(self, batch: torch.Tensor) -> torch.Tensor:
         """Return scores, (n, labels, height, width), of an RGB batch NCHW in 0..1 of the input size, with gradients."""
-        import torch
-
         batch = batch.to(self.device)
         mean, std = (
             torch.tensor(values, dtype=batch.dtype, device=batch.device).view(-1, 1, 1)
@@ -102,8 +98,6 @@ class TorchSegmenter:
         return scores
 
     def _scores(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
-        import torch
-
         with torch.inference_mode(), exact():
             scores = self._module(torch.from_numpy(batch).to(self.device))
             if scores.ndim != 4 or scores.shape[1] != len(self.labels):

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
 from holdfast.models import checkpoint
 from holdfast.models.options import display_name, existing_file
 from holdfast.models.segmenters.torch_segmenter import OPTIONS, TorchSegmenter, assembled, read_config
 from holdfast.models.torch_classifier import picked
 from holdfast.models.torchvision import pretrained, weight_choices
-
-if TYPE_CHECKING:
-    import torch
 
 
 def load(name: Name, *, device: str) -> TorchSegmenter:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError, first_line
+from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import hub_errors
 from holdfast.models.options import display_name
 from holdfast.models.segmenters.torch_segmenter import MAX_CONFIG, OPTIONS, TorchSegmenter, assembled
 from holdfast.models.torch_classifier import picked
 from holdfast.models.transformers import fetched, hub_place, refuse_other_weights, shape_of
-
-if TYPE_CHECKING:
-    import torch
 
 _KEY = "logits"
 
@@ -60,49 +58,30 @@ def _facts(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _vit(size: int, options: Mapping[str, int]) -> Any:
+def _vit(size: int, options: Mapping[str, int]) -> dict[str, Any]:
     """Return a plain ViT: BEiT's with absolute positions, without layer scale, its maps brought to four scales."""
-    import transformers
-
     layers, width = options.get("layers", 12), options.get("hidden_size", 768)
-    return transformers.BeitConfig(
-        image_size=size,
-        patch_size=options.get("patch", 16),
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=options.get("heads", 12),
-        intermediate_size=4 * width,
-        use_absolute_position_embeddings=True,
-        use_relative_position_bias=False,
-        use_shared_relative_position_bias=False,
-        use_mask_token=False,
-        layer_scale_init_value=0.0,
-        out_indices=[max(1, round(layers * part / 4)) for part in (1, 2, 3, 4)],
-        add_fpn=True,
-        reshape_hidden_states=True,
-    )
+    return {
+        "image_size": size, "patch_size": options.get("patch", 16), "hidden_size": width, "num_hidden_layers": layers,
+        "num_attention_heads": options.get("heads", 12), "intermediate_size": 4 * width,
+        "use_absolute_position_embeddings": True, "use_relative_position_bias": False,
+        "use_shared_relative_position_bias": False, "use_mask_token": False, "layer_scale_init_value": 0.0,
+        "out_indices": [max(1, round(layers * part / 4)) for part in (1, 2, 3, 4)], "add_fpn": True,
+        "reshape_hidden_states": True,
+    }  # fmt: skip
 
 
-def _swin(size: int, options: Mapping[str, int]) -> Any:
-    import transformers
-
-    return transformers.SwinConfig(
-        image_size=size, embed_dim=options.get("hidden_size", 96), out_features=["stage1", "stage2", "stage3", "stage4"]
-    )
+def _swin(size: int, options: Mapping[str, int]) -> dict[str, Any]:
+    return {"image_size": size, "embed_dim": options.get("hidden_size", 96), "out_features": _STAGES}
 
 
-def _convnext(size: int, options: Mapping[str, int]) -> Any:
-    import transformers
-
-    return transformers.ConvNextConfig(out_features=["stage1", "stage2", "stage3", "stage4"])
-
-
-BACKBONES: Mapping[str, tuple[Callable[[int, Mapping[str, int]], Any], tuple[str, ...]]] = {
-    "vit": (_vit, ("hidden_size", "layers", "heads", "patch")),
-    "swin": (_swin, ("hidden_size",)),
-    "convnext": (_convnext, ()),
+_STAGES = ["stage1", "stage2", "stage3", "stage4"]
+BACKBONES: Mapping[str, tuple[str, Callable[[int, Mapping[str, int]], dict[str, Any]], tuple[str, ...]]] = {
+    "vit": ("BeitConfig", _vit, ("hidden_size", "layers", "heads", "patch")),
+    "swin": ("SwinConfig", _swin, ("hidden_size",)),
+    "convnext": ("ConvNextConfig", lambda size, options: {"out_features": _STAGES}, ()),
 }
-"""How each is built, and which options it takes."""
+"""The configuration of each in transformers, its settings, and which options it takes."""
 
 NETWORKS = (*(f"upernet@{backbone}" for backbone in BACKBONES), "segformer")
 """What can be built from configuration, without weights."""
@@ -128,10 +107,11 @@ def configuration(name: Name, size: int) -> dict[str, Any]:
         checked(name, {})
         config = transformers.SegformerConfig()
     elif name.whole in NETWORKS:
-        backbone, taken = BACKBONES[name.tag]
+        kind, settings_of, taken = BACKBONES[name.tag]
         options = checked(name, dict.fromkeys((*taken, "decoder"), int))
+        backbone = getattr(transformers, kind)(**settings_of(size, options))
         config = transformers.UperNetConfig(
-            backbone_config=backbone(size, options), hidden_size=options.get("decoder", 512), use_auxiliary_head=False
+            backbone_config=backbone, hidden_size=options.get("decoder", 512), use_auxiliary_head=False
         )
     else:
         raise unknown("segmenter of transformers to build, or folder", name.whole, NETWORKS)

@@ -74,7 +74,7 @@ def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Ex
             "used": list(choice.used),
             "targets": list(pool.targets),
             "oracle": oracle.name,
-            "oracle_card": card(oracle).rows(),
+            "oracle_card": card(oracle),
             "choice": choice.record(),
             "images": len(pool.images),
             "prompts": int(pool.images["prompt_id"].nunique()),

@@ -274,7 +274,7 @@ def _recorded(spec: PerturbSpec, setting: WalkSetting, collection: Collection, r
     """Return what spec.json holds: this command, and the cards and relations of earlier ones, whose walks stay."""
     before = run.spec() if (run.path / "spec.json").exists() else {}
     cards, kin = before.get("oracle_cards", []), before.get("kinship", [])
-    mine = [list(row) for row in card(setting.oracle).rows()]
+    mine = [list(row) for row in card(setting.oracle)]
     return recorded_spec(
         spec, "perturb", collection, parameters=setting.parameters,
         oracle_cards=[*cards, *([] if mine in cards else [mine])],

@@ -108,7 +108,8 @@ def load_baseline(name: Name, *, device: str) -> Baseline:
     """Load ``pixel:``, ``rotate:`` or ``noise:`` (option ``scale``, 1: what a unit of the latent adds to a pixel)."""
     if name.name or name.tag:
         raise UserError(f"{name.scheme}: has no weights and so takes no name after the colon, not {name.name!r}")
-    kind: Any = {"pixel": Pixel, "noise": Noise, "rotate": Rotate}[name.scheme]
+    kinds: dict[str, Any] = {"pixel": Pixel, "noise": Noise, "rotate": Rotate}
+    kind = kinds[name.scheme]
     loaded: Baseline = kind(
         shown(name), device=device, **checked_numbers(name, {"scale": float} if kind is Noise else {})
     )

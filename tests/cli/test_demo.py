@@ -102,7 +102,8 @@ def test_axes_of_cards_have_round_numbers_around_all_values() -> None:
 
 def _started(out: Path) -> subprocess.Popen[str]:
     words = [*HOLDFAST, "demo", "--quick", "--out", str(out)]
-    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - ignored where tests run behind an `&`
+    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heard)
 
 
 def _end(process: subprocess.Popen[str]) -> tuple[int, str]:

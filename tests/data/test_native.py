@@ -119,6 +119,9 @@ def test_the_objects_pixels_are_identical_at_native_depth(pixels: Any, name: str
         def donor(self, *, same_class: bool) -> Donor:
             return Donor("d", "b", np.ascontiguousarray(pixels[::-1, ::-1]), mask)
 
+        def fill(self, image: Any, mask: Any) -> None:
+            return None
+
     (condition,) = parse_conditions(name)
     result = render(condition, pixels, mask, rng=np.random.default_rng(1), context=Context())  # type: ignore[arg-type]
     assert result.image.dtype == pixels.dtype and result.image.shape == pixels.shape

@@ -26,7 +26,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "model/config.json": lambda root: fitting.trained_as(root / "model", "identity"),
     "remedied/config.json": lambda root: remedy.trained_as(root / "remedied", {}),
     "small/config.json": lambda root: small_models.facts_of(root / "small"),
-    "rejected.json": lambda root: telltale._reason(root, "rejected"),
+    "rejected.json": lambda root: telltale._rejection(root / "rejected.json"),
     "begun.json": lambda root: export._remove_stale(root, set()),
     "mining/begun.json": lambda root: publish._remove_stale(root, set()),
 }

@@ -11,7 +11,6 @@ import pytest
 
 import holdfast
 from holdfast.pipeline.thumbnails import thumbnails
-from holdfast.results import _answers
 
 TALKERS = """
 NASTY = "<script>alert('no')</script><img src=x onerror=alert(1)>"
@@ -134,7 +133,7 @@ def test_answers_are_shown_by_attributes_the_worst_group_first(run: holdfast.Res
     table = pd.read_csv(run.path / "report" / "tables" / "questions_by_camera.csv")
     name = "vlm+python:question_talkers:first"
     own = table[(table["model"] == name) & (table["kind"] == "full_list")].set_index("value")
-    answers = _answers(run.path).rows().to_pandas().set_index("row_id")
+    answers = run.run.details("answers").rows().to_pandas().set_index("row_id")
     asked = run.rows().to_pandas()
     asked = asked[(asked["model"] == name) & asked["protocol"].str.startswith("full_list")]
     right = answers.loc[asked["row_id"], "strict"].to_numpy(float)

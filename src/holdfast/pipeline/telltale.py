@@ -113,7 +113,7 @@ def paint(
             progress("paint", start + place, len(samples))
             identity = identities[sample.sample_id]
             verdict = folder / f"{identity}.json"
-            reason = str(read_json(verdict).get("rejected", "")) if verdict.is_file() else ""
+            reason = _rejection(verdict)
             if sample in missing:
                 (rendering,) = render_conditions(
                     sample, [condition], pool, seed=seed, max_pixels=max_pixels, painter=painter
@@ -130,6 +130,11 @@ def paint(
                 painted[sample.sample_id] = Painted(folder / f"{identity}.png", identity)
     progress("paint", len(samples), len(samples))
     return painted, left_out
+
+
+def _rejection(verdict: Path) -> str:
+    """Return why a picture was rejected, empty where no file says so."""
+    return str(read_json(verdict).get("rejected", "")) if verdict.is_file() else ""
 
 
 LEFT_OUT = "left out of all three kinds"

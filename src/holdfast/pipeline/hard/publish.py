@@ -149,7 +149,7 @@ def _row(sample: Sample, path: str, data: bytes, pool: MeasuredPool, selection: 
     attributes = {key: manifest_cell(value) for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)}
     return {name: getattr(sample, name) for name in ("label", "sample_id", "source_id", "condition", "licence")} | {
         "path": path,
-        "kind": "generated" if own["prompt"] else sample.kind,
+        "kind": "generated",
         **attributes,
         "published_sha256": bytes_sha256(data),
         "surrogates_failed": int(selection.failures[sample.sample_id]),

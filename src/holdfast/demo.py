@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,9 @@ def _drawn_here(progress: Progress) -> _SentProgress:
 
     def draw() -> None:
         while True:
-            progress(*queue.get())
+            report = queue.get()
+            with suppress(Exception):  # a closed terminal: parts that report go on
+                progress(*report)
 
     threading.Thread(target=draw, daemon=True).start()
     return _SentProgress(queue)

@@ -90,6 +90,11 @@ def test_an_exported_model_of_blue_first(photo: np.ndarray, tmp_path: Path) -> N
     after = load_classifier(f"onnx:{file}", device="cpu")
     assert after.fingerprint == before.fingerprint
     np.testing.assert_array_equal(after.predict([photo]), before.predict([photo]))
+    # What the name says neither turns nor scales what the file beside it has stated.
+    red = load_classifier(f"onnx:{file}?channels=rgb", device="cpu").preprocessing.description
+    assert red["mean"] == after.preprocessing.description["mean"]
+    own = load_classifier(f"onnx:{file}?mean=0.5&std=0.5", device="cpu").preprocessing.description
+    assert own["mean"] == own["std"] == (0.5,) * 3
 
 
 def test_a_sidecar_is_copied_from_the_model_that_was_exported(tmp_path: Path) -> None:

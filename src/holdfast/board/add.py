@@ -158,6 +158,8 @@ def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Tab
     matte = run.spec().get("matte", WHITE)
     if matte != WHITE:  # behind transparent pictures; the rows do not say it
         stated["matte"] = ",".join(str(level) for level in matte)
+    if run.spec().get("fill"):  # the kind of network that took objects out of backgrounds
+        stated["fill"] = str(run.spec()["fill"]).partition(":")[0]
     # --fast hashes no picture that it makes
     if run.spec().get("fast") and _unhashed(tables.pictures_of(table)):
         stated["fast"] = True

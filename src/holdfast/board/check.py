@@ -46,7 +46,7 @@ DATASETS = "datasets.json"
 ALLOWED = {DATASETS, "README.md", "LICENSE"}
 MAX_DATASETS = 8 << 20
 _STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
-_TOLD = ("matte", "fast")  # settings that the rows cannot show
+_TOLD = ("matte", "fast", "fill")  # settings that the rows cannot show
 UNANSWERED = 0.01  # the share of pictures under a condition that may be without an answer: numbers are of the others
 _ACCURACIES = ("accuracy", "accuracy_within", "standard_accuracy", "recall", "false_alarms")
 

@@ -133,6 +133,11 @@ class Evaluated:
                 "the models of this entry were trained in the submitter's run: verify cannot load them; ask for the "
                 "run (holdfast bundle RUN --models) and train again to compare"
             )
+        if fill := entry.protocol.settings.get("fill"):
+            raise UserError(
+                f"objects were taken out of backgrounds by a network of the submitter's (--fill {fill}:FILE): verify "
+                "cannot make these pictures; ask for the run (holdfast bundle RUN) and evaluate again to compare"
+            )
         seeds = table["seed"].unique().to_pylist()
         if len(seeds) != 1:
             raise UserError(f"the rows of this entry have {len(seeds)} seeds; verify takes entries of one run")

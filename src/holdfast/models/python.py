@@ -268,7 +268,7 @@ def _network(name: Name, target: Any, source: str, *, device: str) -> TorchClass
     data = {
         "input_size": None, "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "interpolation": "bilinear",
         "crop_pct": 1.0, "crop_mode": "squash", **config.get("pretrained_cfg", {}),
-        **preprocessing_overrides({**_stated(name, target, module), **options}),
+        **preprocessing_overrides(_stated(name, target, module)), **preprocessing_overrides(options),
     }  # fmt: skip
     if data["input_size"] is None:
         raise UserError(

@@ -190,17 +190,18 @@ class EvaluationIds:
 
     def _image(self, sample: Sample, kind: tuple[str, str]) -> str:
         """Return the hash of what is measured, without the mask; the conditions of a sample share it."""
-        if self._images[0] != sample.sample_id:
-            self._images = (sample.sample_id, {})
-        if kind not in self._images[1]:
+        held = self._images  # threads ask for several samples at a time: each reads and fills the pair that it holds
+        if held[0] != sample.sample_id:
+            held = self._images = (sample.sample_id, {})
+        if kind not in held[1]:
             painting, lent = kind
             painted = [self._painter.identity(sample)] if self._painter is not None and painting else []
             if self._task is DETECT and sample.objects is not None:
                 painted.append(sample.objects.fingerprint())
-            self._images[1][kind] = fingerprint(
+            held[1][kind] = fingerprint(
                 [self._prepared.images[sample.sample_id], sample.label, lent, self._spec.matte, *painted]
             )
-        return self._images[1][kind]
+        return held[1][kind]
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ def donor_background(donor: Donor, fill: Callable[[Image, Mask], Image | None] |
     """
     cleared = None
     if donor.mask is not None and donor.mask.any() and not donor.mask.all():
-        painted = fill(donor.image, donor.mask) if fill else None
+        plain = donor.image.dtype == np.uint8 and donor.image.shape[2] == 3  # as the networks of --fill take it
+        painted = fill(donor.image, donor.mask) if fill and plain else None
         cleared = without_object(donor.image, donor.mask) if painted is None else painted
     details = {"donor_id": donor.sample_id, "donor_label": donor.label, "donor_unmasked": cleared is None}
     return donor.image if cleared is None else cleared, details

@@ -60,8 +60,8 @@ class ExportedClassifier:
         stated, names = read_sidecar(file)
         for chosen, origin in ((options, "the name"), (stated, file.name + SIDECAR)):
             _check_against_file(chosen, origin, file.name, size, runtime.dtype)
+        overrides = preprocessing_overrides(stated) | preprocessing_overrides(options)
         options = {**stated, **options}
-        overrides = preprocessing_overrides(options)
         if runtime.dtype == "uint8":
             overrides |= {"mean": (0.0,) * 3, "std": (1.0,) * 3}
         wanted = overrides.get("input_size", (3, *(size or (224, 224))))
@@ -215,6 +215,8 @@ def sidecar(model: str, like: str = "", *, device: str = "auto") -> Path:
         if about.get("library") != "timm":
             raise UserError(f"how {like} prepares its images cannot be written down; state it in the name of {model}")
         about = _stated(about)
+        if name.options.get("channels", about.get("channels", "rgb")) != about.get("channels", "rgb"):
+            about |= {key: about[key][::-1] for key in ("mean", "std")}  # in the order of the channels of the name
         if load_classifier(model, device=device)._runtime.dtype == "uint8":  # type: ignore[attr-defined]
             about = {key: value for key, value in about.items() if key not in ("mean", "std")}
         name = dataclasses.replace(

@@ -73,7 +73,9 @@ def transparent(
     return rgba
 
 
-def donor_background(donor: Donor, fill: Callable[[Image, Mask], Image | None] | None) -> tuple[Image, dict[str, Any]]:
+def donor_background(
+    donor: Donor, fill: Callable[[Image, Mask], Image | None] | None = None
+) -> tuple[Image, dict[str, Any]]:
     """Return a donor's image without its object, and the facts to record about it.
 
     The object is painted over by ``fill`` (see core.protocols.Context), or its box is tiled with background. A donor

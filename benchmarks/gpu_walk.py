@@ -274,7 +274,7 @@ def profile(batch: int, generator: Any, model: UnderTest, oracle: Any, steps: in
     options = WalkOptions(steps=STEPS, precision="bfloat16", batch_size=batch)
     stepper, walkers = walk_step.Stepper(generator, model, oracle, options), made_walkers(batch)
     state = stepper.begin(*zip(*[(each.image, each.label, each.seed) for each in walkers], strict=True))
-    for _ in range(2):
+    for _ in range(walk_step._RECORDED_AFTER + 1):
         stepper.move(state, stepper.look(state))
     start = clock()
     with profiled(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as profiler:

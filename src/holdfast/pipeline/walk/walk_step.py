@@ -29,6 +29,8 @@ from holdfast.pipeline.walk.resources import UnderTest, check_gradients, losses,
 State = dict[str, "torch.Tensor"]  # what a batch carries from step to step, first axis the images
 LOG = logging.getLogger(__name__)
 _SAME = 0.1  # relative distance of pictures and gradients that bfloat16 explains
+_LOOKED_AT = ("latent", "original", "label")  # what of a state a look reads
+_RECORDED_AFTER = 3  # looks at batches of one size
 _MOMENTS = (0.9, 0.999)  # Adam's, as everywhere
 
 
@@ -41,6 +43,28 @@ class BatchView:
     # (8, n) float32: finite, accepted, the oracle's score, margin and place of what it saw, the loss, the model's
     # probability of the label and the place of its answer
     facts: torch.Tensor
+    gradient: torch.Tensor | None = None  # of the losses by the latents, where it is known already
+
+
+class RecordedLook:
+    """A look at batches of one size and its gradient as a CUDA graph: one call instead of thousands.
+
+    The view that a call returns holds until the next call.
+    """
+
+    def __init__(self, look: Callable[..., BatchView], state: State) -> None:
+        torch.cuda.empty_cache()  # a graph has memory of its own
+        self._inputs = {name: state[name].detach().clone() for name in _LOOKED_AT}
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self._view = look(**self._inputs)
+
+    def __call__(self, state: State) -> BatchView:
+        """Return the view of a state."""
+        for name, tensor in self._inputs.items():
+            tensor.copy_(state[name])
+        self._graph.replay()
+        return self._view
 
 
 class Stepper:
@@ -67,6 +91,9 @@ class Stepper:
             _channels_last(generator, model.classifier, oracle)
         fast = self.device.type == "cuda" and options.precision == "bfloat16" and find_spec("triton")
         self._steps: AbstractContextManager[Any] | None = None if fast else nullcontext()  # None: from the first look
+        self._records = bool(fast) and isinstance(oracle, TensorOracle) and not self._estimates
+        self._recorded: RecordedLook | None = None
+        self._size, self._looks = 0, 0  # images of the newest batch, and looks at batches of that size
 
     def begin(self, images: Sequence[NDArray[np.uint8]], labels: Sequence[int], seeds: Sequence[int]) -> State:
         """Encode new images, never in bfloat16: the state of walks that have not begun."""
@@ -104,14 +131,23 @@ class Stepper:
         if self._steps is None:
             self._steps = self._fast_steps(latent[:1], state["original"][:1])
         state["latent"] = latent.detach().requires_grad_(self._differentiates)
+        if len(latent) != self._size:
+            self._size, self._looks, self._recorded = len(latent), 0, None
+        self._looks += 1
+        if self._recorded is not None:
+            return self._recorded(state)
         with self.exact(), torch.set_grad_enabled(self._differentiates):
+            if self._records and self._looks == _RECORDED_AFTER:
+                return self._look_and_record(state)
             return self._looked(state["latent"], state["original"], state["label"])
 
     def move(self, state: State, look: BatchView) -> None:
         """Move every latent one step; one whose gradient is not finite becomes NaN, which the next look reports."""
         latent = state["latent"]
         with self.exact():
-            if self._differentiates:
+            if look.gradient is not None:
+                gradient = look.gradient
+            elif self._differentiates:
                 (gradient,) = torch.autograd.grad(look.loss.sum(), latent)
             elif self._estimates:
                 gradient = self._estimate(state)
@@ -159,6 +195,28 @@ class Stepper:
             facts = torch.stack([column.detach().float() for column in columns])
         return BatchView(whole.nan_to_num().to(torch.uint8), loss, facts)
 
+    def _look_and_gradient(self, latent: torch.Tensor, original: torch.Tensor, label: torch.Tensor) -> BatchView:
+        latent = latent.detach().requires_grad_(self._differentiates)
+        view = self._looked(latent, original, label)
+        if not self._differentiates:
+            return view
+        (gradient,) = torch.autograd.grad(view.loss.sum(), latent)
+        return replace(view, loss=view.loss.detach(), gradient=gradient)
+
+    def _look_and_record(self, state: State) -> BatchView:
+        """Return the view of a state, and record looks for the next ones where that gives the same numbers."""
+        known = self._look_and_gradient(**{name: state[name] for name in _LOOKED_AT})
+        try:
+            recorded = RecordedLook(self._look_and_gradient, state)
+            ours = recorded(state)
+            _check_alike((known.loss, ours.loss), (known.gradient, ours.gradient))
+            self._recorded = recorded
+        except Exception as error:  # a network that waits for the device, or memory for two
+            LOG.warning("the walk is slower than it could be: its steps cannot be recorded (%s)", error)
+            self._records = False
+            torch.cuda.empty_cache()
+        return known
+
     def _fast_steps(self, latent: torch.Tensor, original: torch.Tensor) -> AbstractContextManager[Any]:
         """Return a context in which steps move fewer bytes, tried on one image; one without effect where it fails."""
         from holdfast.pipeline.walk.norms import FastSteps, WatchedSteps
@@ -172,10 +230,7 @@ class Stepper:
         watched = WatchedSteps()
         try:
             plain, steps = decoded(watched), FastSteps(watched)
-            for known, ours in zip(plain, decoded(steps), strict=True):
-                apart = float((ours - known).norm() / known.norm())
-                if not apart < _SAME:
-                    raise ValueError(f"its pictures or gradients are off by a factor of {apart:.2f}")
+            _check_alike(*zip(plain, decoded(steps), strict=True))
         except Exception as error:  # a generator without gradients; a GPU that these kernels were not tried on
             LOG.warning("the walk is slower than it could be: its kernels fail here (%s)", error)
             return nullcontext()
@@ -246,6 +301,16 @@ class Stepper:
 def _each(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return one value per image, (n,), in a shape that broadcasts over each image."""
     return values.view(-1, *[1] * (like.ndim - 1))
+
+
+def _check_alike(*pairs: tuple[torch.Tensor | None, torch.Tensor | None]) -> None:
+    """Raise ValueError where the second tensor of a pair is not the first one, up to what bfloat16 explains."""
+    for known, ours in pairs:
+        if known is None or ours is None:
+            continue
+        apart = float((ours - known).nan_to_num().norm() / known.nan_to_num().norm())
+        if not apart < _SAME or bool((ours.isfinite() != known.isfinite()).any()):
+            raise ValueError(f"its pictures or gradients are off by a factor of {apart:.2f}")
 
 
 def _judging(oracle: Oracle) -> tuple[Callable[[Any, Any], tuple[Any, Any, Any, Any]], list[str]]:

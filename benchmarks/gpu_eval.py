@@ -377,7 +377,7 @@ def main() -> None:
 
 def _in_sizes(options: argparse.Namespace) -> None:
     """One network on as many pictures as each size says, the smallest first, then agreement; JSON of a line each."""
-    began, sizes = time.perf_counter(), sorted(map(int, options.sizes.split(",")))
+    began, sizes = time.perf_counter(), sorted(set(map(int, options.sizes.split(","))))
     whole, rows = pictures(options.data, sizes[-1]), []
     files = sorted(whole.glob("*/*/*.*"), key=lambda file: file.stem)
     for size in sizes[:-1]:

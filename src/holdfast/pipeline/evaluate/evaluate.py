@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from holdfast.store import Run, writing
 __all__ = ["EvaluateSpec", "evaluate"]
 
 LOG = logging.getLogger(__name__)
+_SOON = 50_000  # photos that are hashed within some seconds
 SAME_RUN = ("verb", "dataset", "classes", "seed")  # what a continued run must share with the command before
 
 
@@ -97,10 +99,13 @@ def _evaluate_classes(
 ) -> None:
     """Make the rows of classifiers that are not stored yet."""
     fast = OnePass(spec, collection, conditions, run, executor) if spec.fast else None
+    beside = ThreadPoolExecutor(1)
     try:
+        # Files are hashed while networks are loaded, unless that would keep a misspelt model's error waiting for long.
+        hashing = beside.submit(prepare, spec, collection, progress) if fast and len(collection) <= _SOON else None
         tested = _models(spec, collection, conditions, executor, fast)
         painter = load_painter(spec, collection, conditions)
-        prepared = prepare(spec, collection, progress)
+        prepared = prepare(spec, collection, progress) if hashing is None else hashing.result()
         adaptation = adaptation_images(spec, prepared, tested)
         tested = [adaptation.identified(model) for model in tested] if adaptation else tested
         painted = {"painter": painter.record()} if painter else {}
@@ -114,6 +119,7 @@ def _evaluate_classes(
         _make_rows(setup, [each for each in conditions if each not in looked_for], painter)
         search(setup, groups)
     finally:
+        beside.shutdown(wait=False)
         if fast is not None:
             fast.close()
     if summary.already:

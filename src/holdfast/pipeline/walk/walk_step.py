@@ -43,26 +43,38 @@ class BatchView:
     # (8, n) float32: finite, accepted, the oracle's score, margin and place of what it saw, the loss, the model's
     # probability of the label and the place of its answer
     facts: torch.Tensor
-    gradient: torch.Tensor | None = None  # of the losses by the latents, where it is known already
+    gradient: Callable[[], torch.Tensor]  # returns the gradient of the losses by the latents; once per view
 
 
 class RecordedLook:
-    """A look at batches of one size and its gradient as a CUDA graph: one call instead of thousands.
+    """A look at batches of one size, and its gradient, as two CUDA graphs: two calls instead of thousands.
 
     The view that a call returns holds until the next call.
     """
 
     def __init__(self, look: Callable[..., BatchView], state: State) -> None:
-        torch.cuda.empty_cache()  # a graph has memory of its own
+        torch.cuda.empty_cache()  # graphs have memory of their own
         self._inputs = {name: state[name].detach().clone() for name in _LOOKED_AT}
-        self._graph = torch.cuda.CUDAGraph()
+        self._inputs["latent"].requires_grad_(state["latent"].requires_grad)
+        self._graph, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._view = look(**self._inputs)
+            view = look(**self._inputs)
+        slopes = torch.empty(0)
+        if self._inputs["latent"].requires_grad:
+            with torch.cuda.graph(backward, self._graph.pool(), capture_error_mode="thread_local"):
+                slopes = view.gradient()
+
+        def gradient() -> torch.Tensor:  # holds no view: those of other sizes are freed at once
+            backward.replay()
+            return slopes
+
+        self._view = replace(view, loss=view.loss.detach(), gradient=gradient)
 
     def __call__(self, state: State) -> BatchView:
         """Return the view of a state."""
-        for name, tensor in self._inputs.items():
-            tensor.copy_(state[name])
+        with torch.no_grad():
+            for name, tensor in self._inputs.items():
+                tensor.copy_(state[name])
         self._graph.replay()
         return self._view
 
@@ -139,16 +151,14 @@ class Stepper:
         with self.exact(), torch.set_grad_enabled(self._differentiates):
             if self._records and self._looks == _RECORDED_AFTER:
                 return self._look_and_record(state)
-            return self._looked(state["latent"], state["original"], state["label"])
+            return self._looked(*(state[name] for name in _LOOKED_AT))
 
     def move(self, state: State, look: BatchView) -> None:
         """Move every latent one step; one whose gradient is not finite becomes NaN, which the next look reports."""
         latent = state["latent"]
         with self.exact():
-            if look.gradient is not None:
-                gradient = look.gradient
-            elif self._differentiates:
-                (gradient,) = torch.autograd.grad(look.loss.sum(), latent)
+            if self._differentiates:
+                gradient = look.gradient()
             elif self._estimates:
                 gradient = self._estimate(state)
             else:
@@ -179,37 +189,39 @@ class Stepper:
                 "below that"
             ) from error
 
-    def _looked(self, latent: torch.Tensor, original: torch.Tensor, labels: torch.Tensor) -> BatchView:
+    def _looked(self, latent: torch.Tensor, original: torch.Tensor, label: torch.Tensor) -> BatchView:
         assert self._steps is not None
         with self._autocast(), self._steps:
             image = self._generator.decode(latent, original).float()
             with torch.no_grad():
                 whole = (image.detach().clamp(0, 1) * 255).round()
-                accepted, score, margin, saw = self._judge(whole / 255, labels)
+                accepted, score, margin, saw = self._judge(whole / 255, label)
             scores = self._model.scores(image).to(self.device)
-        loss = losses(scores.float(), labels, self.options.loss)
+        loss = losses(scores.float(), label, self.options.loss)
         with torch.no_grad():
             finite = latent.flatten(1).isfinite().all(1) & image.flatten(1).isfinite().all(1)
-            probability = scores.float().softmax(1).gather(1, labels[:, None])[:, 0]
+            probability = scores.float().softmax(1).gather(1, label[:, None])[:, 0]
             columns = (finite, accepted, score, margin, saw, loss, probability, scores.argmax(1))
             facts = torch.stack([column.detach().float() for column in columns])
-        return BatchView(whole.nan_to_num().to(torch.uint8), loss, facts)
 
-    def _look_and_gradient(self, latent: torch.Tensor, original: torch.Tensor, label: torch.Tensor) -> BatchView:
-        latent = latent.detach().requires_grad_(self._differentiates)
-        view = self._looked(latent, original, label)
-        if not self._differentiates:
-            return view
-        (gradient,) = torch.autograd.grad(view.loss.sum(), latent)
-        return replace(view, loss=view.loss.detach(), gradient=gradient)
+        def gradient() -> torch.Tensor:
+            return torch.autograd.grad(loss.sum(), latent)[0]
+
+        return BatchView(whole.nan_to_num().to(torch.uint8), loss, facts, gradient)
 
     def _look_and_record(self, state: State) -> BatchView:
         """Return the view of a state, and record looks for the next ones where that gives the same numbers."""
-        known = self._look_and_gradient(**{name: state[name] for name in _LOOKED_AT})
+        known = self._looked(*(state[name] for name in _LOOKED_AT))
+        pairs = [known.loss.detach()]
+        if self._differentiates:
+            pairs.append(known.gradient())
+            known = replace(known, loss=pairs[0], gradient=lambda: pairs[1])
         try:
-            recorded = RecordedLook(self._look_and_gradient, state)
+            recorded = RecordedLook(self._looked, state)
             ours = recorded(state)
-            _check_alike((known.loss, ours.loss), (known.gradient, ours.gradient))
+            _check_alike(
+                *zip(pairs, (ours.loss, ours.gradient()) if self._differentiates else (ours.loss,), strict=True)
+            )
             self._recorded = recorded
         except Exception as error:  # a network that waits for the device, or memory for two
             LOG.warning("the walk is slower than it could be: its steps cannot be recorded (%s)", error)
@@ -303,11 +315,9 @@ def _each(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return values.view(-1, *[1] * (like.ndim - 1))
 
 
-def _check_alike(*pairs: tuple[torch.Tensor | None, torch.Tensor | None]) -> None:
+def _check_alike(*pairs: tuple[torch.Tensor, torch.Tensor]) -> None:
     """Raise ValueError where the second tensor of a pair is not the first one, up to what bfloat16 explains."""
     for known, ours in pairs:
-        if known is None or ours is None:
-            continue
         apart = float((ours - known).nan_to_num().norm() / known.nan_to_num().norm())
         if not apart < _SAME or bool((ours.isfinite() != known.isfinite()).any()):
             raise ValueError(f"its pictures or gradients are off by a factor of {apart:.2f}")

@@ -308,7 +308,7 @@ def random_walks(batch: int, generator: Any, model: UnderTest, oracle: Any) -> d
 
     options = WalkOptions(steps=STEPS, precision="bfloat16", batch_size=batch, direction="random")
     with tempfile.TemporaryDirectory() as data:
-        samples = load_collection(str(pictures(data, 4 * batch))).samples
+        samples = load_collection(str(pictures(data, 10 * batch))).samples
         worker: Any = WalkWorker.__new__(WalkWorker)  # only its reading of photos is used, which wants no more than:
         worker.spec = SimpleNamespace(walk=options, seed=0, max_pixels=10**8)
         worker.classes = {sample.label: 0 for sample in samples}

@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from holdfast.core.names import unknown, visible
+from holdfast.core.names import condition_names, unknown, visible
 from holdfast.core.numbers import number, percent
 from holdfast.core.types import NEEDS_MASK
 from holdfast.pipeline.jobs.progress import PAUSE, ProgressLines, Summary, environment, version
@@ -142,20 +142,20 @@ def print_accuracy(run: Run) -> None:
     )
 
 
-_CELL = ["condition", "variant", "model"]
+_CELL = ["condition", "variant", "parameters", "model"]
 
 
 def _print_conditions(cells: Mapping[Any, str], title: str) -> None:
     """Print a line per condition, in the order of ``ls scenarios``, and a column per model; nothing without a cell."""
     from holdfast import registry
-    from holdfast.core.names import condition_name
 
     if not cells:
         return
-    models = dict.fromkeys(model for _, _, model in cells)
+    models = dict.fromkeys(place[-1] for place in cells)
     places = {name: place for place, name in enumerate(registry.scenarios)}
-    conditions = sorted({place[:2] for place in cells}, key=lambda pair: (places.get(pair[0], len(places)), pair))
-    rows = ((condition_name(*pair), *(cells.get((*pair, model), "–") for model in models)) for pair in conditions)
+    names = condition_names(place[:-1] for place in cells)
+    conditions = sorted(names, key=lambda key: (places.get(key[0], len(places)), key))
+    rows = ((names[key], *(cells.get((*key, model), "–") for model in models)) for key in conditions)
     print_table(("condition", *models), rows, title=title)
 
 

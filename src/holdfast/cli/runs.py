@@ -107,24 +107,24 @@ def train(job: CommandCall[TrainSpec]) -> None:
 
 def _print_trained(run: Run) -> None:
     """Print accuracy by condition: trained on originals, and trained within the condition."""
-    from holdfast.core.names import condition_name
+    from holdfast.core.names import condition_names
 
-    rows = run.rows(["condition", "variant", "model", "trained_on", "status", "correct"]).to_pandas()
-    good = rows[rows["status"] == "ok"].astype({"condition": str, "variant": str, "model": str, "trained_on": str})
+    setting = ["condition", "variant", "parameters"]
+    rows = run.rows([*setting, "model", "trained_on", "status", "correct"]).to_pandas()
+    good = rows[rows["status"] == "ok"].astype(dict.fromkeys([*setting, "model", "trained_on"], str))
     if good.empty:
         return
     good["within"] = good["trained_on"] != "original"
-    means = good.groupby(["condition", "variant", "model", "within"])["correct"].mean()
+    means = good.groupby([*setting, "model", "within"])["correct"].mean()
     models = list(dict.fromkeys(good["model"]))
-    conditions = dict.fromkeys(zip(good["condition"], good["variant"], strict=True))
+    names = condition_names(zip(*(good[column] for column in setting), strict=True))
 
     def cell(*key: object) -> str:
         return percent(means[key]) if key in means.index else "–"
 
     print_table(("condition", *models), (
-        (condition_name(name, variant), *(f"{cell(name, variant, model, False)} / {cell(name, variant, model, True)}"
-                                          for model in models))
-        for name, variant in sorted(conditions, key=lambda pair: pair[0] != "original")
+        (name, *(f"{cell(*key, model, False)} / {cell(*key, model, True)}" for model in models))
+        for key, name in sorted(names.items(), key=lambda item: item[0][0] != "original")
     ), title="accuracy: trained on originals / within the condition")  # fmt: skip
 
 

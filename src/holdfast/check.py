@@ -130,7 +130,7 @@ def check(
         if not out:
             with live.temporary_folder() as folder:
                 return check(**asked | {"out": folder})
-        photos, classes = live.write_data(photos, Path(out) / "data", class_names or ())
+        photos, classes = live.write_data(photos, Path(out), class_names or ())
     names = live.model_names(model, classes, transform=transform, class_names=class_names)
     model = model if live.is_name(model) else names[0]
     in_rounds = _asks_in_rounds(model, stop, budget, boxed=bool(boxes or images))

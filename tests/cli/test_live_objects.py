@@ -291,6 +291,25 @@ def test_columns_named_as_ours_stay_the_users_own(tmp_path: Path) -> None:
         assert sample.attributes == {f"own_{name}": weather for name in names} | {"own_sample_id": "one"}
 
 
+def test_synth_and_mask_take_data_in_memory_below_their_own_folder(tmp_path: Path) -> None:
+    images, labels, masks = (list(column) for column in zip(*_drawn(2), strict=True))
+    data = {"images": images, "labels": labels, "masks": masks}
+    for made in (6, 0):  # the second call finds its files
+        summary = holdfast.synth(data, out=tmp_path / "new", scenarios="grey", quiet=True)
+        assert (summary.rows, summary.already) == (made, 6 - made)
+    stored = load_collection(f"manifest:{tmp_path}/new/data/manifest.parquet?root=/").samples
+    assert all(np.array_equal(sample.image.load(), image) for sample, image in zip(stored, images, strict=True))
+    assert len(holdfast.mask(data, out=tmp_path / "masks", annotator="threshold", quiet=True)) == 6
+
+
+def test_a_folder_of_the_users_called_data_is_no_place_for_results(tmp_path: Path) -> None:
+    for label in CLASSES:
+        (tmp_path / "own" / "data" / label).mkdir(parents=True)
+        PIL.Image.fromarray(draw(label, 0)[0]).save(tmp_path / "own" / "data" / label / "a.png")
+    with pytest.raises(UserError, match=r"lie in .*own themselves; choose another out="):
+        holdfast.synth(tmp_path / "own" / "data", out=tmp_path / "own", scenarios="original", quiet=True)
+
+
 def test_pictures_and_masks_keep_what_they_show(tmp_path: Path) -> None:
     deep = np.linspace(0, 65535, 80).reshape(8, 10)
     clear = PIL.Image.new("RGBA", (10, 8), (0, 0, 0, 0))
@@ -299,7 +318,7 @@ def test_pictures_and_masks_keep_what_they_show(tmp_path: Path) -> None:
     PIL.Image.fromarray(np.eye(8, 10, dtype=np.uint8) * 255).save(tmp_path / "mask.png")
     masks = [tmp_path / "mask.png", str(tmp_path / "mask.png"), float("nan"), pd.NA]
     table = pd.DataFrame({"image": images, "label": "a", "mask": masks})
-    samples = load_collection(write_data(table, tmp_path / "data")[0]).samples
+    samples = load_collection(write_data(table, tmp_path)[0]).samples
     whole = deep.astype(np.uint16)
     for sample, wanted in zip(samples, (whole, np.rint(deep / 257), np.full((8, 10), 255), whole), strict=True):
         assert np.array_equal(NativeImage(sample.image).load()[..., 0], wanted)

@@ -22,6 +22,7 @@ from holdfast.core.names import unknown
 from holdfast.data.images import over_white
 from holdfast.data.native import MOST_BANDS, encode_native
 from holdfast.models import live
+from holdfast.pipeline.files import IN_MEMORY
 
 IMAGE, LABEL, MASK = ("image", "img", "picture"), ("label", "labels", "target", "class"), ("mask", "masks")
 _PATH = ("path", "file", "filename", "filepath", "image_path")
@@ -49,12 +50,12 @@ def is_name(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
 
 
-def write_data(value: Any, folder: Path, class_names: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
-    """Write a dataset's images, masks and manifest below a folder; return its name for verbs, and its classes.
+def write_data(value: Any, out: Path, class_names: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
+    """Write a dataset's images, masks and manifest below ``out``; return its name for verbs, and its classes.
 
     Labels that are numbers are places in the dataset's own classes, or in ``class_names`` where it has none.
     """
-    data = _read(value)
+    data, folder = _read(value), out / IN_MEMORY
     names = data.classes or tuple(map(str, class_names))
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
@@ -279,7 +280,7 @@ def with_names(values: Mapping[str, Any]) -> dict[str, Any]:
     if "data" in named and not is_name(named["data"]):
         if named.get("out") is None:
             raise UserError("a dataset given as an object is written below out=; say where")
-        named["data"], classes = write_data(named["data"], Path(named["out"]) / "data", values.get("class_names") or ())
+        named["data"], classes = write_data(named["data"], Path(named["out"]), values.get("class_names") or ())
     if "models" in named:
         given = {name: values[name] for name in ARGUMENTS if values.get(name) is not None}
         named["models"] = model_names(named["models"], classes, **given)

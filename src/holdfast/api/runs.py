@@ -385,7 +385,7 @@ def parity(
     if live.is_name(data):
         classes: tuple[str, ...] = ()
     else:
-        data, classes = live.write_data(data, Path(out) / "data", given.get("class_names") or ())
+        data, classes = live.write_data(data, Path(out), given.get("class_names") or ())
     pair = [live.model_names(model, classes, **given) for model in (old, new)]
     names = [name if isinstance(name, str) else name[0] for name in pair]
     spec = {"models": names, "device": device, **options}

@@ -34,9 +34,14 @@ def file_name(sample: Sample) -> str:
     return "/".join([safe_part(sample.label), *(safe_part(part) for part in name.split("/"))])
 
 
+IN_MEMORY = "data"
+"""The folder below ``out`` where functions of Python store a dataset given in memory: ``manifest.parquet``, files."""
+
+
 def check_apart(samples: Iterable[Sample], out: Path, *, option: str = "--out") -> None:
     """Raise a UserError if images of the collection lie below ``out``: results would mix with them or replace them."""
     root, url = out.resolve(), stands_for(out)
+    stored = root / IN_MEMORY / "images" if (root / IN_MEMORY / "manifest.parquet").is_file() else None
     paths = (getattr(sample.image, "path", None) for sample in samples)
     # Not Path.parent: of a million images that is most of the time.
     for folder in map(Path, {os.path.dirname(path) for path in paths if path}):  # noqa: PTH120
@@ -46,7 +51,7 @@ def check_apart(samples: Iterable[Sample], out: Path, *, option: str = "--out") 
             if folder_url
             else folder.resolve().is_relative_to(root)
         )
-        if inside:
+        if inside and not (stored and folder.resolve().is_relative_to(stored)):
             raise UserError(f"the images of the dataset lie in {url or out} themselves; choose another {option}")
 
 

@@ -69,6 +69,8 @@ class RecordedLook:
             return slopes
 
         self._view = replace(view, loss=view.loss.detach(), gradient=gradient)
+        for computed in (self._view.loss, slopes):  # what a replay does not write is seen
+            computed.fill_(torch.nan)
 
     def __call__(self, state: State) -> BatchView:
         """Return the view of a state."""
@@ -100,6 +102,8 @@ class Stepper:
         self._differentiates = needs_gradients(options)
         self._estimates = options.black_box > 0 and needs_gradients(replace(options, black_box=0))
         if self.device.type == "cuda":
+            if self.device.index is not None:  # kernels of our own and recordings are for the current one
+                torch.cuda.set_device(self.device)
             _channels_last(generator, model.classifier, oracle)
         fast = self.device.type == "cuda" and options.precision == "bfloat16" and find_spec("triton")
         self._steps: AbstractContextManager[Any] | None = None if fast else nullcontext()  # None: from the first look

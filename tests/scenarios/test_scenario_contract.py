@@ -10,6 +10,7 @@ from holdfast import registry
 from holdfast.core.errors import PromiseError, SampleError, UserError
 from holdfast.core.types import Donor, Rendered
 from holdfast.scenarios import Parameter, Scenario, find_scenario, make_condition, parse_conditions, render, scenario
+from holdfast.scenarios.background import cover, donor_background
 from holdfast.testing.scenario import MemoryContext, check_scenario, conditions_of
 
 STATIC = [
@@ -75,6 +76,39 @@ def _needs_it_after_all(image, mask, **_):
     return image
 
 
+def _asks(question):
+    """Return a scenario that asks its context, and shows and names the donor if that is the answer."""
+
+    def asking(image, mask, *, context, **_):
+        answer = question(context, image, mask)
+        if isinstance(answer, Donor):
+            return Rendered(image ^ answer.image[0, 0], mask, {"donor_id": answer.sample_id})
+        return image.copy()
+
+    return asking
+
+
+def _clears_its_donor(image, mask, *, context, **_):
+    background, details = donor_background(context.donor(same_class=False), context.fill)
+    return Rendered(cover(background, *image.shape[:2]), mask, details)
+
+
+OTHER = {"donor": "other_class"}
+BROKEN["declare donor='other_class', not ''"] = ({}, _asks(lambda context, *_: context.donor(same_class=False)))
+BROKEN["donor='same_class', not 'other"] = (
+    OTHER,
+    _asks(lambda context, *_: context.donor(same_class=True)),
+)
+BROKEN["declare tool='fill', not ''"] = ({}, _asks(lambda context, *pair: context.fill(*pair)))
+BROKEN["tool='fill'"] = (OTHER, _clears_its_donor)  # asks only where a donor has a mask
+BROKEN["tool='style'"] = ({}, _asks(lambda context, image, _: context.stylise(image, image, 1)))
+BROKEN["paints=True"] = ({}, _asks(lambda context, *pair: context.paint(*pair)))
+BROKEN["fails on uint16 of 3 bands"] = ({"native": "rgb"}, lambda image, mask, **_: image.astype(np.uint8))
+BROKEN["fails on uint8 of 5 bands"] = ({"native": "bands"}, lambda image, mask, **_: image[..., :3].copy())
+BROKEN["fails on uint16 of 7 bands: .*foreground"] = (
+    {"native": "bands", "leaves": "foreground"},
+    lambda image, mask, **_: image // 2 if image.shape[2] == 7 else image.copy(),
+)
 BROKEN["writes into its input"] = ({}, _writes)
 BROKEN["says it needs no mask"] = ({"needs_mask": False}, _needs_it_after_all)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,23 +18,26 @@ SIZES = ((64, 48), (37, 90), (2, 3), (1, 9), (300, 8), (1, 2))  # heights and wi
 
 
 class MemoryContext:
-    """A context with donors from a list in memory, for one source image."""
+    """A context with donors from a list in memory, for one source image; ``asked`` is what scenarios must declare."""
 
     def __init__(self, label: str = "", donors: Sequence[Donor] = (), *, seed: int = 0) -> None:
         self.label = label
         self._seed = seed
         self._donors = tuple(donors)
         self._memo: dict[Hashable, Any] = {}
+        self.asked: set[tuple[str, str | bool]] = set()  # fields of ``Scenario``, and the values to declare there
 
     def donor(self, *, same_class: bool) -> Donor:
         """Return one of the donors of the same class or of another, by ``seed``; SampleError if there is none."""
+        self.asked.add(("donor", "same_class" if same_class else "other_class"))
         fitting = [donor for donor in self._donors if (donor.label == self.label) is same_class]
         if not fitting:
             raise SampleError(f"there is no donor of {'the same' if same_class else 'another'} class")
-        return fitting[int(np.random.default_rng(self._seed).integers(len(fitting)))]
+        return fitting[self._seed % len(fitting)]
 
     def paint(self, image: Image, mask: Mask) -> Rendered:
         """Return noise by ``seed`` everywhere; the scenario has to put the object back."""
+        self.asked.add(("paints", True))
         return Rendered(_rng(self._seed + 1000).integers(0, 256, image.shape, np.uint8), mask, {"prompt": "noise"})
 
     def style(self) -> Donor:
@@ -42,12 +46,14 @@ class MemoryContext:
 
     def stylise(self, image: Image, style: Image, strength: float) -> Image:
         """Return the image mixed with the style's mean colour, at strength 0 too: no copy is exact."""
+        self.asked.add(("tool", "style"))
         share = (1 + strength) / 4
         mixed: Image = (image * (1 - share) + style.mean((0, 1)) * share).astype(np.uint8)
         return mixed
 
     def fill(self, image: Image, mask: Mask) -> Image | None:
         """Return None: nobody gave a network that fills holes."""
+        self.asked.add(("tool", "fill"))
         return None
 
     def target(self, mask: Mask) -> tuple[str, Mask]:
@@ -66,8 +72,8 @@ def check_scenario(scenario: str | Scenario) -> None:
 
     It must return an HWC uint8 image of 3 or 4 channels with a mask that fits, leave bit-identical what it promises
     to, leave its input alone, give the same picture for the same seed (and, where it is random, another for another
-    seed), depend on nothing an earlier condition of the same image left behind, and take donors of any size, with
-    or without a mask.
+    seed), depend on nothing an earlier condition of the same image left behind, take donors of any size, with or
+    without a mask, declare what it asks its context for, and take the depths and bands of its ``native``.
 
     Raises:
         AssertionError: With a sentence that says what does not hold.
@@ -78,6 +84,7 @@ def check_scenario(scenario: str | Scenario) -> None:
             _check_one(definition, condition, image, mask)
         _check_random(definition, condition)
     _check_missing_mask(definition)
+    _check_native(definition)
 
 
 def conditions_of(definition: Scenario) -> list[Condition]:
@@ -134,27 +141,12 @@ def _check_promise(
         assert (rendered.image[..., 3][kept] == 255).all(), f"{where} made part of the {promise} transparent"
 
 
-class _WatchedContext(MemoryContext):
-    """A context that remembers whether a donor was asked for."""
-
-    lent = False
-
-    def donor(self, *, same_class: bool) -> Donor:
-        """Lend a donor and remember it."""
-        self.lent = True
-        return super().donor(same_class=same_class)
-
-
 def _check_random(definition: Scenario, condition: Condition) -> None:
     """Check that a scenario that uses its generator, or declares donors, shows it."""
     image, mask = _example(64, 48, seed=0)
     spy = _rng(1)
     untouched = spy.bit_generator.state
-    context = _WatchedContext("own", _donors())
-    rendered = _run(definition, condition, image, mask, seed=1, context=context, rng=spy)
-    if context.lent:
-        assert definition.donor, f"scenario {condition.name} calls context.donor, so it has to declare donor="
-        assert "donor_id" in rendered.details, f"scenario {condition.name} does not say which donor it used (donor_id)"
+    _run(definition, condition, image, mask, seed=1, context=MemoryContext("own", _donors()), rng=spy)
     if spy.bit_generator.state == untouched and not definition.donor:
         return
     pictures = {
@@ -182,6 +174,22 @@ def _check_missing_mask(definition: Scenario) -> None:
             assert not definition.needs_mask, f"scenario {definition.id} needs a mask and took none for one"
 
 
+def _check_native(definition: Scenario) -> None:
+    """Check that the paper's variant makes pictures of the depths and bands that ``native`` declares."""
+    image, mask = _example(64, 48, seed=0)
+    for depth, bands in {"rgb": [("u2", 3)], "bands": [("u2", 3), ("u1", 5), ("u2", 7)], "": []}[definition.native]:
+        own, *lent = (
+            np.ascontiguousarray(np.tile(picture, 3)[..., :bands], depth) * (257 if depth == "u2" else 1)
+            for picture in (image, *(donor.image for donor in _donors()))
+        )
+        donors = [replace(donor, image=picture) for donor, picture in zip(_donors(), lent, strict=True)]
+        try:
+            _run(definition, make_condition(definition), own, mask, seed=1, context=MemoryContext("own", donors))
+        except (AssertionError, SampleError) as error:
+            where = f"declares native={definition.native!r} and fails on {own.dtype} of {bands} bands"
+            raise AssertionError(f"scenario {definition.id} {where}: {error}") from error
+
+
 def _run(
     definition: Scenario,
     condition: Condition,
@@ -192,15 +200,21 @@ def _run(
     context: MemoryContext,
     rng: np.random.Generator | None = None,
 ) -> Rendered:
+    """Return a picture, after a check that the scenario declares what it asked the context for."""
     try:
-        generator = rng or _rng(seed)
-        return render(condition, image, mask, rng=generator, context=context, definition=definition)
+        rendered = render(condition, image, mask, rng=rng or _rng(seed), context=context, definition=definition)
     except PromiseError as error:
         raise AssertionError(str(error)) from error
     except ValueError as error:
         if "read-only" not in str(error):
             raise
         raise AssertionError(f"scenario {definition.id} writes into its input") from error
+    for name, value in sorted(context.asked, key=str):
+        declared = getattr(definition, name)
+        assert declared == value, f"scenario {definition.id} has to declare {name}={value!r}, not {declared!r}"
+        named = name != "donor" or "donor_id" in rendered.details
+        assert named, f"scenario {condition.name} does not say which donor it used (donor_id)"
+    return rendered
 
 
 def _rng(seed: int) -> np.random.Generator:

@@ -29,11 +29,14 @@ from holdfast.models import timm, torchvision
 from holdfast.models.torch_classifier import picture
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.classifiers import Tested as Model
+from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, row_key
 from holdfast.pipeline.fast import answers, networks
 from holdfast.pipeline.fast import decoding as arrival
 from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Order, Unit
 from holdfast.pipeline.fast.networks import blank, by_matrices, see
+from holdfast.pipeline.fast.rows import Chunk, Finished, TableMaker
+from holdfast.pipeline.jobs.plan import Job
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Parts, Run, write_table
@@ -212,6 +215,28 @@ def test_a_plan_takes_no_memory_for_what_is_still_to_be_done(tmp_path: Path) -> 
         tracemalloc.stop()
     assert rows == plan.owed == 600 * 13 * 12
     assert peak < 2_000_000  # the ids alone of all rows would be eight million
+
+
+def test_a_row_without_a_picture_names_no_donor_though_another_condition_of_the_photo_borrowed(tmp_path: Path) -> None:
+    conditions = parse_conditions("original,random_background,stylised")  # the last needs no mask
+    samples = tuple(Sample(name, "a", FileImage("x")) for name in ("masked", "unmasked"))
+    names = {sample.sample_id: "0" * 64 for sample in samples}
+    prepared = Prepared(Collection("data", ("a",), samples), names, names, {}, DonorPool([]), "")
+    labels = map_labels(("a",), {"a": ClassKeys(labels=("output 1",))}, SPACE)
+    model: Any = SimpleNamespace(name="m", labels=SPACE, fingerprint="1")
+    maker = TableMaker(EvaluateSpec("data", fast=True), prepared, [0], [Model(model, labels, "1", "2")], conditions,
+                       tmp_path)  # fmt: skip
+    parts = [(condition, 0) for condition in conditions]
+    chunk = Chunk([Job(sample, parts) for sample in samples], conditions, [0])
+    facts = {"donor_label": "b", "donor_unmasked": False}
+    chunk.donors.update({0: {"donor_id": "first", **facts}, 1: {"donor_id": "second", **facts}})
+    chunk.fail(1, 1, "skipped", "there is no mask")
+    chunk.fail_rows(chunk.slots[0, 2], "error", "the network failed")  # of a picture that there was
+    rows = maker.table([Finished.of(chunk, prepared)], "run").to_pylist()
+    assert {(row["sample_id"], row["condition"]): row["donor_id"] for row in rows} == {
+        ("masked", "original"): None, ("masked", "random_background"): "first", ("masked", "stylised"): "first",
+        ("unmasked", "original"): None, ("unmasked", "random_background"): None, ("unmasked", "stylised"): "second",
+    }  # fmt: skip
 
 
 def unit(*sizes: tuple[int, int]) -> Unit:

@@ -101,6 +101,7 @@ class Finished:
     images: list[str]
     masks: list[str]
     owed: NDArray[np.bool_]
+    pictured: NDArray[np.bool_]  # by sample and condition: only what has a picture has borrowed
     packed: NDArray[np.float32]
     donors: dict[int, dict[str, Any]]
     failed: dict[int, tuple[str, str]]
@@ -110,7 +111,8 @@ class Finished:
         """Return what a chunk's rows are made of."""
         samples = [replace(sample, image=_NO_IMAGE, mask=None) for sample in chunk.samples]
         images, masks = ([of[sample.sample_id] for sample in samples] for of in (prepared.images, prepared.masks))
-        return cls(samples, images, masks, chunk.owed, chunk.packed, chunk.donors, chunk.failed)
+        pictured = (chunk.slots >= 0).any(2)
+        return cls(samples, images, masks, chunk.owed, pictured, chunk.packed, chunk.donors, chunk.failed)
 
 
 class TableMaker:
@@ -220,7 +222,8 @@ class TableMaker:
                 stored = stored_details(sample)
                 facts += [stored, stored | chunk.donors.get(place, {})]
         kinds_of = np.array(kind_of)
-        lends = np.array([bool(condition.definition.donor) for condition in self.conditions])
+        borrows = np.array([bool(condition.definition.donor) for condition in self.conditions])
+        borrowed = borrows & np.concatenate([chunk.pictured for chunk in chunks])
         columns = {}
         for name in (*KEY.names, "label", *RENDERED_COLUMNS):
             if name in _OF_SAMPLE:
@@ -232,8 +235,8 @@ class TableMaker:
             columns[name] = pa.array(values, kind.value_type).dictionary_encode() if is_word else pa.array(values, kind)
 
         def looked_up(sample: NDArray[np.int64], condition: NDArray[np.int64]) -> dict[str, pa.Array]:
-            by_sample, by_fact = pa.array(sample), pa.array(2 * sample + lends[condition])
-            by_key = pa.array(kinds_of[sample] * len(lends) + condition)
+            by_sample, by_fact = pa.array(sample), pa.array(2 * sample + borrowed[sample, condition])
+            by_key = pa.array(kinds_of[sample] * len(borrows) + condition)
             return {
                 name: column.take(by_sample if name in _OF_SAMPLE else by_fact if name in RENDERED_COLUMNS else by_key)
                 for name, column in columns.items()

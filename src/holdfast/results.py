@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,13 +32,6 @@ if TYPE_CHECKING:
     from holdfast.stats.regression.fit import Family, Regression
 
 
-_CALLS = {
-    "classify": '.verdicts(), .accuracy(), .drops(), .plot("accuracy")', "detect": ".verdicts(), .objects()",
-    "multilabel": ".labels()", "question": ".questions()", "segment": ".segments()", "walks": ".fmr()",
-}  # fmt: skip
-"""What to ask of a run, by its task."""
-
-
 class Results:
     """A run and its statistics; all of them are computed from the one table."""
 
@@ -55,7 +49,9 @@ class Results:
 
     @cached_property
     def counts(self) -> Counts:
-        """Counts per model × condition × class × source, from which every statistic starts."""
+        """Counts per model × condition × class × source, from which every statistic of classifiers starts."""
+        if not self._classified:
+            raise UserError(f"these numbers are of classifiers, and the run is of other models\n{self!r}")
         return reduce(self.run.predictions.dataset(), order=[condition.name for condition in parse_conditions("all")])
 
     def accuracy(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
@@ -160,10 +156,10 @@ class Results:
         """
         from holdfast.stats.hard.questions import COLUMNS, answered, question_drops, questions_of_rows
 
+        tables = self.run.rows(COLUMNS), self.run.details("answers").rows()
         if drops:
-            return question_drops(answered(self.run.rows(COLUMNS), self.run.details("answers").rows()))
-        options.setdefault("rounds", self.rounds)
-        return questions_of_rows(self.run.rows(COLUMNS), self.run.details("answers").rows(), **options)
+            return question_drops(answered(*tables))
+        return questions_of_rows(*tables, **{"rounds": self.rounds} | options)
 
     def labels(self, **options: Any) -> pd.DataFrame:
         """Return what every condition costs each label of photos that have several; options of ``label_drops``."""
@@ -177,17 +173,24 @@ class Results:
 
         ``classes``: the same per class; options of ``stats.effects.segments``.
         """
-        from holdfast.stats.effects.segments import COLUMNS, by_class, measured, segments
+        from holdfast.stats.effects.segments import by_class, segments
 
-        frame = measured(self.run.rows(COLUMNS), self.run.details("segments").rows())
-        return by_class(frame, **options) if classes else segments(frame, **options)
+        return by_class(self._measured, **options) if classes else segments(self._measured, **options)
+
+    @property
+    def _measured(self) -> pd.DataFrame:
+        from holdfast.stats.effects.segments import COLUMNS, measured
+
+        return measured(self.run.rows(COLUMNS), self.run.details("segments").rows())
 
     @cached_property
     def is_detection(self) -> bool:
         """Whether the run is one of object detectors."""
-        from holdfast.report.objects.evidence import DETECTED
+        return "detect" in self.run.tasks()
 
-        return bool(self.run.predictions.dataset().count_rows(filter=DETECTED))
+    @property
+    def _classified(self) -> bool:
+        return not {"classify", "walks"}.isdisjoint(self.run.tasks() or ["classify"])
 
     @cached_property
     def boxes(self) -> DetectorAnswers:
@@ -204,21 +207,18 @@ class Results:
         Options of ``stats.objects.effects.objects_under_conditions``, which lists the columns. A ``segment`` run has
         the recall of its objects (``regions_found``).
         """
-        from holdfast.stats.effects.segments import COLUMNS, measured
         from holdfast.stats.objects.effects import objects_under_conditions, regions_found
 
-        details = self.run.details("segments")
-        if details.folder.is_dir():
-            return regions_found(measured(self.run.rows(COLUMNS), details.rows()), **options)
+        if self.run.details("segments").folder.is_dir():
+            return regions_found(self._measured, **options)
         return objects_under_conditions(self.boxes, **options)
 
     def segment_regression(self, **options: Any) -> Regression:
         """Fit IoU ~ model + scenario + class of a ``segment`` run; options of ``stats.regression.fit.fit``."""
-        from holdfast.stats.effects.segments import COLUMNS, cells_from_segments, measured
+        from holdfast.stats.effects.segments import cells_from_segments
         from holdfast.stats.regression.fit import fit
 
-        frame = measured(self.run.rows(COLUMNS), self.run.details("segments").rows())
-        return fit(cells_from_segments(frame), **options)
+        return fit(cells_from_segments(self._measured), **options)
 
     def between(self, *others: Results | str | Path, **options: Any) -> DatasetDrops:
         """Return what models lose from this run's dataset to those of other runs; options of ``dataset_drops``."""
@@ -267,10 +267,7 @@ class Results:
 
         settings = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
         chosen = Analysis(**{"scenario_families": scenario_families} | analysis)
-        return plot(
-            [self.run], name, width=width, settings=settings, score_conditions=static_conditions,
-            background_conditions=background_conditions, analysis=chosen,
-        )  # fmt: skip
+        return plot([self.run], name, width=width, settings=settings, analysis=chosen, **SCORED)
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # a property that failed: its own error counts
@@ -279,16 +276,13 @@ class Results:
         raise AttributeError(f"Results has no {name!r}" + "".join(f"; did you mean {known!r}?" for known in close))
 
     def __repr__(self) -> str:
-        rows = self.run.rows(["model", "condition", "task", "kind"])
+        rows = self.run.rows(["model", "condition"])
         lines = [f"Results of {self.path}: {rows.num_rows:,} rows, one per photo, condition and model"]
         for column in ("model", "condition"):
             names = sorted(map(str, rows[column].unique().to_pylist()), key=lambda name: (name != ORIGINAL, name))
             rest = f" and {len(names) - 4} more" if len(names) > 5 else ""
             lines.append(f"  {column}s: {', '.join(names[:4] if rest else names)}{rest}")
-        task = (
-            "walks" if "dynamic" in rows["kind"].unique().to_pylist() else str(rows["task"][0]) if rows.num_rows else ""
-        )
-        calls = _CALLS.get(task, _CALLS["classify"])
+        calls = ", ".join(TASK_RESULTS[task][0] for task in self.run.tasks() or ["classify"] if task in TASK_RESULTS)
         return "\n".join([*lines, f"  next: {calls}, .report(); .rows().to_pandas() has every answer"])
 
     def _repr_html_(self) -> str:
@@ -297,10 +291,9 @@ class Results:
 
         if self.is_detection:
             return detector_summary([self.run])
-        return html_summary(
-            self.counts, score_conditions=static_conditions, background_conditions=background_conditions,
-            rounds=self.rounds,
-        )  # fmt: skip
+        if not self._classified:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        return html_summary(self.counts, rounds=self.rounds, **SCORED)
 
 
 for _name, _method in list(vars(Results).items()):
@@ -316,8 +309,7 @@ def static_conditions(counts: Counts) -> list[str]:
 
 def background_conditions(counts: Counts) -> list[str]:
     """Return the static conditions that leave the object unchanged: only there a low score means the background."""
-    static = parse_conditions("static")
-    names = {condition.scenario for condition in static if condition.definition.leaves == "foreground"}
+    names = {each.scenario for each in parse_conditions("static") if each.definition.leaves == "foreground"}
     return [name for name in static_conditions(counts) if scenario_of(name) in names]
 
 
@@ -325,6 +317,22 @@ def scenario_families(counts: Counts) -> dict[str, str]:
     """Return condition → one of the six families of scenarios, for conditions that belong to one."""
     families = {name: family_of(scenario_of(name)) for name in counts.conditions if name != ORIGINAL}
     return {name: family for name, family in families.items() if family}
+
+
+SCORED: dict[str, Any] = {"score_conditions": static_conditions, "background_conditions": background_conditions}
+TASK_RESULTS: dict[str, tuple[str, dict[str, Callable[[Results], pd.DataFrame]]]] = {
+    "classify": ('.verdicts(), .accuracy(), .drops(), .plot("accuracy")', {
+        "accuracy": Results.accuracy, "accuracy_restricted": lambda run: run.accuracy(outcome="restricted"),
+        "drops": Results.drops, "robustness_score": Results.scores,
+        "robustness_score_background": lambda run: run.scores(over="background")}),
+    "detect": (".verdicts(), .objects()", {"objects": Results.objects}),
+    "multilabel": (".labels()", {"labels": Results.labels}),
+    "question": (".questions()", {"questions": Results.questions}),
+    "segment": (".segments()", {
+        "segments": Results.segments, "segments_by_class": lambda run: run.segments(classes=True)}),
+    "walks": (".fmr()", {"fmr": Results.fmr}),
+}  # fmt: skip
+"""Task of the rows (``walks``: latent walks) → what to ask a run for, and the tables that a bundle holds of it."""
 
 
 @speaks_python
@@ -377,9 +385,8 @@ def report(
     costs, timing = recorded_costs(opened, asked, lambda: reduce(join_runs(opened).dataset))
     groups = groups_of(opened, by, attributes)
     analysis = Analysis(scenario_families, model_groups, references, regression, score, costs, timing, groups)
-    options = {"score_conditions": static_conditions, "background_conditions": background_conditions} | options
     with delivered(out) as folder:
-        page = build(opened, folder, pictures=thumbnails, analysis=analysis, **options)
+        page = build(opened, folder, pictures=thumbnails, analysis=analysis, **SCORED | options)
     return in_store(out, folder, page)
 
 

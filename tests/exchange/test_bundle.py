@@ -29,10 +29,12 @@ from holdfast.exchange import bundle as bundling
 from holdfast.exchange import opening
 from holdfast.exchange.bundle import bundle
 from holdfast.exchange.columns import TABLES, in_words
+from holdfast.exchange.huggingface import TASKS as HUB_TASKS
 from holdfast.exchange.opening import open_bundle
 from holdfast.exchange.private import clean_command, clean_values, cleaner
 from holdfast.pipeline.choosing import sources
 from holdfast.pipeline.thumbnails import thumbnails
+from holdfast.results import TASK_RESULTS
 from holdfast.store import Parts, Run
 from holdfast.training.checkpoint import write_model
 
@@ -181,6 +183,12 @@ def test_every_column_of_every_table_is_explained() -> None:
     for kind in TABLES:
         assert list(kind.meanings) == kind.schema.names
     assert all(f"  {name} " in in_words() for name in schema.PREDICTIONS.names)
+
+
+def test_every_task_has_tables_and_a_name_on_the_hub() -> None:
+    assert set(TASK_RESULTS) == {*schema.TASKS, "walks"}
+    assert all(tables for _, tables in TASK_RESULTS.values())
+    assert set(HUB_TASKS) == set(schema.TASKS)
 
 
 def test_walks_with_their_details_and_pictures(walks: Run, tmp_path: Path) -> None:

@@ -86,6 +86,16 @@ def test_a_command_given_again_makes_nothing_and_lost_rows_are_made_again(known,
         holdfast.evaluate(SCENES, threshold=0.9, **spec)
 
 
+def test_a_run_of_detectors_takes_no_answers_of_classifiers(tmp_path):
+    given = {"scenarios": "original", "out": tmp_path / "run"}
+    holdfast.evaluate(SCENES, models=["known:perfect"], **given)
+    recorded = (tmp_path / "run" / "spec.json").read_text()
+    with pytest.raises(UserError, match="task is 'detect', not 'classify'"):
+        holdfast.evaluate(SCENES, models=["embedded:resnet_rho95"], **given)
+    assert (tmp_path / "run" / "spec.json").read_text() == recorded
+    assert len(holdfast.evaluate(SCENES, models=["known:perfect"], **given).objects()) == 1
+
+
 def test_answers_from_before_the_threshold_are_judged_when_it_is_known(tmp_path, monkeypatch):
     from holdfast.pipeline.evaluate import detection
 

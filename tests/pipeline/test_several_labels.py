@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import holdfast
 from commands import run
 from holdfast.core.errors import UserError
 from holdfast.data import load_collection
+from holdfast.exchange.tracking import record_run
 
 PHOTOS = 12
 
@@ -70,6 +72,25 @@ def test_every_label_has_the_known_drop_and_a_picture_is_shown_once(tmp_path: Pa
     assert model.shown == 3 * PHOTOS and len(again.rows()) == len(rows)
     page = results.report().read_text()
     assert "sea loses 50.0 points" in page and "disc" in page
+
+
+def test_a_run_of_labels_is_not_taken_for_one_of_classifiers(tmp_path: Path) -> None:
+    data = f"manifest:{make_photos(tmp_path / 'photos')}?separator=;"
+    results = holdfast.evaluate(
+        data, models={"looks": Looks()}, out=tmp_path / "run", scenarios="original,foreground_on_grey"
+    )
+    shown = results._repr_html_()
+    assert ".labels()" in shown and "No model answered" not in shown
+    for ask in (results.accuracy, results.verdicts):
+        with pytest.raises(UserError, match=r"(?s)of other models.*next: \.labels\(\)"):
+            ask()
+    with pytest.raises(UserError, match=r"runs of eval of classifiers; report shows .*run"):
+        holdfast.dossier([results.path], tmp_path / "dossier")
+    assert not (tmp_path / "dossier").exists()
+    with zipfile.ZipFile(holdfast.bundle(results.path, tmp_path / "run.zip", report=False).path) as archive:
+        (table,) = [name for name in archive.namelist() if name.endswith(".csv")]
+        assert table.endswith("tables/labels.csv") and b"sea" in archive.read(table)
+    assert record_run(results).numbers["looks/foreground_on_grey/sea/drop"] == 0.5
 
 
 def test_the_command_prints_labels_and_freezes_the_threshold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.pipeline.thumbnails import thumbnails
+from holdfast.stats.core.reduce import reduce
 
 TALKERS = """
 NASTY = "<script>alert('no')</script><img src=x onerror=alert(1)>"
@@ -89,7 +90,7 @@ def test_questions_stand_beside_conditions(
     assert "What the model holds on to" in page
     # Questions do not leak into the accuracy of conditions.
     assert still.counts.models == holdfast.open_run(still.path).counts.models
-    assert run.counts.models == []
+    assert reduce(run.run.predictions.dataset()).models == []
 
 
 def test_a_run_without_a_single_answer(photos: Path, toy_models: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from holdfast.cli.share import tell
 from holdfast.cli.verb import OUT, CommandCall, Seed, Track, choice, verb
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import estimate, number, percent, span
-from holdfast.core.schema import DETECT, MULTILABEL
+from holdfast.core.schema import CLASSIFY, DETECT, MULTILABEL
 from holdfast.pipeline.specs import AskSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TelltaleSpec, TrainSpec
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
     with job.running(whole=False) as (folder, executor, progress):
         run, summary = run_evaluate(job.spec, folder, progress=progress, executor=executor)
     if not job.quiet:
-        printing = {DETECT.name: print_recall, MULTILABEL.name: _print_labels}
-        printing.get(run.spec().get("task", ""), print_accuracy)(run)
+        printing = {CLASSIFY.name: print_accuracy, DETECT.name: print_recall, MULTILABEL.name: _print_labels}
+        printing[run.spec().get("task", CLASSIFY.name)](run)
         asked, stored = summary.rows + summary.already, run.predictions.dataset().count_rows()
         if stored > asked:
             typer.echo(f"This table is of the whole run, {stored:,} rows; this command asked for {asked:,} of them.")

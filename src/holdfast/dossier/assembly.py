@@ -52,11 +52,9 @@ def dossier(
         raise UserError("a dossier needs a run directory at least")
     maps = [_read_map(name) for name in standards]
     opened = [open_run(run) for run in runs]
-    if any(results.is_detection for results in opened):
-        raise UserError("a dossier is written of runs of classifiers; report and compare show detectors")
-    other = [results.path for results in opened if results.run.spec().get("verb") in OTHER_VERBS]
-    if other:
-        raise UserError(f"a dossier is written of runs of eval; {other[0]} was made by another verb: report shows it")
+    for results in opened:
+        if {*results.run.tasks(), "classify"} != {"classify"} or results.run.spec().get("verb") in OTHER_VERBS:
+            raise UserError(f"a dossier is written of runs of eval of classifiers; report shows {results.path}")
     names = list(dict.fromkeys(str(results.run.spec().get("dataset", "data")) for results in opened))
     if len(names) > 1:
         raise UserError(f"a dossier is of one dataset, and these runs have {', '.join(names)}: write one for each")

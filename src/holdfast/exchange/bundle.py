@@ -10,10 +10,10 @@ import math
 import re
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,13 +28,10 @@ from holdfast.exchange.columns import TABLES, TableKind, in_words, readme
 from holdfast.exchange.private import Clean, clean_command, clean_values, cleaner, texts_in, words_of
 from holdfast.pipeline.declaration import ATTACHED, attached
 from holdfast.pipeline.jobs.progress import Progress, silent, version
-from holdfast.results import Results
+from holdfast.results import TASK_RESULTS, Results
 from holdfast.store import Parts, Run, read_table, write_json, write_table
 from holdfast.store.foreign import MAX_TEXT, is_steering
 from holdfast.store.run import frame_csv
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def summary_tables(run: Run, results: Path) -> dict[str, str]:
@@ -43,36 +40,18 @@ def summary_tables(run: Run, results: Path) -> dict[str, str]:
     Names that begin as a formula does get an apostrophe, so that no spreadsheet computes them.
     """
     tables: dict[str, str] = {}
-    for name, make in _wanted(Results(run)):
+    opened = Results(run)
+    telltale, known = run.spec().get("verb") == "detect", [task for task in run.tasks() if task in TASK_RESULTS]
+    for name, make in (table for task in known for table in TASK_RESULTS[task][1].items()):
+        if telltale and not name.startswith("accuracy"):
+            continue  # its classes are kinds of pictures, and nothing is lost between them
         try:
-            tables[name] = frame_csv(make()).decode()
+            tables[name] = frame_csv(make(opened)).decode()
         except UserError:
             continue  # these rows do not have what it takes: one condition has no score
     for path in sorted(results.glob("*.parquet")):
         tables[path.stem] = frame_csv(read_table(path).to_pandas()).decode()
     return tables
-
-
-def _wanted(opened: Results) -> Iterator[tuple[str, Callable[[], pd.DataFrame]]]:
-    rows = opened.rows(["task", "kind"])
-    tasks, kinds = (set(pc.unique(rows[name]).to_pylist()) for name in ("task", "kind"))
-    if "classify" in tasks and kinds - {"dynamic"}:
-        yield "accuracy", opened.accuracy
-        yield "accuracy_restricted", lambda: opened.accuracy(outcome="restricted")
-    # of detect, classes are kinds of pictures, and nothing is lost between them
-    if "classify" in tasks and kinds - {"dynamic"} and opened.run.spec().get("verb") != "detect":
-        yield "drops", opened.drops
-        yield "robustness_score", opened.scores
-        yield "robustness_score_background", lambda: opened.scores(over="background")
-    if "dynamic" in kinds:
-        yield "fmr", opened.fmr
-    if "question" in tasks:
-        yield "questions", opened.questions
-    if "segment" in tasks:
-        yield "segments", opened.segments
-        yield "segments_by_class", lambda: opened.segments(classes=True)
-    if "detect" in tasks:
-        yield "objects", opened.objects
 
 
 PICTURES = {
@@ -300,15 +279,12 @@ def _write_report(run: Run, stage: Path) -> None:
     """Write the report of the bundle's contents, with thumbnails of photos that still exist."""
     from holdfast.pipeline.thumbnails import thumbnails
     from holdfast.report import build
-    from holdfast.results import background_conditions, static_conditions
+    from holdfast.results import SCORED
 
     def pictures(_: Run, sources: Any, **options: Any) -> dict[tuple[str, str], bytes]:
         return thumbnails(run, sources, **options)
 
-    build(
-        [Run.open(stage)], stage / "report", pictures=pictures, score_conditions=static_conditions,
-        background_conditions=background_conditions,
-    )  # fmt: skip
+    build([Run.open(stage)], stage / "report", pictures=pictures, **SCORED)
     for path in _files(stage / "report"):
         if path.suffix in (".html", ".csv", ".json", ".tex", ".svg"):
             text = path.read_text(encoding="utf8").replace(str(stage), stage.name)  # the command that makes it again

@@ -28,7 +28,7 @@ SPLIT = "test"
 
 TASKS = {
     "classify": "image-classification", "segment": "image-segmentation", "question": "visual-question-answering",
-    "detect": "object-detection",
+    "detect": "object-detection", "multilabel": "image-classification",
 }  # fmt: skip
 """What the hub calls them."""
 
@@ -151,7 +151,7 @@ def _card(
         license=licences.pop() if len(licences) == 1 and licences <= _LICENCES else "other" if licences else "unknown",
         pretty_name=subject.name,
         size_categories=[next((name for most, name in _SIZES if largest < most), "n>10M")],
-        task_categories=[name for task, name in TASKS.items() if task in asked],
+        task_categories=list(dict.fromkeys(name for task, name in TASKS.items() if task in asked)),
         tags=["robustness", "holdfast"],
         configs=[
             {"config_name": name, "data_files": [{"split": SPLIT, "path": f"{name}/*.parquet"}]}

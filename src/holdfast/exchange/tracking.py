@@ -56,6 +56,8 @@ def record_run(results: Results, page: Path | None = None, **facts: str) -> Trac
     }  # fmt: skip
     if results.is_detection:
         numbers = _numbers(results.objects(), {"recall": ("recall_low", "recall_high")})
+    elif "multilabel" in results.run.tasks():
+        numbers = _numbers(results.labels(), {"drop": ("low", "high")})
     else:
         numbers = _numbers(results.accuracy(), {"accuracy": ("low", "high")})
         numbers |= _numbers(results.drops(), {"drop": ("low", "high")})
@@ -79,7 +81,7 @@ def _numbers(frame: pd.DataFrame, wanted: dict[str, tuple[str, str]]) -> dict[st
     """Return metric → number: MODEL/CONDITION/WHAT, and the ends of its interval as WHAT_low and WHAT_high."""
     numbers: dict[str, float] = {}
     for row in frame.to_dict("records"):
-        place = "/".join(_plain(str(row[key])) for key in ("model", "measure", "condition") if row.get(key))
+        place = "/".join(_plain(str(row[key])) for key in ("model", "measure", "condition", "label") if row.get(key))
         for what, ends in wanted.items():
             for name, key in zip((what, f"{what}_low", f"{what}_high"), (what, *ends), strict=True):
                 if key in row and row[key] == row[key]:

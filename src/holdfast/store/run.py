@@ -19,7 +19,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import json_object, whole_file, write_atomic
 from holdfast.core.lazy import pd
 from holdfast.core.places import address, is_file, shown
-from holdfast.core.schema import ATTRIBUTIONS, PREDICTIONS, SAMPLES
+from holdfast.core.schema import ATTRIBUTIONS, CLASSIFY, PREDICTIONS, SAMPLES
 from holdfast.store.parts import DETAILS, Parts, read_table, write_json, write_table
 from holdfast.store.remote import fetched
 
@@ -57,7 +57,7 @@ class Run:
         if (self.path / "spec.json").exists():
             old = self.spec()
             for name in same:
-                before, now = old.get(name), spec.get(name)
+                before, now = (each.get(name, CLASSIFY.name if name == "task" else None) for each in (old, spec))
                 if before != now:
                     if isinstance(before, Mapping) and isinstance(now, Mapping):  # a recipe: what of it differs
                         before, now = (
@@ -106,6 +106,12 @@ class Run:
     def rows(self, columns: list[str] | None = None) -> pa.Table:
         """Return the one table, or some of its columns."""
         return self.predictions.rows(columns)
+
+    def tasks(self) -> list[str]:
+        """Return what the models were asked for, names of ``core.schema.TASKS``; ``walks`` where images were walked."""
+        table, walked = self.predictions.dataset(), pc.field("kind") == "dynamic"
+        tasks = table.to_table(columns=["task"], filter=~walked)["task"].unique().to_pylist()
+        return sorted(map(str, tasks)) + ["walks"] * bool(table.count_rows(filter=walked))
 
     def details(self, name: str) -> Parts:
         """Return the table ``details/NAME``; a row there carries the ``row_id`` of its row in the one table."""

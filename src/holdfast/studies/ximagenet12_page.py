@@ -25,7 +25,7 @@ from holdfast.report.study import Finding
 from holdfast.report.trained.detection import detection
 from holdfast.report.trained.segmentation import Segmented, read_segments, segmentation
 from holdfast.report.trained.training import on_originals, training
-from holdfast.results import Results, background_conditions, static_conditions
+from holdfast.results import SCORED, Results, static_conditions
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects.score import WHOLE, score_parts
@@ -77,9 +77,8 @@ def classified(results: Results, seed: int) -> list[Section]:
         on_originals(counts),
         resamples=RESAMPLES,
         seed=seed,
-        score_conditions=static_conditions,
-        background_conditions=background_conditions,
         every=counts,
+        **SCORED,
     )
     whole = training([results.run], every)
     named = ((part, part.name if isinstance(part, (Figure, Table)) else "") for part in whole.parts)

@@ -330,7 +330,7 @@ def _report(member: Measured, board: Path, out: Path) -> bool:
     if entry.kind != "measured" or entry.protocol.name == "dynamic":
         return False
     from holdfast.report import build as build_report
-    from holdfast.results import background_conditions, static_conditions
+    from holdfast.results import SCORED
 
     rows = read_table(board / f"{entry.id}.parquet", entry).cast(PREDICTIONS)
     with tempfile.TemporaryDirectory() as folder:
@@ -339,8 +339,5 @@ def _report(member: Measured, board: Path, out: Path) -> bool:
         run.begin({"verb": "evaluate", "dataset": entry.dataset.name, "models": [entry.model.name]})
         run.write_samples(SAMPLES.empty_table())
         run.predictions.write(rows)
-        build_report(
-            [run], out, score_conditions=static_conditions, background_conditions=background_conditions,
-            note=f"Made of the table of the board's entry {entry.id}.",
-        )  # fmt: skip
+        build_report([run], out, note=f"Made of the table of the board's entry {entry.id}.", **SCORED)
     return True

@@ -18,7 +18,7 @@ from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.evaluate.detector_worker import Detection, FastDetection, TestedDetector, load_detectors
 from holdfast.pipeline.evaluate.matching import as_detectors_see, best_threshold, for_detectors, is_right, judged
-from holdfast.pipeline.evaluate.worker import RunSetup, recorded_evaluation
+from holdfast.pipeline.evaluate.worker import SAME_RUN, RunSetup, recorded_evaluation
 from holdfast.pipeline.evaluation_rows import Portion, split_portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.plan import Plan
@@ -56,7 +56,7 @@ def detect_objects(
     recorded = recorded_evaluation(spec, collection, tested, run, task=DETECT.name)
     recorded |= {"painter": painter.record()} if painter else {}
     recorded |= {key: before.get(key, {}) for key in ("thresholds", "threshold_models")}
-    begin_run(run, recorded, prepared, summary, same=("verb", "task", "dataset", "classes", "seed"))
+    begin_run(run, recorded, prepared, summary, same=SAME_RUN)
     for each in tested:
         if spec.fast and not each.fast:
             summary.notes.append(f"{each.model.name} cannot use --fast; used the standard evaluator")

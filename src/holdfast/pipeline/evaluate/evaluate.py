@@ -22,7 +22,7 @@ from holdfast.pipeline.evaluate.adaptation import adaptation_images
 from holdfast.pipeline.evaluate.detection import detect_objects
 from holdfast.pipeline.evaluate.detector_worker import asks_detectors
 from holdfast.pipeline.evaluate.labels import evaluate_labels
-from holdfast.pipeline.evaluate.worker import RunSetup, recorded_evaluation
+from holdfast.pipeline.evaluate.worker import SAME_RUN, RunSetup, recorded_evaluation
 from holdfast.pipeline.fast import OnePass
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
@@ -34,7 +34,6 @@ __all__ = ["EvaluateSpec", "evaluate"]
 
 LOG = logging.getLogger(__name__)
 _SOON = 50_000  # photos that are hashed within some seconds
-SAME_RUN = ("verb", "dataset", "classes", "seed")  # what a continued run must share with the command before
 
 
 def evaluate(

@@ -19,7 +19,7 @@ from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import NOT_PROBABILITIES
 from holdfast.engine import Executor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
-from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, RunSetup, WaitingRow, recorded_evaluation
+from holdfast.pipeline.evaluate.worker import SAME_RUN, Evaluation, Loaded, RunSetup, WaitingRow, recorded_evaluation
 from holdfast.pipeline.evaluation_rows import EvaluationJob, Part, Portion
 from holdfast.pipeline.jobs.plan import Job
 from holdfast.pipeline.jobs.progress import Progress, Summary
@@ -27,8 +27,6 @@ from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.samples import begin_run, prepare
 from holdfast.scenarios import Condition
 from holdfast.store import Run
-
-_SAME = ("verb", "task", "dataset", "classes", "seed", "threshold")
 
 
 def evaluate_labels(
@@ -47,7 +45,7 @@ def evaluate_labels(
     labelled = replace(collection, classes=tuple(sorted(names)), separator="")
     tested = _load(spec, labelled)
     recorded = recorded_evaluation(spec, labelled, tested, run, task=MULTILABEL.name)
-    begin_run(run, recorded, photos, summary, same=_SAME)
+    begin_run(run, recorded, photos, summary, same=(*SAME_RUN, "threshold"))
     samples = [_asked(photo, label, collection) for photo in collection.samples for label in labelled.classes]
     images, masks = ({sample.sample_id: each[sample.attributes["photo"]] for sample in samples}
                      for each in (photos.images, photos.masks))  # fmt: skip

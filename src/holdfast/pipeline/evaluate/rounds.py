@@ -19,8 +19,7 @@ from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, load_models
 from holdfast.pipeline.donors import AssignedDonors
-from holdfast.pipeline.evaluate.evaluate import SAME_RUN
-from holdfast.pipeline.evaluate.worker import RunSetup, recorded_evaluation
+from holdfast.pipeline.evaluate.worker import SAME_RUN, RunSetup, recorded_evaluation
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.samples import begin_run, prepare, samples_table
 from holdfast.scenarios import parse_conditions

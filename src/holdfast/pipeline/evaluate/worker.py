@@ -340,6 +340,9 @@ class RunSetup:
         self.summary.merge(summary)
 
 
+SAME_RUN = ("verb", "task", "dataset", "classes", "seed")  # what a continued run must share with the command before
+
+
 def recorded_evaluation(
     spec: EvaluateSpec, collection: Collection, tested: Sequence[Any], run: Run, **facts: Any
 ) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Finished:
         """Return what a chunk's rows are made of."""
         samples = [replace(sample, image=_NO_IMAGE, mask=None) for sample in chunk.samples]
         images, masks = ([of[sample.sample_id] for sample in samples] for of in (prepared.images, prepared.masks))
-        pictured = (chunk.slots >= 0).any(2)
+        pictured = np.asarray((chunk.slots >= 0).any(2))
         return cls(samples, images, masks, chunk.owed, pictured, chunk.packed, chunk.donors, chunk.failed)
 
 

@@ -77,25 +77,29 @@ def photographs(folder: Path, count: int = 40) -> None:
 
 
 class Sampler(threading.Thread):
-    """nvidia-smi's utilisation while something runs, ten times a second, with the time of each value."""
+    """nvidia-smi's utilisation and memory while something runs, ten times a second, with the time of each value."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.values: list[float] = []
+        self.memory: list[float] = []
         self.times: list[float] = []
         self.over = threading.Event()
 
     def run(self) -> None:
-        command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "100"]
+        wanted = "--query-gpu=utilization.gpu,memory.used"
+        command = ["nvidia-smi", wanted, "--format=csv,noheader,nounits", "-lms", "100"]
         try:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         except OSError:  # no GPU
             return
         assert process.stdout is not None
         for line in process.stdout:
-            if self.over.is_set() or not line.split()[:1] or not line.split()[0].isdigit():
+            percent, _, mebibytes = (part.strip() for part in line.partition(","))
+            if self.over.is_set() or not percent.isdigit():
                 break
-            self.values.append(float(line.split()[0]))
+            self.values.append(float(percent))
+            self.memory.append(float(mebibytes) if mebibytes.isdigit() else 0.0)
             self.times.append(time.perf_counter())
         process.kill()
         process.wait()
@@ -104,6 +108,11 @@ class Sampler(threading.Thread):
         """The mean utilisation in percent between two times; None where nothing was sampled."""
         within = [value for at, value in zip(self.times, self.values, strict=False) if since <= at <= until]
         return sum(within) / len(within) if within else None
+
+    def peak(self, since: float, until: float) -> float | None:
+        """The most GiB that all processes together held on the GPU between two times."""
+        within = [value for at, value in zip(self.times, self.memory, strict=False) if since <= at <= until]
+        return max(within) / 1024 if within else None
 
 
 class Stacks(threading.Thread):

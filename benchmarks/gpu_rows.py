@@ -1,18 +1,20 @@
 """``explain``, ``mine`` and ``ask`` on a GPU: rows a second, how busy the GPU is, and the share of the bare network.
 
-    python benchmarks/gpu_rows.py                          # an H200: about 100 s
+    python benchmarks/gpu_rows.py                          # an H200: about 100 s, in one process: too few rows for more
+    python benchmarks/gpu_rows.py --images 6000 --seconds 300          # several processes share the GPU
     python benchmarks/gpu_rows.py --parts mine --images 500
     python benchmarks/gpu_rows.py --quick --device cpu     # a rehearsal: all parts, tiny
 
-- explain: Grad-CAM of ResNet-50 on originals and blurred backgrounds, without and with shuffled weights, and integrated
-  gradients of an eighth of them; bare: the same maps of pictures that lie on the GPU already.
+- explain: ``eval`` and Grad-CAM of ResNet-50 on originals and blurred backgrounds; shuffled: Grad-CAM with shuffled
+  weights, too, and integrated gradients of 125 photos; bare: the same maps of pictures that lie on the GPU already.
 - mine: four networks answer for a pool and a fifth judges it.
 - ask: ResNet-50 and a LLaVA of 1.3 billion parameters (CLIP ViT-L/14 at 336 pixels, a Llama of TinyLlama's size) answer
   one question a photo in 8 tokens; bare: the model's own ``generate`` on inputs that lie on the GPU already.
 
 Photos are JPEGs of 500 × 375 with masks, weights are random. Every part has a process of its own, so one that fails
-stops no other. Time counts from a step's first rows to its last, so without loading and hashing. Prints a
-line of JSON for each step; with OUT set also ``$OUT/gpu_rows.json``.
+stops no other. ``per_second`` and ``busy`` count from the first fifth of a step's rows to its last: before that,
+processes start, and the first shards of all of them arrive at once. ``seconds``, ``per_second_in_all`` and
+``busy_in_all`` count all but hashing. Prints a line of JSON for each step; with OUT set also ``$OUT/gpu_rows.json``.
 """
 
 from __future__ import annotations
@@ -23,8 +25,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,15 @@ class Steps:
         self.done.setdefault(step, []).append((time.perf_counter(), done))
 
     def row(self, what: str, step: str, **more: Any) -> dict[str, Any]:
-        """Rows a second of a step from its first rows on, and the GPU's utilisation meanwhile."""
+        """Rows a second of a step after its first fifth, and the GPU's utilisation meanwhile; the same of the whole."""
         reports = self.done[step]
-        ended, rows = reports[-1]
-        began, before = next((report for report in reports if 0 < report[1] < rows), reports[0])
-        seconds = max(ended - began, 1e-9)
-        return {"what": what, "rows": rows, "seconds": ended - reports[0][0], "measured_rows": rows - before,
-                "per_second": (rows - before) / seconds, "busy": self.sampler.busy(began, ended)} | more  # fmt: skip
+        start, (ended, rows) = reports[0][0], reports[-1]
+        began, before = next((report for report in reports if rows <= 5 * report[1] < 5 * rows), reports[0])
+        measured, seconds = rows - before, ended - start
+        return {"what": what, "rows": rows, "seconds": seconds, "measured_rows": measured,
+                "per_second": measured / max(ended - began, 1e-9), "busy": self.sampler.busy(began, ended),
+                "per_second_in_all": rows / max(seconds, 1e-9), "busy_in_all": self.sampler.busy(start, ended),
+                "peak_gib": self.sampler.peak(start, ended)} | more  # fmt: skip
 
 
 def clock() -> float:
@@ -72,22 +75,23 @@ def clock() -> float:
     return time.perf_counter()
 
 
-@contextmanager
-def memory() -> Iterator[dict[str, float]]:
-    import torch
-
-    told: dict[str, float] = {}
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    yield told
-    if torch.cuda.is_available():
-        told["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-
-
 # --- the parts ----------------------------------------------------------------------------------------------------
 
 
 def part_explain(options: argparse.Namespace, show: Callable[[dict[str, Any]], None]) -> None:
+    explained(options, show, [("gradcam", 0, {})])
+
+
+def part_shuffled(options: argparse.Namespace, show: Callable[[dict[str, Any]], None]) -> None:
+    few = min(125, max(8, options.images // 8))
+    explained(options, show, [("gradcam", 0, {"randomise": True}), ("integrated_gradients", few, {})])
+
+
+def explained(
+    options: argparse.Namespace,
+    show: Callable[[dict[str, Any]], None],
+    works: list[tuple[str, int, dict[str, Any]]],  # method, photos (0: all) and further options
+) -> None:
     from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
     from holdfast.pipeline.explain.explain import ExplainSpec, explain
 
@@ -97,22 +101,16 @@ def part_explain(options: argparse.Namespace, show: Callable[[dict[str, Any]], N
     spec = EvaluateSpec(
         str(folder), models=(model,), scenarios="original,blur_background", device=options.device, batch_size=64
     )
-    evaluate(spec, run, progress=steps)
-    show(steps.row("eval, the standard way, two conditions", "eval"))
-    few = max(8, options.images // 8)
-    works: list[tuple[str, int, dict[str, Any]]] = [
-        ("gradcam", 0, {}),
-        ("gradcam", 0, {"randomise": True}),
-        ("integrated_gradients", few, {}),
-    ]
+    _, summary = evaluate(spec, run, progress=steps)
+    if summary.rows:
+        show(steps.row("eval, the standard way, two conditions", "eval"))
     for method, limit, more in works:
         steps = Steps()
         shutil.rmtree(run / "details", ignore_errors=True)
         asked = ExplainSpec(methods=method, limit=limit, device=options.device, batch_size=64, **more)
-        with memory() as told:
-            explain(run, asked, progress=steps)
+        explain(run, asked, progress=steps)
         bare = bare_maps(options, method, model, bool(more))
-        row = steps.row(f"explain, {method}{', shuffled too' if more else ''}", "explain", **told)
+        row = steps.row(f"explain, {method}{', shuffled too' if more else ''}", "explain")
         show(row | {"share_of_bare": row["per_second"] / bare, "bare_per_second": bare})
 
 
@@ -170,9 +168,8 @@ def part_mine(options: argparse.Namespace, show: Callable[[dict[str, Any]], None
     alone -= of_judge
     spec = MineSpec(str(folder), surrogates=models[:-1], targets=models[-1:], oracle=judge, device=options.device)
     steps = Steps()
-    with memory() as told:
-        measure(spec, str(folder), Path(options.data) / "mined", steps)
-    row = steps.row(f"mine: {len(models)} networks", "eval", **told)
+    measure(spec, str(folder), Path(options.data) / "mined", steps)
+    row = steps.row(f"mine: {len(models)} networks", "eval")
     show(row | {"share_of_bare": row["per_second"] * alone / len(models)})
     row = steps.row("mine: judge", "judge")
     show(row | {"share_of_bare": row["per_second"] * of_judge})
@@ -189,10 +186,9 @@ def part_ask(options: argparse.Namespace, show: Callable[[dict[str, Any]], None]
             str(folder), models=(model,), questions=("full_list",), limit=images, device=options.device,
             batch_size=options.batch,
         )  # fmt: skip
-        with memory() as told:
-            ask(spec, Path(options.data) / f"asked-{model[:3]}", progress=steps)
+        ask(spec, Path(options.data) / f"asked-{model[:3]}", progress=steps)
         bare = bare_answers(model, options, folder)
-        row = steps.row(f"ask, {model.partition(':')[0]}, batches of {options.batch}", "ask", **told)
+        row = steps.row(f"ask, {model.partition(':')[0]}, batches of {options.batch}", "ask")
         show(row | {"share_of_bare": row["per_second"] / bare, "bare_per_second": bare})
 
 
@@ -270,12 +266,12 @@ def saved_llava(folder: Path, *, quick: bool) -> Path:
     return folder
 
 
-PARTS = {"explain": part_explain, "mine": part_mine, "ask": part_ask}
+PARTS = {"explain": part_explain, "shuffled": part_shuffled, "mine": part_mine, "ask": part_ask}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--parts", default="mine,ask,explain")
+    parser.add_argument("--parts", default="mine,ask,explain,shuffled")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--asked", type=int, default=512, help="photos that the vision-language model is asked about")

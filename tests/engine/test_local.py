@@ -91,6 +91,21 @@ if __name__ == "__main__":
 """
 
 
+BARE = """
+from holdfast.engine import LocalExecutor
+
+print("the script runs")
+before = __file__, __spec__
+print(list(LocalExecutor(2, scriptless=True).map(abs, [-1])), (__file__, __spec__) == before)
+"""
+
+
+def test_a_script_that_expects_no_processes_is_not_run_by_them(tmp_path: Path) -> None:
+    (tmp_path / "bare.py").write_text(BARE)
+    done = subprocess.run([sys.executable, str(tmp_path / "bare.py")], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("the script runs\n[1] True\n", "")
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> None:
     (tmp_path / "parent.py").write_text(PARENT)

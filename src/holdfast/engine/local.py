@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -161,20 +161,35 @@ def _workers_deaf_to_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """Hide the program's script from processes that start meanwhile: they would run it, where nothing keeps them."""
+    main = vars(sys.modules["__main__"])
+    before = {name: main.get(name) for name in ("__file__", "__spec__")}
+    main.update(dict.fromkeys(before))
+    try:
+        yield
+    finally:
+        main.update(before)
+
+
 class Processes(Generic[Shard, Result]):
     """Processes that keep one piece of work between its shards; they start with the shards."""
 
-    def __init__(self, work: Callable[[Shard], Result], workers: int, gpus: Sequence[str] = ()) -> None:
+    def __init__(
+        self, work: Callable[[Shard], Result], workers: int, gpus: Sequence[str] = (), *, scriptless: bool = False
+    ) -> None:
         # spawn, not fork: torch and OpenCV keep threads that do not survive a fork.
         context = multiprocessing.get_context("spawn")
         queue = context.SimpleQueue() if gpus else None
         for place in range(workers if queue is not None else 0):
             queue.put(gpus[place % len(gpus)])  # type: ignore[union-attr]
         self._pool = ProcessPoolExecutor(workers, context, _set_work, (work, _share / workers, queue))
+        self._scriptless = scriptless
 
     def submit(self, shard: Shard) -> Future[Result]:
         """Submit a shard; its result raises BrokenProcessPool where a process was killed."""
-        with _workers_deaf_to_ctrl_c():
+        with _workers_deaf_to_ctrl_c(), _without_script() if self._scriptless else nullcontext():
             return cast(Future[Result], self._pool.submit(_do, shard))
 
     def close(self) -> None:
@@ -188,6 +203,8 @@ class LocalExecutor:
 
     workers: int = 0
     gpus: tuple[str, ...] = ()  # which the processes take in turn, each sees one; without them, each sees all
+    # whether processes leave out the program's script. Who did not ask for processes may not have written it for them
+    scriptless: bool = False
 
     @property
     def width(self) -> int:
@@ -217,7 +234,7 @@ class LocalExecutor:
                     result = work(shard)
                 yield result
             return
-        pool = Processes(work, workers, self.gpus)
+        pool = Processes(work, workers, self.gpus, scriptless=self.scriptless)
         pending: set[Future[Result]] = set()
         try:
             for shard in shards:
@@ -235,6 +252,8 @@ class LocalExecutor:
             raise HoldfastError(
                 "a worker process was killed (out of memory?); what it had finished is kept: "
                 "run the same command again, with fewer --workers"
+                + " or on fewer cores (taskset -c 0-2 holdfast …)"
+                * self.scriptless
             ) from error
         finally:
             pool.close()

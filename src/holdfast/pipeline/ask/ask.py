@@ -19,7 +19,7 @@ from holdfast.core.protocols import VisionLanguageModel
 from holdfast.core.schema import QUESTION
 from holdfast.core.types import ORIGINAL, Collection, Image, Sample
 from holdfast.data.images import ArrayImage
-from holdfast.engine import ahead, thread_pool
+from holdfast.engine import Executor, ahead, thread_pool
 from holdfast.models import is_vlm, load_vlm
 from holdfast.pipeline.ask.answers import AnswerReader
 from holdfast.pipeline.ask.wording import (
@@ -34,10 +34,10 @@ from holdfast.pipeline.ask.wording import (
     question,
     read_synonyms,
 )
-from holdfast.pipeline.classifiers import Tested, check_names, load_models
+from holdfast.pipeline.classifiers import Tested, check_names, load_models, parameter_count
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.evaluation_rows import RENDERED_COLUMNS
-from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.execute import batched_shard_size, beside_each_other, execute
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, sample_key
@@ -327,7 +327,9 @@ ROUND = 24
 _SAME = ("verb", "dataset", "classes", "seed", "template", "letters", "distractor")
 
 
-def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, Summary]:
+def ask(
+    spec: AskSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None
+) -> tuple[Run, Summary]:
     """Ask every model every question about every image, and write the rows that are not stored yet."""
     # What the run records of a command must not differ by how a list was spelled.
     spec = replace(spec, models=tuple(spec.models), questions=tuple(dict.fromkeys(spec.questions)))
@@ -361,8 +363,14 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
             )  # fmt: skip
             if samples is rounds[0] and (changed := reader.read_again(run, whole)):
                 summary.add("synonyms", "answers from before are read otherwise now", changed)
-            size = max(8 * at_once(spec, loaded.models), owed.count // 500)
-            summary.merge(execute(owed, worker, step="ask", size=size, known=loaded, progress=progress))
+            together, chooser = at_once(spec, loaded.models), [spec.distractor] if loaded.distractors.model else []
+            held = sum(parameter_count(each.vlm or getattr(each.classifier, "model", None)) for each in loaded.models)
+            where = beside_each_other(
+                owed, worker, executor, spec.device, [*spec.models, *chooser], conditions=conditions, batch=together,
+                parameters=held, most=2 if any(map(is_vlm, spec.models)) else 8,
+            )  # fmt: skip
+            size = min(batched_shard_size(owed.count, where, together), max(8 * together, owed.count // 500))
+            summary.merge(execute(owed, worker, where, step="ask", size=size, known=loaded, progress=progress))
             if asked:
                 here = pc.field("source_id").isin([name for names in asked for name in names])
                 rows = run.predictions.dataset().to_table(columns=COLUMNS, filter=here)

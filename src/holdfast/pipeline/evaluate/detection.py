@@ -11,17 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
-from holdfast.core.networks import resolve_device, several_gpus
 from holdfast.core.schema import DETECT, PREDICTIONS
 from holdfast.core.types import ORIGINAL, Collection
-from holdfast.engine import Executor, LocalExecutor
+from holdfast.engine import Executor
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.evaluate.detector_worker import Detection, FastDetection, TestedDetector, load_detectors
 from holdfast.pipeline.evaluate.matching import as_detectors_see, best_threshold, for_detectors, is_right, judged
 from holdfast.pipeline.evaluate.worker import SAME_RUN, RunSetup, recorded_evaluation
 from holdfast.pipeline.evaluation_rows import Portion, split_portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
-from holdfast.pipeline.jobs.plan import Plan
+from holdfast.pipeline.jobs.execute import beside_each_other
 from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.samples import begin_run, prepare
@@ -31,8 +30,8 @@ from holdfast.store import Run
 TABLES = ("objects", "images", "detections")  # what detectors leave below details/
 _AT_ONCE = 1000  # pictures whose stored answers are read as Python objects
 _FAST_SHARD = 4096  # photos of one piece of work with --fast; the processes that decode start once for each
-
-_ON_ONE_GPU, _PAYS = 4, 1500  # processes that share a GPU, and rows for which starting one pays
+_ON_ONE_GPU, _PAYS = 4, 3000  # processes that share a GPU, and rows from which on that pays
+_LARGE = 8  # times the memory of a classifier's picture
 
 
 def detect_objects(
@@ -121,21 +120,14 @@ def _make(
     for place, portion in enumerate(split_portion(whole, fast)):
         worker = FastDetection if fast and place == 0 else Detection
         plan = setup.plan(portion, painter=painter, details={name: setup.run.details(name) for name in TABLES})
-        where, size = (None, 0) if worker is Detection else _beside_each_other(plan, setup.executor, setup.spec.device)
-        work = worker(setup.spec, setup.prepared, setup.run.path, thresholds)
+        work, where, size = worker(setup.spec, setup.prepared, setup.run.path, thresholds), setup.executor, 0
+        if worker is FastDetection:  # many small steps keep a process busy, not the GPU
+            where = beside_each_other(
+                plan, work, where, setup.spec.device, setup.spec.models, batch=_LARGE * setup.spec.batch_size,
+                parameters=sum(each.parameters for each in setup.tested), most=_ON_ONE_GPU, pays=_PAYS,
+            )  # fmt: skip
+            size = min(_FAST_SHARD, -(-plan.count // (1 if where.remote else where.width)))
         setup.execute(plan, work, step=step, conditions=portion.conditions, size=size, painter=painter, executor=where)
-
-
-def _beside_each_other(plan: Plan[Any, Any], executor: Executor, device: str) -> tuple[Executor, int]:
-    """Return who makes the rows of ``--fast``, and how many photos are one piece of work.
-
-    A detector's many small steps keep a process busy, not the GPU: where there are many rows, some processes share it.
-    """
-    gpus = () if executor.remote else several_gpus(device)
-    processes = min(_ON_ONE_GPU * max(1, len(gpus)), plan.owed // _PAYS)
-    if processes < 2 or executor.remote or not resolve_device(device).startswith("cuda"):
-        return executor, _FAST_SHARD
-    return LocalExecutor(processes, gpus), min(_FAST_SHARD, -(-plan.count // processes))
 
 
 def _decided(run: Run, tested: Sequence[TestedDetector], summary: Summary) -> dict[str, float]:

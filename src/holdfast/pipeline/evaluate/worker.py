@@ -35,7 +35,7 @@ from holdfast.pipeline.evaluation_rows import (
     stored_details,
 )
 from holdfast.pipeline.generate.backgrounds import Painter
-from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.execute import beside_each_other, execute
 from holdfast.pipeline.jobs.plan import Plan
 from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
@@ -313,7 +313,11 @@ class RunSetup:
                 self.summary.merge(fast.execute(plan, self.prepared, step, self.progress))
             else:
                 worker = Evaluation(self.spec, self.prepared, self.run.path, self.adaptation)
-                self.execute(plan, worker, step=step, conditions=portion.conditions, painter=painter)
+                where = self.executor if self.adaptation is not None else beside_each_other(
+                    plan, worker, self.executor, self.spec.device, self.spec.models, conditions=portion.conditions,
+                    parameters=sum(each.parameters for each in self.tested), batch=self.spec.batch_size,
+                )  # fmt: skip
+                self.execute(plan, worker, step=step, conditions=portion.conditions, painter=painter, executor=where)
 
     def plan(
         self, portion: Portion, *, painter: Painter | None = None, details: Mapping[str, Parts] | None = None

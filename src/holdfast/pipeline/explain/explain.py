@@ -18,12 +18,12 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.lazy import pd
 from holdfast.core.names import WITHOUT_OBJECT
 from holdfast.core.types import ORIGINAL, Collection, Sample
-from holdfast.engine import ahead, core_count, thread_pool
+from holdfast.engine import Executor, ahead, core_count, thread_pool
 from holdfast.explain import parse_methods
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.evaluation_rows import EvaluationIds, row_key
 from holdfast.pipeline.explain.maps import ExplainedModel, Item, MapMaker, evaluated, segmented, trained
-from holdfast.pipeline.jobs.execute import Made, execute
+from holdfast.pipeline.jobs.execute import Made, batched_shard_size, beside_each_other, execute
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row
@@ -49,6 +49,8 @@ _COLUMNS = [
     "label", "image_sha256",
 ]  # fmt: skip
 _SHOWN = ("sample_id", "condition", "variant", "parameters")
+_REFUSED = " is not explained: "  # between a model and the reason
+_GRADIENTS, _USUAL = 3, 10**8  # times the memory of a picture that is only asked about; parameters where none are known
 _TOGETHER = 1024  # pictures per part file at most; what is there is written every few seconds
 
 ModelKey = tuple[str, str, int]
@@ -68,7 +70,9 @@ class Explained:
     cascade: pd.DataFrame
 
 
-def explain(path: Path, spec: ExplainSpec, *, progress: Progress = silent) -> Explained:
+def explain(
+    path: Path, spec: ExplainSpec, *, progress: Progress = silent, executor: Executor | None = None
+) -> Explained:
     """Make the maps that are not there yet, write where they lie, and measure all of them."""
     run = Run.open(path)
     verb = str(run.spec().get("verb", ""))
@@ -93,10 +97,18 @@ def explain(path: Path, spec: ExplainSpec, *, progress: Progress = silent) -> Ex
         lost = parts.stored_ids() - run.predictions.stored_ids()
         parts.drop(pc.field("row_id").isin(pa.array(lost, pa.string())) | worker.lacking(jobs))
         todo = plan(parts, jobs, worker.row_ids)
+        # A process holds one model at a time, and loads each once: shards come model by model.
+        largest = max(run.spec().get("model_parameters", {}).values(), default=_USUAL)
+        where = beside_each_other(
+            todo, worker, executor, spec.device, run.spec().get("models", ()), conditions=conditions,
+            parameters=largest, batch=_GRADIENTS * spec.batch_size,
+        )  # fmt: skip
+        size = min(_TOGETHER, batched_shard_size(todo.count, where, spec.batch_size))
         count = partial(Summary.count, key="row_id")
-        summary.merge(execute(todo, worker, step="explain", size=_TOGETHER, count=count, progress=progress))
-        if worker.failed and not summary.rows and not summary.already:
-            raise UserError(worker.failed[0])
+        summary.merge(execute(todo, worker, where, step="explain", size=size, count=count, progress=progress))
+        refused = [text.partition(_REFUSED)[2] for text in summary.trouble if _REFUSED in text]
+        if refused and not summary.rows and not summary.already:
+            raise UserError(refused[0])
         return _measured(run, parts, summary, spec.seed)
 
 
@@ -166,7 +178,6 @@ class ExplainWorker:
 
     def __post_init__(self) -> None:
         self.methods = parse_methods(self.spec.methods)
-        self.failed: list[str] = []  # why models could not be explained
         sources = list(dict.fromkeys(sample.source_id for sample in self.chosen))
         self._kept = set(sources[: self.spec.pictures])
 
@@ -222,7 +233,7 @@ class ExplainWorker:
             own, notes = list(alike), Summary()
             maker = self._maker(resources, model)
             if isinstance(maker, HoldfastError):
-                notes.add(own[0].item[1].sample_id, f"error: {model[0]} is not explained: {maker}", len(own))
+                notes.add(own[0].item[1].sample_id, f"error: {model[0]}{_REFUSED}{maker}", len(own))
             else:
                 batches = _batches(self._items(maker.subject, own, notes), self.spec.batch_size)
                 # While maps of a batch are made, threads measure those of the batch before.
@@ -242,7 +253,6 @@ class ExplainWorker:
             except MachineError:
                 raise
             except HoldfastError as error:
-                self.failed.append(str(error))
                 resources[model] = error
         return resources[model]
 

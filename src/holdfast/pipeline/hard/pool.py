@@ -18,13 +18,13 @@ from holdfast.core.lazy import pd
 from holdfast.core.protocols import Oracle
 from holdfast.core.schema import plain_schema
 from holdfast.core.types import Collection, Image, Sample
-from holdfast.engine import Executor, LocalExecutor, ahead, thread_pool
+from holdfast.engine import Executor, ahead, thread_pool
 from holdfast.models.local_dir import folder_of
 from holdfast.oracle import kinship
 from holdfast.oracle.lineage import lineages
-from holdfast.pipeline.classifiers import load_judge
+from holdfast.pipeline.classifiers import load_judge, parameter_count
 from holdfast.pipeline.evaluate.evaluate import evaluate
-from holdfast.pipeline.jobs.execute import Worker, elsewhere, execute, shard_size
+from holdfast.pipeline.jobs.execute import Worker, beside_each_other, elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.samples import DataSpec, read
@@ -35,7 +35,7 @@ from holdfast.store import Parts, Run
 
 JUDGED = plain_schema("row_id text, sample_id text, oracle text, accepted flag, score float, saw text, reason text")
 """``row_id``: of image, label and oracle."""
-_JUDGED_AT_ONCE = 256
+_JUDGED_AT_ONCE, _BATCH = 256, 64  # pictures that are read together, and asked together: of which shards are made
 
 
 def check(spec: MineSpec) -> list[str]:
@@ -127,13 +127,16 @@ def measure(
     jobs: list[Job[Sample, None]] = [Job(sample, (None,)) for sample in by_id.values()]
     parts = Parts((folder / "oracle").absolute(), JUDGED)
     todo = plan(parts, jobs, lambda job: [ids[job.item.sample_id]])
-    executor = executor or LocalExecutor(1)
-    most = shard_size(todo.owed, executor, _JUDGED_AT_ONCE)
-    size = min(_JUDGED_AT_ONCE, most) if elsewhere(executor) else 64 * _JUDGED_AT_ONCE
-    execute(
-        todo, JudgeWorker(spec, collection), executor, step="judge", size=size, known=oracle,
-        samples=collection.samples, progress=progress,
+    worker, judge = JudgeWorker(spec, collection), spec.oracle.removeprefix("classifier:")
+    executor = beside_each_other(
+        todo, worker, executor, spec.device, [judge], batch=_JUDGED_AT_ONCE,
+        parameters=parameter_count(getattr(oracle, "classifier", None)),
     )  # fmt: skip
+    most = shard_size(todo.owed, executor, _JUDGED_AT_ONCE)
+    size = min(_JUDGED_AT_ONCE, most - most % _BATCH or most) if elsewhere(executor) else 64 * _JUDGED_AT_ONCE
+    execute(
+        todo, worker, executor, step="judge", size=size, known=oracle, samples=collection.samples, progress=progress
+    )
     verdicts = {row["row_id"]: row for row in parts.rows().to_pylist()}
     judged = {name: verdicts[row_id] for name, row_id in ids.items() if row_id in verdicts}
     return _measured(spec, collection, run, judged), oracle

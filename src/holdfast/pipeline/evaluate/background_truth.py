@@ -105,7 +105,7 @@ def pasted_and_true(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0
     # ``…_high``.
     rows = []
     for model, cells in counts.cells.groupby("model", observed=True):
-        whole = cells.groupby("source_id")["condition"].transform("nunique") == 4
+        whole = cells.groupby("source_id", observed=True)["condition"].transform("nunique") == 4
         part = {name: cells[whole & (cells["condition"] == name)] for name in (ORIGINAL, RANDOM, RERENDERED, SAME)}
         biased = paired_effect(part[RERENDERED], part[RANDOM], "right", resamples=resamples, seed=seed)
         # Half the difference of two differences: a scene's share is the mean over its cells on either side.

@@ -170,8 +170,9 @@ def _words(database: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
         for name, column in _CODED.items()
     )
     database.execute(f"create temp table words as select {lists} from named where status = 'ok'")  # noqa: S608
-    for name in _CODED:
-        database.execute(f"create temp type {name}_words as enum (select unnest({name}) from words)")  # noqa: S608
+    for name in _CODED:  # an empty type gets a word that no row has: DuckDB 1.5 cannot group by a type without words
+        members = f"select unnest(coalesce({name}, [''])) from words"  # noqa: S608
+        database.execute(f"create temp type {name}_words as enum ({members})")
     row = database.execute("select * from words").fetchone() or [None] * len(_CODED)
     return {name: texts or [] for name, texts in zip(_CODED, row, strict=True)}
 

@@ -263,7 +263,7 @@ def _difference(first: Estimate, second: Estimate, *, whole: bool = False) -> Es
 
 def examples(frame: pd.DataFrame, column: str, count: int) -> pd.DataFrame:
     """Return the most common answers that are refusals or unmatched (``column``): model, answer, n, one image."""
-    some = frame[(frame["status"] == "ok") & frame[column].fillna(False).astype(bool) & frame["raw_text"].notna()]
+    some = frame[(frame["status"] == "ok") & frame[column].astype("boolean").fillna(False) & frame["raw_text"].notna()]
     grouped = some.groupby(["model", "kind", "raw_text"], sort=False)
     common = grouped.agg(n=("row_id", "size"), example=("sample_id", "min"), label=("label", "first")).reset_index()
     return common.sort_values(["n", "model", "raw_text"], ascending=[False, True, True]).head(count)

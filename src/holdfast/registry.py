@@ -1,8 +1,9 @@
 """Names of models, datasets, scenarios … and the objects behind them, imported only when they are used.
 
 An entry is an object or a lazy ``"module:attribute"``. Other packages add theirs through entry points in the groups
-``holdfast.scenarios``, ``holdfast.models``, ``holdfast.data``, ``holdfast.annotators``, ``holdfast.generators``,
-``holdfast.image_makers``, ``holdfast.oracles``, ``holdfast.vlms`` and ``holdfast.studies``.
+``holdfast.scenarios``, ``holdfast.models``, ``holdfast.detectors``, ``holdfast.segmenters``, ``holdfast.vlms``,
+``holdfast.data``, ``holdfast.annotators``, ``holdfast.generators``, ``holdfast.image_makers``, ``holdfast.oracles`` and
+``holdfast.studies``.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from holdfast.exchange.opening import open_bundle
 from holdfast.exchange.private import clean_command, clean_values, cleaner
 from holdfast.pipeline.choosing import sources
 from holdfast.pipeline.thumbnails import thumbnails
+from holdfast.report.assembly import TASK_SECTIONS
 from holdfast.results import TASK_RESULTS
 from holdfast.store import Parts, Run
 from holdfast.training.checkpoint import write_model
@@ -185,7 +186,8 @@ def test_every_column_of_every_table_is_explained() -> None:
     assert all(f"  {name} " in in_words() for name in schema.PREDICTIONS.names)
 
 
-def test_every_task_has_tables_and_a_name_on_the_hub() -> None:
+def test_every_task_has_tables_sections_and_a_name_on_the_hub() -> None:
+    assert {*TASK_SECTIONS, "classify"} == set(schema.TASKS)
     assert set(TASK_RESULTS) == {*schema.TASKS, "walks"}
     assert all(tables for _, tables in TASK_RESULTS.values())
     assert set(HUB_TASKS) == set(schema.TASKS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.schema import PREDICTIONS, row_id
+from holdfast.core.schema import CLASSIFY, DETECT, PREDICTIONS, Task, row_id
 from holdfast.core.types import ORIGINAL, Collection, LabelSpace, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.labels import map_labels
@@ -54,9 +54,9 @@ class World:
             for place, one in enumerate(self.weights)
         ]
 
-    def names(self) -> EvaluationIds:
+    def names(self, task: Task = CLASSIFY) -> EvaluationIds:
         painter: Any = SimpleNamespace(identity=lambda sample: f"{self.painter} {sample.sample_id}")
-        return EvaluationIds(SPEC, self.prepared, self.tested, painter if self.painter else None)
+        return EvaluationIds(SPEC, self.prepared, self.tested, painter if self.painter else None, task)
 
     def rows(self, conditions: list[Condition]) -> list[tuple[Row, tuple[str, Condition, int]]]:
         """Every row there is to be, named by ``core.schema.row_id``."""
@@ -182,3 +182,17 @@ def test_attacks_and_painted_backgrounds_are_named_as_ever(scenarios: str) -> No
     for condition in parse_conditions(scenarios):
         expected = [row["row_id"] for row, key in world.rows([condition])]
         assert [one for sample in samples for one in world.names().of(sample, condition, (0, 1))] == expected
+
+
+def test_the_boxes_are_named_under_every_protocol_of_detectors() -> None:
+    """Other boxes make other ids, also of a task with another protocol; not those of classifiers."""
+    (condition,) = parse_conditions("original")
+
+    def ids(boxes: str, task: Task) -> list[str]:
+        objects: Any = SimpleNamespace(fingerprint=lambda: boxes)
+        sample = Sample("a", "a", FileImage("a.png"), objects=objects)
+        return World([sample], {"a": "a"}, {"a": "a"}, ["w"]).names(task).of(sample, condition, [0])
+
+    for task in (DETECT, replace(DETECT, protocol="boxes at 0.75")):
+        assert ids("one", task) == ids("one", task) != ids("two", task)
+    assert ids("one", CLASSIFY) == ids("two", CLASSIFY)

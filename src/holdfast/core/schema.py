@@ -5,13 +5,16 @@ A line declares a column: its name, its type, and what it says, which bundles an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from holdfast.core.fingerprint import fingerprint
+
+if TYPE_CHECKING:
+    from holdfast.core.types import Sample
 
 SCHEMA_VERSION = 1
 _KINDS = {
@@ -309,6 +312,12 @@ class Task:
     protocol: str = ""  # the value of the column ``protocol``; empty where rows of the task have several
     details: str = ""  # the name of the table below ``details/`` that holds what does not fit into the one table
     columns: pa.Schema | None = None  # the schema of that table; its ``row_id`` is that of the row in the one table
+    truth: Callable[[Sample], str] | None = None  # returns a hash of the truth, for the row ids, where it is no label
+
+
+def hash_of_boxes(sample: Sample) -> str:
+    """Return the hash of a picture's boxes; empty where none are stated."""
+    return "" if sample.objects is None else sample.objects.fingerprint()
 
 
 CLASSIFY = Task("classify", "argmax")
@@ -320,7 +329,7 @@ SEGMENT = Task("segment", "", "segments", SEGMENTS)
 QUESTION = Task("question", "", "answers", ANSWERS)
 """What does a question in words get as an answer? The protocol says which options were named, in which order."""
 
-DETECT = Task("detect", "boxes", "detections", DETECTIONS)
+DETECT = Task("detect", "boxes", "detections", DETECTIONS, hash_of_boxes)
 """Which objects are where? ``details/objects`` has a row per true object, ``details/images`` one per picture."""
 
 MULTILABEL = Task("multilabel")

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from holdfast.core.fingerprint import canonical_json, fingerprint
-from holdfast.core.schema import CLASSIFY, DETECT, KEY, SCHEMA_VERSION, Task
+from holdfast.core.schema import CLASSIFY, KEY, SCHEMA_VERSION, Task
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec, TestedModel
 from holdfast.pipeline.generate.backgrounds import Painter
@@ -196,8 +196,8 @@ class EvaluationIds:
         if kind not in held[1]:
             painting, lent = kind
             painted = [self._painter.identity(sample)] if self._painter is not None and painting else []
-            if self._task is DETECT and sample.objects is not None:
-                painted.append(sample.objects.fingerprint())
+            if self._task.truth is not None and (truth := self._task.truth(sample)):
+                painted.append(truth)
             held[1][kind] = fingerprint(
                 [self._prepared.images[sample.sample_id], sample.label, lent, self._spec.matte, *painted]
             )

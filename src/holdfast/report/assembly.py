@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,15 +14,15 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes
 from holdfast.report.attribution.section import looking, read_looks
-from holdfast.report.objects.evidence import DETECTED, DetectorEvidence, read_detectors
+from holdfast.report.objects.evidence import read_detectors
 from holdfast.report.objects.section import detector_sections
 from holdfast.report.page.evidence import Analysis, Evidence, ReportRows, ScoreConditions, join_runs, recorded_rounds
 from holdfast.report.page.parts import Notice, RunPictures, Section
 from holdfast.report.page.provenance import trouble, what_was_run
 from holdfast.report.page.words import listing, page_facts, plural
 from holdfast.report.page.writer import about_runs, chart_library, templates, write_page
-from holdfast.report.questions import ASKED, Questions, question_section, read_questions
-from holdfast.report.static.accuracy import LABELLED, Labelled, label_section, maps, read_labels, scenarios
+from holdfast.report.questions import question_section, read_questions
+from holdfast.report.static.accuracy import label_section, maps, read_labels, scenarios
 from holdfast.report.static.comparison import comparison, fit
 from holdfast.report.static.confidence import confidence
 from holdfast.report.static.corruptions import corruptions, failure_point_section
@@ -30,8 +30,8 @@ from holdfast.report.static.families import families, groups, shape_and_texture
 from holdfast.report.static.front import early_words, front, verdict_items
 from holdfast.report.static.gallery import gallery, most_harmed, worst
 from holdfast.report.static.verdicts import early_numbers, score_frame, score_table, scores, verdict_table
-from holdfast.report.trained.detection import build_detection, is_detection
-from holdfast.report.trained.segmentation import SEGMENTED, Segmented, read_segments, segmentation
+from holdfast.report.trained.detection import build_detection, is_telltale
+from holdfast.report.trained.segmentation import read_segments, segmentation
 from holdfast.report.trained.training import on_originals, trained, training
 from holdfast.report.walks.evidence import read_walks
 from holdfast.report.walks.filmstrips import ends_of_walks, filmstrips, stopped
@@ -77,7 +77,7 @@ def build(
     images of walks, which correct FMR. ``score_conditions``: returns the conditions of the robustness score; by default
     all that keep the object. ``background_conditions``: those that leave the object as it is, for the score over these.
     """
-    if is_detection(runs):  # its classes are kinds of pictures, so verdicts and scores mean nothing there
+    if is_telltale(runs):  # its classes are kinds of pictures, so verdicts and scores mean nothing there
         return build_detection(runs, out, note=note)
     settings: dict[str, Any] = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
     read = read_report(runs, settings, score_conditions, background_conditions, analysis)
@@ -101,10 +101,7 @@ def build(
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What the rows of a report hold.
-
-    ``alone``: questions, segments or detectors, where the runs hold nothing else; the page then has their title.
-    """
+    """What the rows of a report hold."""
 
     runs: Sequence[Run]
     rows: ReportRows  # all their rows
@@ -112,11 +109,8 @@ class ReadReport:
     counts: Counts  # counts of the answers under static conditions
     evidence: Evidence  # the same for models that were not trained here, or on originals
     whole: Evidence  # evidence of all answers
-    questions: Questions | None  # the questions, if there are some
-    segmented: Segmented | None  # the segmented pictures, if there are some
-    detectors: DetectorEvidence | None  # the answers of detectors, if there are some
-    labelled: Labelled | None  # the answers on labels, where photos have several
-    alone: Questions | Segmented | DetectorEvidence | Labelled | None
+    others: dict[str, Any]  # a task of ``TASK_SECTIONS`` that the rows have → what was read of it
+    alone: Any | None  # the answers of one of them, where the rows hold nothing else: the page has their title
 
     @property
     def walks(self) -> bool:
@@ -127,6 +121,14 @@ class ReadReport:
     def about_models(self) -> Evidence:
         """The evidence on the models that the page is about."""
         return self.evidence if self.evidence.every is not None and self.evidence.models else self.whole
+
+
+TASK_SECTIONS: dict[str, tuple[Callable[..., Any], Callable[..., list[Section]]]] = {
+    "question": (read_questions, lambda asked, pictures, _: [question_section(asked, pictures)]),
+    "segment": (read_segments, lambda segmented, *_: [segmentation(segmented)]),
+    "detect": (read_detectors, detector_sections),
+    "multilabel": (read_labels, lambda labelled, *_: [label_section(labelled)]),
+}  # a task other than classify → what reads its answers (None without any), and what shows them, in the page's order
 
 
 def read_report(
@@ -144,17 +146,15 @@ def read_report(
     whole = Evidence(counts, **settings)
     if static is not rows:
         whole = Evidence(reduce(rows.dataset.filter(~_NO_FAILURE)), settings["outcome"], settings["average"])
-    questions = read_questions(rows, analysis.attributes)
     resampling = {"resamples": settings["resamples"], "seed": settings["seed"]}
-    segmented = read_segments(rows, **resampling, analysis=analysis)
-    detectors = read_detectors(rows, **resampling)
+    others = {task: read(rows, analysis, **resampling) for task, (read, _) in TASK_SECTIONS.items()}
+    others = {task: answers for task, answers in others.items() if answers is not None}
     # A run with only questions, segments or boxes has no rows that verdicts and errors of classification are about.
-    labelled = read_labels(rows, **resampling)
-    others = rows.dataset.count_rows(filter=~ASKED & ~SEGMENTED & ~DETECTED & ~LABELLED)
-    alone = None if others else questions or segmented or detectors or labelled
+    classified = rows.dataset.count_rows(filter=~ds.field("task").isin(list(TASK_SECTIONS)))
+    alone = None if classified else next(iter(others.values()), None)
     evidence = _evidence(counts, *settings.values(), score_conditions, background_conditions, analysis)
     evidence, whole = (replace(each, rounds=recorded_rounds(runs)) for each in (evidence, whole))
-    return ReadReport(runs, rows, static, counts, evidence, whole, questions, segmented, detectors, labelled, alone)
+    return ReadReport(runs, rows, static, counts, evidence, whole, others, alone)
 
 
 def report_sections(
@@ -177,14 +177,11 @@ def report_sections(
         sections.insert(2 if len(sections) > 2 else 0, training(trained(runs), Evidence(read.counts, **settings)))
     looks = read_looks(runs)
     sections += [] if looks is None else [looking(looks, **resampling)]
-    sections += [] if read.questions is None else [question_section(read.questions, pictures)]
-    sections += [] if read.segmented is None else [segmentation(read.segmented)]
-    if read.detectors is not None:
-        sections += detector_sections(read.detectors, pictures, steps)
-        if evidence.analysis.attributes and len(read.detectors.answers.counted):
-            objects = reduce(read.detectors.answers.as_classified())
+    for task, answers in read.others.items():
+        sections += TASK_SECTIONS[task][1](answers, pictures, steps)
+        if task == "detect" and evidence.analysis.attributes and len(answers.answers.counted):
+            objects = reduce(answers.answers.as_classified())
             sections += groups(Evidence(objects, average="micro", **resampling, analysis=evidence.analysis), "object")
-    sections += [] if read.labelled is None else [label_section(read.labelled)]
     sections += _walk_sections(read.rows, resampling, votes) if read.walks else []
     errors = trouble(read.whole, runs, ended=read.rows.dataset.count_rows(filter=_NO_FAILURE))
     if read.alone is not None:

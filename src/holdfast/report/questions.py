@@ -17,7 +17,7 @@ from holdfast.core.schema import ANSWERS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page import parts as page
-from holdfast.report.page.evidence import ReportRows, details, recorded_rounds
+from holdfast.report.page.evidence import AS_PUBLISHED, Analysis, ReportRows, details, recorded_rounds
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged, with_intervals
 from holdfast.report.page.words import listing, page_facts, plural, short_names
@@ -89,13 +89,13 @@ class Questions:
         )
 
 
-def read_questions(rows: ReportRows, attributes: Mapping[str, Mapping[str, str]] | None = None) -> Questions | None:
-    """Return the questions among the rows, None where there are none; ``attributes``: groups to show them by."""
+def read_questions(rows: ReportRows, analysis: Analysis = AS_PUBLISHED, **_: int) -> Questions | None:
+    """Return the questions among the rows, None where there are none; ``analysis`` has groups to show them by."""
     runs = rows.runs_with(ASKED)
     if not runs:
         return None
     frame = answered(rows.dataset.to_table(columns=COLUMNS, filter=ASKED), details(runs, "answers", ANSWERS))
-    return Questions(runs, frame, attributes=attributes or {})
+    return Questions(runs, frame, attributes=analysis.attributes)
 
 
 def question_section(asked: Questions, pictures: page.RunPictures | None) -> page.Section:

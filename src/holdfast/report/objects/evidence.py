@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 from holdfast.core.lazy import pd
 from holdfast.core.schema import DETECTIONS, IMAGES, OBJECTS
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.evidence import ReportRows, details
+from holdfast.report.page.evidence import Analysis, ReportRows, details
 from holdfast.report.page.words import page_facts, plural, short_names
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.objects.answers import DETECT, DetectorAnswers, detector_answers
@@ -91,7 +91,9 @@ class DetectorEvidence:
         return text + (f" {missing:,} of {total:,} pictures have no answer and count nowhere." if missing else "")
 
 
-def read_detectors(rows: ReportRows, *, resamples: int = RESAMPLES, seed: int = 0) -> DetectorEvidence | None:
+def read_detectors(
+    rows: ReportRows, _: Analysis, *, resamples: int = RESAMPLES, seed: int = 0
+) -> DetectorEvidence | None:
     """Return the answers of detectors in a report, None where there are none."""
     runs = rows.runs_with(DETECTED)
     return DetectorEvidence(runs, read_boxes(runs), resamples, seed) if runs else None

@@ -15,7 +15,7 @@ from holdfast.core.numbers import estimate, percent, points, span
 from holdfast.core.schema import MULTILABEL
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
-from holdfast.report.page.evidence import Evidence, ReportRows
+from holdfast.report.page.evidence import Analysis, Evidence, ReportRows
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Section
 from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column, plain
@@ -230,7 +230,7 @@ class Labelled:
         )
 
 
-def read_labels(rows: ReportRows, **resampling: int) -> Labelled | None:
+def read_labels(rows: ReportRows, _: Analysis, **resampling: int) -> Labelled | None:
     """Return the answers on labels among the rows, None where there are none."""
     table = rows.dataset.to_table(columns=LABEL_COLUMNS, filter=LABELLED)
     return Labelled(table, resampling) if len(table) else None

@@ -36,7 +36,7 @@ ARTEFACTS = (
 )
 
 
-def is_detection(runs: Sequence[Run]) -> bool:
+def is_telltale(runs: Sequence[Run]) -> bool:
     """Return whether all runs are runs of ``telltale``, whose classes are kinds of backgrounds."""
     return bool(runs) and all(run.spec().get("verb") == "detect" for run in runs)
 

@@ -117,7 +117,7 @@ class Segmented:
 
 
 def read_segments(
-    rows: ReportRows, *, resamples: int = RESAMPLES, seed: int = 0, analysis: Analysis | None = None
+    rows: ReportRows, analysis: Analysis | None = None, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Segmented | None:
     """Return the segmented rows of a report, None where there are none."""
     runs = rows.runs_with(SEGMENTED)

@@ -248,7 +248,7 @@ def adjusted_mean(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """Return a mean of differences with its interval, which keeps a width where few or no photos changed.
+    """Return a mean of differences of fractions (−1..1) with its interval, also where few or no photos changed.
 
     The bootstrap of ``deviations``, with one imagined photo that gains 1 and one that loses 1 (Bonett and Price's
     adjustment). ``size``: the effective number of photos. ``residuals``: what each row adds to the mean's deviation.
@@ -312,7 +312,7 @@ def _blocks(resamples: int, count: int) -> Iterator[slice]:
 def paired_change(
     before: ArrayLike, after: ArrayLike, clusters: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, Any]:
-    """Return the mean of after − before over images with its interval, the two means, and how many rose and fell.
+    """Return the mean of after − before, both fractions, with its interval; the two means; how many rose and fell.
 
     The interval is that of ``adjusted_mean`` over clusters.
     """

@@ -51,7 +51,7 @@ class Results:
     def counts(self) -> Counts:
         """Counts per model × condition × class × source, from which every statistic of classifiers starts."""
         if not self._classified:
-            raise UserError(f"these numbers are of classifiers, and the run is of other models\n{self!r}")
+            raise UserError(f"these numbers are of answers with one class a picture, and the run has none\n{self!r}")
         return reduce(self.run.predictions.dataset(), order=[condition.name for condition in parse_conditions("all")])
 
     def accuracy(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:

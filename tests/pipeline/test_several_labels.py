@@ -82,7 +82,7 @@ def test_a_run_of_labels_is_not_taken_for_one_of_classifiers(tmp_path: Path) -> 
     shown = results._repr_html_()
     assert ".labels()" in shown and "No model answered" not in shown
     for ask in (results.accuracy, results.verdicts):
-        with pytest.raises(UserError, match=r"(?s)of other models.*next: \.labels\(\)"):
+        with pytest.raises(UserError, match=r"(?s)the run has none.*next: \.labels\(\)"):
             ask()
     with pytest.raises(UserError, match=r"runs of eval of classifiers; report shows .*run"):
         holdfast.dossier([results.path], tmp_path / "dossier")

@@ -365,9 +365,10 @@ def ask(
                 summary.add("synonyms", "answers from before are read otherwise now", changed)
             together, chooser = at_once(spec, loaded.models), [spec.distractor] if loaded.distractors.model else []
             held = sum(parameter_count(each.vlm or getattr(each.classifier, "model", None)) for each in loaded.models)
+            slow = {"most": 4, "pays": 1000} if any(map(is_vlm, spec.models)) else {}  # 78 answers a second in one
             where = beside_each_other(
                 owed, worker, executor, spec.device, [*spec.models, *chooser], conditions=conditions, batch=together,
-                parameters=held, most=2 if any(map(is_vlm, spec.models)) else 8,
+                parameters=held, **slow,
             )  # fmt: skip
             size = min(batched_shard_size(owed.count, where, together), max(8 * together, owed.count // 500))
             summary.merge(execute(owed, worker, where, step="ask", size=size, known=loaded, progress=progress))

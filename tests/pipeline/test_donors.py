@@ -91,8 +91,10 @@ def test_a_donor_whose_mask_cannot_be_read_is_passed_over() -> None:
     pool = DonorPool([*damaged, whole])
     for seed in range(5):
         assert pool.draw(borrower, np.random.default_rng(seed), same_class=False).sample_id == "b/9"
-    with pytest.raises(SampleError, match="no readable image of another class"):
+    with pytest.raises(SampleError, match=r"no image of another class .*or none that can be read"):
         DonorPool(damaged).draw(borrower, np.random.default_rng(0), same_class=False)
+    with pytest.raises(SampleError, match="no other image of this class"):  # the borrower is the only one
+        DonorPool([borrower, whole]).draw(borrower, np.random.default_rng(0), same_class=True)
 
 
 @pytest.mark.parametrize(("lenders", "narrower"), [(240, 0.05), (40, 0.035), (12, 0.02)])

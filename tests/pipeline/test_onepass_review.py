@@ -50,7 +50,7 @@ def test_a_picture_that_nobody_lends_a_background_is_a_row(photos: Path, network
         str(photos), models=(network,), scenarios="random_background", device="cpu",
         backgrounds=str(photos / "strangers"),
     )  # fmt: skip
-    with pytest.raises(UserError, match="12 errors, the first: no readable image of another class"):
+    with pytest.raises(UserError, match="12 errors, the first: no image of another class"):
         assert_same(spec, tmp_path)
 
 

@@ -146,4 +146,4 @@ def test_the_whole_rehearsal(tmp_path: Path) -> None:
     # Of 72 scenes some are the only one of their class in their part of a fold: nobody lends those a background.
     alone = detected[detected["status"] != "ok"]
     assert set(alone["condition"]) <= {"same_class_background"} and len(alone) < 6
-    assert alone["error"].str.contains("no readable image of the same class").all()
+    assert alone["error"].str.contains("no other image of this class").all()

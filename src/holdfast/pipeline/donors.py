@@ -137,8 +137,8 @@ class DonorPool:
                 continue
             if fits:
                 return Donor(sample.sample_id, sample.label, image, mask)
-        kind = "the same" if same_class else "another"
-        raise SampleError(f"no readable image of {kind} class to borrow a background from")
+        kind = "other image of this" if same_class else "image of another"
+        raise SampleError(f"no {kind} class to borrow a background from, or none that can be read")
 
     def candidates(self, borrower: Sample, rng: np.random.Generator, *, same_class: bool) -> Iterator[Sample]:
         """Yield donors in turn: the first that can be read lends its background."""

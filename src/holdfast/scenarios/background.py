@@ -158,7 +158,7 @@ def random_background(
     returns the moved mask. The released code (``summed``) stretches the cut-out to the size of the donor, whose
     object stays, and adds the two with saturation: the picture has the donor's size and a ghostly object.
     """
-    donor = _like(image, context.donor(same_class=False))
+    donor = like(image, context.donor(same_class=False))
     if placement == "summed":
         return _summed(image, mask, donor, feather)
     background, details = donor_background(donor, context.fill)
@@ -172,7 +172,7 @@ def random_background(
     return Rendered(composed, moved_mask, {**details, "scale": scale, "moved_to": corner})
 
 
-def _like(image: Image, donor: Donor) -> Donor:
+def like(image: Image, donor: Donor) -> Donor:
     """Return the donor; SampleError where its depth or its bands are not the image's."""
     own, lent = ((picture.dtype.name, picture.shape[2]) for picture in (image, donor.image))
     if own != lent:
@@ -221,7 +221,7 @@ def _summed(image: Image, mask: Mask, donor: Donor, feather: float) -> Rendered:
 )
 def same_class_background(image: Image, mask: Mask, *, context: Context, **_: Any) -> tuple[Image, dict[str, Any]]:
     """Put the object before a donor of the same class: the drop is the cost of pasting, not of the context."""
-    background, details = donor_background(_like(image, context.donor(same_class=True)), context.fill)
+    background, details = donor_background(like(image, context.donor(same_class=True)), context.fill)
     return cover(background, *mask.shape), details
 
 

@@ -169,7 +169,7 @@ class Decoder:
                 background, facts.donors[place] = lent(lender, shape, self.filler)
                 return background
         if order.all_donors:
-            raise SampleError("no readable image of another class to borrow a background from")
+            raise SampleError("no image of another class to borrow a background from, or none that can be read")
         facts.undecided.append(place)
         return None
 

@@ -125,7 +125,7 @@ def scenario(
     Args:
         id: The name in tables and on the command line.
         summary: One line for ``holdfast ls``.
-        family: The kind of change, for reports.
+        family: The kind of change: a name for weights of ``choose``; reports count only the static group by family.
         composites: Whether it joins two images along the mask's edge; it then takes ``feather``, too, and what it
             promises holds with feather 0.
         changes: Which part the function changes: it then returns the whole picture changed (or that and details), of

@@ -1,4 +1,4 @@
-"""All conditions of a batch of pictures that have one size.
+"""All conditions that ``eval --fast`` makes, of a batch of pictures that have one size.
 
 Heavy arithmetic is compiled for pictures of one size: fewer passes over memory.
 """
@@ -195,6 +195,12 @@ class _Batch:
         """Return the pictures with the objects of other ones."""
         return changed.where(self.inside, self.images)
 
+    def backgrounds(self) -> Tensor:
+        """Return what donors lend, in the pictures' size, without their own objects where masks show those."""
+        donors, (height, width) = self.donors, self.images.shape[2:]
+        assert donors is not None, "checked"
+        return self.memo("donors", lambda: donor_backgrounds(donors, self.donor_masks, int(height), int(width)))
+
     def black(self) -> Tensor:
         return self.memo("black", lambda: self.images * self.inside)
 
@@ -227,7 +233,8 @@ def render_batch(
     sample_ids: Sequence[str],  # One for each image: with the seed they say what is drawn, as in the one-by-one path
     seed: int = 0,  # The run's
     # The i-th lends its background to the i-th image: NCHW uint8 of one size, which need not be the images', on their
-    # device. Who lends to whom is the pool's choice. None where no condition asks for it.
+    # device. Who lends to whom is the pool's choice. None where no condition asks for it. ``eval --fast``, detectors
+    # and ``train`` give backgrounds here, objects removed and cut to size, and no masks: a maker sees nothing else.
     donors: Tensor | None = None,
     donor_masks: Tensor | None = None,  # See ``donor_backgrounds``
     matte: tuple[int, int, int] = WHITE,  # RGB under what is transparent
@@ -300,14 +307,6 @@ def _transparent(batch: _Batch, _: Condition) -> Tensor:
     return batch.over(matte.to(batch.images.dtype).view(1, 3, 1, 1))
 
 
-def _random_background(batch: _Batch, _: Condition) -> Tensor:
-    donors, (height, width) = batch.donors, batch.images.shape[2:]
-    assert donors is not None, "checked"
-    return batch.over(
-        batch.memo("donors", lambda: donor_backgrounds(donors, batch.donor_masks, int(height), int(width)))
-    )
-
-
 def _corrupted(batch: _Batch, condition: Condition) -> Tensor:
     draws = corruptions.Draws(condition, batch.sample_ids, batch.seed, batch.images.device)
     return corruptions.corrupt(condition, batch.images, draws)
@@ -324,6 +323,6 @@ _MAKERS: Mapping[str, Callable[[_Batch, Condition], Tensor]] = {
     "bright_object": lambda batch, condition: batch.within(_bright(batch, condition)),
     "segmented": lambda batch, _: batch.black(),
     "transparent": _transparent,
-    "random_background": _random_background,
+    "random_background": lambda batch, _: batch.over(batch.backgrounds()),
     **dict.fromkeys(corruptions.MAKERS, _corrupted),
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import nearest, scenario_of, speaks_python
+from holdfast.core.names import condition_names, nearest, scenario_of, speaks_python
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes, read_votes
 from holdfast.scenarios import family_of, parse_conditions
@@ -276,10 +276,12 @@ class Results:
         raise AttributeError(f"Results has no {name!r}" + "".join(f"; did you mean {known!r}?" for known in close))
 
     def __repr__(self) -> str:
-        rows = self.run.rows(["model", "condition"])
+        rows = self.run.rows(["model", "condition", "variant", "parameters"])
         lines = [f"Results of {self.path}: {rows.num_rows:,} rows, one per photo, condition and model"]
-        for column in ("model", "condition"):
-            names = sorted(map(str, rows[column].unique().to_pylist()), key=lambda name: (name != ORIGINAL, name))
+        settings = rows.group_by(["condition", "variant", "parameters"]).aggregate([]).to_pylist()
+        conditions = condition_names(tuple(setting.values()) for setting in settings).values()
+        for column, words in (("model", map(str, rows["model"].unique().to_pylist())), ("condition", conditions)):
+            names = sorted(words, key=lambda name: (name != ORIGINAL, name))
             rest = f" and {len(names) - 4} more" if len(names) > 5 else ""
             lines.append(f"  {column}s: {', '.join(names[:4] if rest else names)}{rest}")
         calls = ", ".join(TASK_RESULTS[task][0] for task in self.run.tasks() or ["classify"] if task in TASK_RESULTS)

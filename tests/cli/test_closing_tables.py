@@ -11,6 +11,7 @@ import pytest
 from holdfast.cli.listing import print_accuracy, print_recall
 from holdfast.cli.runs import _print_trained
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
+from holdfast.results import Results
 from holdfast.store import Run
 from made_detections import Planted, detector_run, made_detections
 
@@ -84,3 +85,9 @@ def test_recall_of_detectors_is_not_pooled(tmp_path: Path, capsys: pytest.Captur
     assert figures["original"] == "100.0 % / 0.00"
     assert figures[f"blur_background {WEAK}"] == "100.0 % / 0.00"
     assert figures[f"blur_background {STRONG}"] == "0.0 % / 0.00"
+
+
+def test_a_printed_run_names_every_condition(tmp_path: Path) -> None:
+    right = {("original", "{}", ""): 10, ("blur_background", WEAK, ""): 8, ("blur_background", STRONG, ""): 2}
+    said = str(Results(classifier_run(tmp_path / "run", right)))
+    assert f"conditions: original, blur_background {STRONG}, blur_background {WEAK}" in said

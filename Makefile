@@ -56,9 +56,11 @@ test: setup
 test-all: setup
 	@$(MAKE) --no-print-directory --jobs=2 lint pytest WHICH='slow or not slow'
 
+# Bytecode is kept even where the environment says not to: tests start hundreds of processes, and each would compile all
+# sources again.
 WHICH := not slow
 pytest: setup
-	$(BIN)/pytest -n 2 --dist worksteal -m '$(WHICH)'
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal -m '$(WHICH)'
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

@@ -115,12 +115,8 @@ def test_the_command_makes_masks_and_goes_on(readers: str, tmp_path: Path) -> No
     assert same.lines == again.lines and page.stat().st_mtime_ns == written  # nothing to do, so the page is kept
 
 
-def test_masks_that_are_there_are_kept_and_the_others_made_without_the_network(
-    readers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    photos = make(tmp_path / "squares", 4)
-    for path in (photos / "masks" / "red").iterdir():
-        path.unlink()
+def take_u2netp_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave grabcut to make masks; it takes a hundredth of the time."""
     files = importlib.metadata.files
 
     def without_network(name: str) -> object:
@@ -129,6 +125,15 @@ def test_masks_that_are_there_are_kept_and_the_others_made_without_the_network(
         return files(name)
 
     monkeypatch.setattr(importlib.metadata, "files", without_network)
+
+
+def test_masks_that_are_there_are_kept_and_the_others_made_without_the_network(
+    readers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = make(tmp_path / "squares", 4)
+    for path in (photos / "masks" / "red").iterdir():
+        path.unlink()
+    take_u2netp_away(monkeypatch)
     found = check(f"{readers}:object_reader", str(photos))
     assert found.masks is not None and found.masks.annotator == "grabcut" and found.masks.count == 4
     with Path("checks/squares/masks/masks.csv").open() as stream:
@@ -302,7 +307,10 @@ def test_in_rounds_known_readers_are_decided_early(readers: str, tmp_path: Path)
         holdfast.compare(answer.results, leaning)
 
 
-def test_a_budget_ends_a_check_in_rounds_and_masks_are_made_for_its_photos_only(readers: str, tmp_path: Path) -> None:
+def test_a_budget_ends_a_check_in_rounds_and_masks_are_made_for_its_photos_only(
+    readers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_u2netp_away(monkeypatch)
     photos = make(tmp_path / "squares", 20, masks=False)
     seen = run("check", f"{readers}:object_reader", photos, "-q", "--budget", "100", "--out", "answer")
     assert "the budget allows no further round after 33 photos" in seen.stdout

@@ -124,7 +124,7 @@ def test_leaks_looks_as_far_as_the_library_advises() -> None:
 
 def test_mask_split_leaks_and_doctor(photos: Path, tmp_path: Path) -> None:
     masks = tmp_path / "masks"
-    first = run("mask", photos, "--with", "threshold", "--out", masks, "--doubtful", 1)
+    first = run("mask", photos, "--with", "threshold", "--out", masks, "--doubtful", 1, "--workers", 1)
     assert "12 made, 0 there already" in first.stdout and "worst first" in first.stdout
     assert (masks / "disc" / "0.png").is_file()
     assert "0 made, 12 there already" in run("mask", photos, "--with", "threshold", "--out", masks).stdout

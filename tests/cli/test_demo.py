@@ -26,7 +26,7 @@ SCENES, WALKS = 24, 4
 @pytest.mark.timeout(900)  # it does what four commands and their reports do
 def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Less than what the quick one draws, walks and mines: as many parts, pages and numbers.
-    monkeypatch.setattr(demo, "QUICK", replace(demo.QUICK, scenes=SCENES, walks=WALKS))
+    monkeypatch.setattr(demo, "QUICK", replace(demo.QUICK, scenes=SCENES, walks=WALKS, pool=111, trained=48))
     page = Path(run("demo", "--quick", "--out", tmp_path / "demo", "-q").stdout.strip())
     assert page == tmp_path / "demo" / "index.html"
     text = page.read_text(encoding="utf8")

@@ -299,7 +299,7 @@ def test_synth_and_mask_take_data_in_memory_below_their_own_folder(tmp_path: Pat
         assert (summary.rows, summary.already) == (made, 6 - made)
     stored = load_collection(f"manifest:{tmp_path}/new/data/manifest.parquet?root=/").samples
     assert all(np.array_equal(sample.image.load(), image) for sample, image in zip(stored, images, strict=True))
-    assert len(holdfast.mask(data, out=tmp_path / "masks", annotator="threshold", quiet=True)) == 6
+    assert len(holdfast.mask(data, out=tmp_path / "masks", annotator="threshold", workers=1, quiet=True)) == 6
 
 
 def test_a_folder_of_the_users_called_data_is_no_place_for_results(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_printed_steps_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for line in commands:
         words = [{"NEW_RUN": "new", "TRAINING_PHOTOS": DATA}.get(word, word) for word in shlex.split(line)]
         if words[1] in ("mask", "synth"):
-            words += ["--limit", "4"]
+            words += ["--limit", "4", "--workers", "1"]
         if words[1] == "explain":
             words += ["--help"]  # explaining takes long; its own tests run it
         answer = CliRunner().invoke(app, words[1:])

@@ -126,7 +126,7 @@ def test_a_missing_mask_stays_missing(photos: Path, tmp_path: Path) -> None:
 
 def test_eval_and_synth_read_what_synth_and_export_wrote(photos: Path, toy_models: str, tmp_path: Path) -> None:
     run("export", photos, "--to", "huggingface", "--out", tmp_path / "out")
-    run("synth", photos, "--scenarios", "grey", "--format", "parquet", "--out", tmp_path / "grey")
+    run("synth", photos, "--scenarios", "grey", "--format", "parquet", "--workers", 1, "--out", tmp_path / "grey")
     for folder, scenarios in (("out", "original,segmented"), ("grey", "original")):
         words = ["--models", f"{toy_models}:colour", "--scenarios", scenarios, "--out", tmp_path / f"run-{folder}"]
         said = run("eval", tmp_path / folder, *words)

@@ -248,7 +248,7 @@ def test_synth_writes_native_files_whose_objects_are_identical(tmp_path: Path) -
         for tree, pixels in (("images", RNG.integers(0, 4096, (40, 40)).astype(np.uint16)), ("masks", mask)):
             (tmp_path / "photos" / tree / label).mkdir(parents=True)
             cv2.imwrite(str(tmp_path / "photos" / tree / label / "0.png"), pixels)
-    options: dict[str, Any] = {"scenarios": "random_background,blur_background", "depth": "native"}
+    options: dict[str, Any] = {"scenarios": "random_background,blur_background", "depth": "native", "workers": 1}
     holdfast.synth(str(tmp_path / "photos"), out=tmp_path / "made", **options)
     for condition in ("random_background", "blur_background"):
         files = sorted((tmp_path / "made" / condition).rglob("*.png"))

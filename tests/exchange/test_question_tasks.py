@@ -67,7 +67,7 @@ print(json.dumps(told))
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a set that Holdfast made: six drawn scenes, each as it is and on grey."""
     folder = tmp_path_factory.mktemp("made") / "set"
-    holdfast.synth("diorama:test?n=6&size=64", scenarios="original,grey", out=folder)
+    holdfast.synth("diorama:test?n=6&size=64", scenarios="original,grey", out=folder, workers=1)
     return folder
 
 
@@ -103,7 +103,7 @@ def test_lmms_eval_loads_a_task_for_each_condition(made: Path, tmp_path: Path) -
 def test_what_cannot_be_asked_is_refused(made: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="lmms-eval shows images"):
         export(made, "lmms-eval", tmp_path / "out", images=False)
-    holdfast.synth("diorama:test?n=1&size=64", scenarios="original", out=tmp_path / "single")
+    holdfast.synth("diorama:test?n=1&size=64", scenarios="original", out=tmp_path / "single", workers=1)
     with pytest.raises(UserError, match="one class only"):
         export(tmp_path / "single", "inspect-ai", tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -116,7 +116,7 @@ def test_stored_scenes_say_whose_background_they_have(models: str, tmp_path: Pat
     assert (held["captured"], held["object_effect"], held["background_effect"]) == (1, 0, 1)
 
     data = make_photos(tmp_path / "photos", count=2)
-    synth(SynthSpec(str(data), scenarios="original,random_background"), tmp_path / "made")
+    synth(SynthSpec(str(data), scenarios="original,random_background", workers=1), tmp_path / "made")
     toy = EvaluateSpec(str(tmp_path / "made"), models=("python:toy_models:colour",), scenarios="original")
     again, _ = evaluate(toy, tmp_path / "again")
     pasted = [row for row in again.rows().to_pylist() if row["condition"] == "random_background"]

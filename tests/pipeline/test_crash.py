@@ -94,7 +94,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(
     assert "made" in second.stdout
     made = {path.relative_to(small_disk / "out") for path in (small_disk / "out").rglob("*.png")}
     whole = tmp_path / "whole"
-    holdfast.synth(photos, out=whole)
+    holdfast.synth(photos, out=whole, workers=1)
     assert made == {path.relative_to(whole) for path in whole.rglob("*.png")}
     assert not list((small_disk / "out").rglob(".unfinished*"))
     for path in made:
@@ -109,7 +109,7 @@ def test_synth_survives_kill_9(photos: Path, tmp_path: Path) -> None:
             time.sleep(0.002)
         os.killpg(process.pid, signal.SIGKILL)
     run(*synth[len(HOLDFAST) :], out)
-    holdfast.synth(photos, out=whole)
+    holdfast.synth(photos, out=whole, workers=1)
     files = sorted(path.relative_to(whole) for path in whole.rglob("*.png"))
     assert files == sorted(path.relative_to(out) for path in out.rglob("*.png"))
     for path in [*files, Path("manifest.csv")]:

@@ -231,7 +231,7 @@ def test_donors_lend_backgrounds_without_their_object(migan: Path, tmp_path: Pat
         call = ["eval", *asked, borrowed, "--models", f"{toy_models}:colour", "--out", str(tmp_path / "run"), *more]
         assert CliRunner().invoke(app, call).exit_code == 0
         runs[name] = {row["row_id"]: row for row in holdfast.open_run(tmp_path / "run").rows().to_pylist()}
-        call = ["synth", *asked, "random_background", "--out", str(tmp_path / name), *more]
+        call = ["synth", *asked, "random_background", "--out", str(tmp_path / name), "--workers", "1", *more]
         assert CliRunner().invoke(app, call).exit_code == 0
     shared = [runs["filled"][row_id]["condition"] for row_id in runs["tiled"].keys() & runs["filled"].keys()]
     assert len(runs["filled"]) == 18 and shared == ["original"] * 6

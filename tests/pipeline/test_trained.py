@@ -163,7 +163,7 @@ def test_train_on_original_tests_on_every_scenario(data: Path, tmp_path: Path) -
 
 
 def test_images_that_show_a_scenario_already_are_taken_as_they_are(data: Path, tmp_path: Path) -> None:
-    holdfast.synth(data, out=tmp_path / "synth", scenarios="original,grey")
+    holdfast.synth(data, out=tmp_path / "synth", scenarios="original,grey", workers=1)
     run = holdfast.train(
         tmp_path / "synth", architectures=NETWORKS[0], scenarios="original,grey", folds=2, epochs=1,
         out=tmp_path / "run", **SMALL,

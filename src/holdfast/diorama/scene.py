@@ -63,7 +63,7 @@ class Scene:
 
     def factors(self) -> dict[str, Any]:
         """Return the factors as JSON values."""
-        values = dataclasses.asdict(self)
+        values = {name: getattr(self, name) for name in self.__slots__}  # asdict copies deeply, 50 times as slow
         return values | {"proportions": list(self.proportions), "clutter": list(self.clutter)}
 
     @property

@@ -20,7 +20,7 @@ from holdfast.engine import LocalExecutor
 from holdfast.pipeline.ask.ask import AskSpec, ask
 from holdfast.pipeline.explain.explain import ExplainSpec, explain
 from holdfast.pipeline.hard.pool import JUDGED, measure
-from holdfast.pipeline.jobs.execute import beside_each_other, process_count
+from holdfast.pipeline.jobs.execute import AT_MOST, beside_each_other, process_count
 from holdfast.pipeline.jobs.plan import Job, Plan, plan
 from holdfast.pipeline.jobs.progress import silent
 from holdfast.pipeline.specs import MineSpec
@@ -90,6 +90,33 @@ def test_many_rows_on_a_gpu_get_processes(gpu: None, owed: Plan[int, None]) -> N
     assert chosen(owed, executor=LocalExecutor(3)) == LocalExecutor(3)  # which was asked for
     assert chosen(owed, device="cpu") == LocalExecutor(1)
     assert chosen(owed, pays=6001) == LocalExecutor(1)
+
+
+def test_the_environment_says_how_many_at_most_and_the_fullest_gpu_how_many_fit(
+    gpu: None, owed: Plan[int, None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(AT_MOST, "3")
+    assert chosen(owed) == LocalExecutor(3, scriptless=True)
+    monkeypatch.setenv(AT_MOST, "1")
+    assert chosen(owed) == LocalExecutor(1)
+    monkeypatch.delenv(AT_MOST)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    free = {0: 100 * GIB, 1: 13 * GIB}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[device], 139 * GIB))
+    assert chosen(owed) == LocalExecutor(6, ("0", "1"), scriptless=True)  # 4.2 GiB each
+    free[1] = GIB
+    assert chosen(owed) == LocalExecutor(1)
+
+
+def test_a_network_that_the_script_has_registered_stays_with_it(
+    gpu: None, owed: Plan[int, None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timm = pytest.importorskip("timm")
+    entry = timm.model_entrypoint("resnet18")
+    assert chosen(owed, ("timm:resnet18",)).workers == 8
+    monkeypatch.setattr(entry, "__module__", "__main__")
+    assert chosen(owed, ("timm:resnet18?pretrained=false",)) == LocalExecutor(1)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -208,3 +209,20 @@ def test_a_writer_that_is_killed_ends_the_run_with_a_sentence(photos: Path, netw
             evaluate(spec, tmp_path / "run")
     run, summary = evaluate(replace(spec, workers=1), tmp_path / "run")
     assert summary.rows == len(by_key(run)) == 12
+
+
+def test_hashing_ends_with_a_model_that_does_not_exist(tmp_path: Path) -> None:
+    # Files are hashed in a thread while networks are loaded; it must not go on for a command that has failed.
+    seen: list[int] = []
+
+    def slow(step: str, done: int, total: int) -> None:
+        if step == "hash":
+            seen.append(done)
+            time.sleep(0.02)
+
+    spec = EvaluateSpec("diorama:test?n=600", models=("timm:resnet_18000",), device="cpu", fast=True)
+    with pytest.raises(UserError, match="resnet_18000"):
+        evaluate(spec, tmp_path / "run", progress=slow)
+    before = len(seen)
+    time.sleep(0.3)
+    assert len(seen) <= before + 2 < 600

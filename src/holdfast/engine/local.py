@@ -164,8 +164,8 @@ def _workers_deaf_to_ctrl_c() -> Iterator[None]:
 @contextmanager
 def _without_script() -> Iterator[None]:
     """Hide the program's script from processes that start meanwhile: they would run it, where nothing keeps them."""
-    main = vars(sys.modules["__main__"])
-    before = {name: main.get(name) for name in ("__file__", "__spec__")}
+    main: dict[str, Any] = vars(sys.modules["__main__"])
+    before: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
     main.update(dict.fromkeys(before))
     try:
         yield
@@ -249,11 +249,10 @@ class LocalExecutor:
             with no_exit():
                 raise
         except BrokenProcessPool as error:
+            fewer = "HOLDFAST_GPU_PROCESSES=1 in the environment" if self.scriptless else "fewer --workers"
             raise HoldfastError(
                 "a worker process was killed (out of memory?); what it had finished is kept: "
-                "run the same command again, with fewer --workers"
-                + " or on fewer cores (taskset -c 0-2 holdfast …)"
-                * self.scriptless
+                f"run the same command again, with {fewer}"
             ) from error
         finally:
             pool.close()

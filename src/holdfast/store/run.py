@@ -19,7 +19,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import json_object, whole_file, write_atomic
 from holdfast.core.lazy import pd
 from holdfast.core.places import address, is_file, shown
-from holdfast.core.schema import ATTRIBUTIONS, CLASSIFY, PREDICTIONS, SAMPLES
+from holdfast.core.schema import ATTRIBUTIONS, CLASSIFY, PREDICTIONS, SAMPLES, TASKS
 from holdfast.store.parts import DETAILS, Parts, read_table, write_json, write_table
 from holdfast.store.remote import fetched
 
@@ -110,8 +110,8 @@ class Run:
     def tasks(self) -> list[str]:
         """Return what the models were asked for, names of ``core.schema.TASKS``; ``walks`` where images were walked."""
         table, walked = self.predictions.dataset(), pc.field("kind") == "dynamic"
-        tasks = table.to_table(columns=["task"], filter=~walked)["task"].unique().to_pylist()
-        return sorted(map(str, tasks)) + ["walks"] * bool(table.count_rows(filter=walked))
+        filters = {task: (pc.field("task") == task) & ~walked for task in sorted(TASKS)} | {"walks": walked}
+        return [task for task, own in filters.items() if table.head(1, columns=["task"], filter=own).num_rows]
 
     def details(self, name: str) -> Parts:
         """Return the table ``details/NAME``; a row there carries the ``row_id`` of its row in the one table."""

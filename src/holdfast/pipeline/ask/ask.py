@@ -364,7 +364,8 @@ def ask(
             if samples is rounds[0] and (changed := reader.read_again(run, whole)):
                 summary.add("synonyms", "answers from before are read otherwise now", changed)
             together, chooser = at_once(spec, loaded.models), [spec.distractor] if loaded.distractors.model else []
-            held = sum(parameter_count(each.vlm or getattr(each.classifier, "model", None)) for each in loaded.models)
+            known = [*(each.vlm or each.classifier for each in loaded.models), loaded.distractors.model]
+            held = sum(parameter_count(getattr(each, "model", each)) for each in known)
             slow = {"most": 4, "pays": 1000} if any(map(is_vlm, spec.models)) else {}  # 78 answers a second in one
             where = beside_each_other(
                 owed, worker, executor, spec.device, [*spec.models, *chooser], conditions=conditions, batch=together,

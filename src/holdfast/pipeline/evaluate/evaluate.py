@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.numbers import percent
 from holdfast.core.types import NEEDS_MASK, ORIGINAL, Collection, Sample
@@ -33,7 +34,6 @@ from holdfast.store import Run, writing
 __all__ = ["EvaluateSpec", "evaluate"]
 
 LOG = logging.getLogger(__name__)
-_SOON = 50_000  # photos that are hashed within some seconds
 
 
 def evaluate(
@@ -98,10 +98,16 @@ def _evaluate_classes(
 ) -> None:
     """Make the rows of classifiers that are not stored yet."""
     fast = OnePass(spec, collection, conditions, run, executor) if spec.fast else None
-    beside = ThreadPoolExecutor(1)
+    beside, over = ThreadPoolExecutor(1), threading.Event()
+
+    def reported(step: str, done: int, total: int) -> None:
+        if over.is_set():
+            raise HoldfastError("nobody waits for these hashes any more")
+        progress(step, done, total)
+
     try:
-        # Files are hashed while networks are loaded, unless that would keep a misspelt model's error waiting for long.
-        hashing = beside.submit(prepare, spec, collection, progress) if fast and len(collection) <= _SOON else None
+        # Files are hashed while networks are loaded.
+        hashing = beside.submit(prepare, spec, collection, reported) if fast is not None else None
         tested = _models(spec, collection, conditions, executor, fast)
         painter = load_painter(spec, collection, conditions)
         prepared = prepare(spec, collection, progress) if hashing is None else hashing.result()
@@ -118,6 +124,7 @@ def _evaluate_classes(
         _make_rows(setup, [each for each in conditions if each not in looked_for], painter)
         search(setup, groups)
     finally:
+        over.set()
         beside.shutdown(wait=False)
         if fast is not None:
             fast.close()

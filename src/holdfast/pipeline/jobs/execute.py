@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import pickle
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -41,7 +44,8 @@ _SHARDS = 3  # per worker at least, so that a slow worker is not waited for
 # 5 to 12 s to start, in which one process makes up to 5,000 rows (410 a second; 200 maps or answers to questions).
 _MOST, _PAYS = 8, 5000
 _ROOM, _PICTURE = 2 << 30, 64 << 20  # bytes on a GPU: of a process without its models, and of a picture in a batch
-_BY_NAME = ("timm", "torchvision", "torch", "local-dir", "packaged", "embedded", "hf", "clip", "smp", "vlm")
+_BY_NAME = ("timm", "torchvision", "torch", "local-dir", "packaged", "embedded", "hf", "owl", "clip", "smp", "vlm")
+AT_MOST = "HOLDFAST_GPU_PROCESSES"  # in the environment: how many processes may share a GPU; 1: only this one
 
 
 class Worker(Protocol[Resources]):
@@ -262,10 +266,15 @@ def beside_each_other(
     """Return who makes rows: processes that share a GPU, where they pay and can, and nobody asked for workers."""
     # Making pictures keeps Python busy, one thread at a time, while the GPU waits.
     executor = executor or LocalExecutor(1)
-    if not executor.shares_memory or plan.owed < pays or not resolve_device(device).startswith("cuda"):
+    alone = not executor.shares_memory or multiprocessing.current_process().daemon  # which may start no process
+    if alone or plan.owed < pays or not resolve_device(device).startswith("cuda"):
         return executor
-    gpus, free = several_gpus(device), int(torch.cuda.mem_get_info(resolve_device(device))[0])
+    gpus = several_gpus(device)
+    # Where several GPUs take turns, the fullest one says how many processes there are on each.
+    free = min(torch.cuda.mem_get_info(place)[0] for place in (range(len(gpus)) if gpus else [resolve_device(device)]))
     each = _ROOM + 8 * parameters + batch * _PICTURE
+    asked = os.environ.get(AT_MOST, "")
+    most = min(most, int(asked)) if asked.isdecimal() else most
     count = process_count(plan.owed, core_count(), free, each, gpus=max(1, len(gpus)), most=most, pays=pays)
     if count == 1 or not travels(worker, plan, models, conditions):
         return executor
@@ -274,15 +283,22 @@ def beside_each_other(
 
 def travels(worker: Worker[Any], plan: Plan[Any, Any], models: Iterable[str], conditions: Iterable[Condition]) -> bool:
     """Return whether processes that know nothing of the program's script can do the work, without a generator."""
-    own = [condition.definition for condition in conditions]
-    if any(parse_name(name, tagged=False).scheme not in _BY_NAME for name in models) or any(
+    own, named = [condition.definition for condition in conditions], [parse_name(name, tagged=False) for name in models]
+    if any(name.scheme not in _BY_NAME or _is_of_script(name.name) for name in named) or any(
         each.attack or each.paints or not each.function.__module__.startswith("holdfast.") for each in own
     ):
         return False
     try:
         return b"__main__" not in pickle.dumps((worker, next(plan.shards(1))))
-    except (pickle.PicklingError, AttributeError, TypeError):  # which of them depends on the object
+    except Exception:  # whatever an object raises that does not travel
         return False
+
+
+def _is_of_script(architecture: str) -> bool:
+    """Return whether the program's script has registered this architecture with timm."""
+    timm = sys.modules.get("timm")
+    known = timm is not None and timm.is_model(architecture)
+    return known and timm.model_entrypoint(architecture).__module__ == "__main__"  # type: ignore[union-attr]
 
 
 def check_same(name: str, planned: object, loaded: object) -> None:

@@ -66,7 +66,7 @@ def _nothing(number: int) -> int:
     return number
 
 
-def curve(sizes: tuple[int, ...] = (48, 192, 768)) -> None:
+def curve(sizes: tuple[int, ...] = (48, 192, 768, 2304)) -> None:
     """Print the seconds of jobs of several sizes on both engines, two workers, and the line through them."""
     points: dict[str, list[tuple[int, float]]] = {"local": [], "ray": []}
     with tempfile.TemporaryDirectory() as name:

@@ -217,7 +217,7 @@ def test_a_script_hears_how_far_it_is_and_how_outputs_are_read_unless_it_asks_fo
     for line in (
         "27 rows",
         "models: Slow",
-        "conditions: original, contrast, fog",
+        "conditions: original, contrast@severity_3, fog@severity_3",
         "next: .verdicts(), .accuracy()",
     ):
         assert line in hushed.stdout

@@ -163,7 +163,7 @@ def _workers_deaf_to_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _without_script() -> Iterator[None]:
-    """Hide the program's script from processes that start meanwhile: they would run it, where nothing keeps them."""
+    """Keep processes that start in this block from running the user's script, as they would without a main guard."""
     main: dict[str, Any] = vars(sys.modules["__main__"])
     before: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
     main.update(dict.fromkeys(before))
@@ -203,7 +203,7 @@ class LocalExecutor:
 
     workers: int = 0
     gpus: tuple[str, ...] = ()  # which the processes take in turn, each sees one; without them, each sees all
-    # whether processes leave out the program's script. Who did not ask for processes may not have written it for them
+    # whether processes do not run the user's script: where Holdfast chose processes, the script may have no main guard
     scriptless: bool = False
 
     @property

@@ -37,7 +37,7 @@ from holdfast.pipeline.ask.wording import (
 from holdfast.pipeline.classifiers import Tested, check_names, load_models, parameter_count
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.evaluation_rows import RENDERED_COLUMNS
-from holdfast.pipeline.jobs.execute import batched_shard_size, beside_each_other, execute
+from holdfast.pipeline.jobs.execute import batched_shard_size, choose_executor, execute
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, sample_key
@@ -366,8 +366,8 @@ def ask(
             together, chooser = at_once(spec, loaded.models), [spec.distractor] if loaded.distractors.model else []
             known = [*(each.vlm or each.classifier for each in loaded.models), loaded.distractors.model]
             held = sum(parameter_count(getattr(each, "model", each)) for each in known)
-            slow = {"most": 4, "pays": 1000} if any(map(is_vlm, spec.models)) else {}  # 78 answers a second in one
-            where = beside_each_other(
+            slow = {"most": 4, "pays": 1000} if any(map(is_vlm, spec.models)) else {}  # one process: 78 a second
+            where = choose_executor(
                 owed, worker, executor, spec.device, [*spec.models, *chooser], conditions=conditions, batch=together,
                 parameters=held, **slow,
             )  # fmt: skip

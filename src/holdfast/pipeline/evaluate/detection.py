@@ -20,7 +20,7 @@ from holdfast.pipeline.evaluate.matching import as_detectors_see, best_threshold
 from holdfast.pipeline.evaluate.worker import SAME_RUN, RunSetup, recorded_evaluation
 from holdfast.pipeline.evaluation_rows import Portion, split_portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
-from holdfast.pipeline.jobs.execute import beside_each_other
+from holdfast.pipeline.jobs.execute import choose_executor
 from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.samples import begin_run, prepare
@@ -122,7 +122,7 @@ def _make(
         plan = setup.plan(portion, painter=painter, details={name: setup.run.details(name) for name in TABLES})
         work, where, size = worker(setup.spec, setup.prepared, setup.run.path, thresholds), setup.executor, 0
         if worker is FastDetection:  # many small steps keep a process busy, not the GPU
-            where = beside_each_other(
+            where = choose_executor(
                 plan, work, where, setup.spec.device, setup.spec.models, batch=_LARGE * setup.spec.batch_size,
                 parameters=sum(each.parameters for each in setup.tested), most=_ON_ONE_GPU, pays=_PAYS,
             )  # fmt: skip

@@ -35,7 +35,7 @@ from holdfast.pipeline.evaluation_rows import (
     stored_details,
 )
 from holdfast.pipeline.generate.backgrounds import Painter
-from holdfast.pipeline.jobs.execute import beside_each_other, execute
+from holdfast.pipeline.jobs.execute import choose_executor, execute
 from holdfast.pipeline.jobs.plan import Plan
 from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
@@ -313,7 +313,7 @@ class RunSetup:
                 self.summary.merge(fast.execute(plan, self.prepared, step, self.progress))
             else:
                 worker = Evaluation(self.spec, self.prepared, self.run.path, self.adaptation)
-                where = self.executor if self.adaptation is not None else beside_each_other(
+                where = self.executor if self.adaptation is not None else choose_executor(
                     plan, worker, self.executor, self.spec.device, self.spec.models, conditions=portion.conditions,
                     parameters=sum(each.parameters for each in self.tested), batch=self.spec.batch_size,
                 )  # fmt: skip

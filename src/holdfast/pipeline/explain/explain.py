@@ -23,7 +23,7 @@ from holdfast.explain import parse_methods
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.evaluation_rows import EvaluationIds, row_key
 from holdfast.pipeline.explain.maps import ExplainedModel, Item, MapMaker, evaluated, segmented, trained
-from holdfast.pipeline.jobs.execute import Made, batched_shard_size, beside_each_other, execute
+from holdfast.pipeline.jobs.execute import Made, batched_shard_size, choose_executor, execute
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row
@@ -50,7 +50,8 @@ _COLUMNS = [
 ]  # fmt: skip
 _SHOWN = ("sample_id", "condition", "variant", "parameters")
 _REFUSED = " is not explained: "  # between a model and the reason
-_GRADIENTS, _USUAL = 3, 10**8  # times the memory of a picture that is only asked about; parameters where none are known
+_GRADIENTS = 3  # a picture with gradients takes so many times the memory of one without
+_USUAL = 10**8  # parameters of a model whose count the run does not say
 _TOGETHER = 1024  # pictures per part file at most; what is there is written every few seconds
 
 ModelKey = tuple[str, str, int]
@@ -99,7 +100,7 @@ def explain(
         todo = plan(parts, jobs, worker.row_ids)
         # A process holds one model at a time, and loads each once: shards come model by model.
         largest = max(run.spec().get("model_parameters", {}).values(), default=_USUAL)
-        where = beside_each_other(
+        where = choose_executor(
             todo, worker, executor, spec.device, run.spec().get("models", ()), conditions=conditions,
             parameters=largest, batch=_GRADIENTS * spec.batch_size,
         )  # fmt: skip

@@ -24,7 +24,7 @@ from holdfast.oracle import kinship
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.classifiers import load_judge, parameter_count
 from holdfast.pipeline.evaluate.evaluate import evaluate
-from holdfast.pipeline.jobs.execute import Worker, beside_each_other, elsewhere, execute, shard_size
+from holdfast.pipeline.jobs.execute import Worker, choose_executor, elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.samples import DataSpec, read
@@ -128,7 +128,7 @@ def measure(
     parts = Parts((folder / "oracle").absolute(), JUDGED)
     todo = plan(parts, jobs, lambda job: [ids[job.item.sample_id]])
     worker, judge = JudgeWorker(spec, collection), spec.oracle.removeprefix("classifier:")
-    executor = beside_each_other(
+    executor = choose_executor(
         todo, worker, executor, spec.device, [judge], batch=_JUDGED_AT_ONCE,
         parameters=parameter_count(getattr(oracle, "classifier", None)),
     )  # fmt: skip

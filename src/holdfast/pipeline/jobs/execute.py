@@ -257,16 +257,18 @@ def process_count(
     return count if rows >= pays and count > 1 else 1
 
 
-def beside_each_other(
+def choose_executor(
     plan: Plan[Any, Any], worker: Worker[Any], executor: Executor | None, device: str, models: Iterable[str], *,
     parameters: int,  # of all models that a process holds
     batch: int,  # pictures at a time
     conditions: Iterable[Condition] = (), most: int = _MOST, pays: int = _PAYS,
 ) -> Executor:  # fmt: skip
-    """Return who makes rows: processes that share a GPU, where they pay and can, and nobody asked for workers."""
-    # Making pictures keeps Python busy, one thread at a time, while the GPU waits.
+    """Return what runs a plan: several processes that share a GPU where that is faster, else the executor as given.
+
+    One process prepares pictures in one thread at a time, while the GPU waits. A user who asked for workers keeps them.
+    """
     executor = executor or LocalExecutor(1)
-    alone = not executor.shares_memory or multiprocessing.current_process().daemon  # which may start no process
+    alone = not executor.shares_memory or multiprocessing.current_process().daemon  # a daemon may start no process
     if alone or plan.owed < pays or not resolve_device(device).startswith("cuda"):
         return executor
     gpus = several_gpus(device)
@@ -276,13 +278,15 @@ def beside_each_other(
     asked = os.environ.get(AT_MOST, "")
     most = min(most, int(asked)) if asked.isdecimal() else most
     count = process_count(plan.owed, core_count(), free, each, gpus=max(1, len(gpus)), most=most, pays=pays)
-    if count == 1 or not travels(worker, plan, models, conditions):
+    if count == 1 or not can_travel(worker, plan, models, conditions):
         return executor
     return LocalExecutor(count, gpus, scriptless=True)
 
 
-def travels(worker: Worker[Any], plan: Plan[Any, Any], models: Iterable[str], conditions: Iterable[Condition]) -> bool:
-    """Return whether processes that know nothing of the program's script can do the work, without a generator."""
+def can_travel(
+    worker: Worker[Any], plan: Plan[Any, Any], models: Iterable[str], conditions: Iterable[Condition]
+) -> bool:
+    """Return whether other processes can do the work: nothing in it belongs to the user's script or this process."""
     own, named = [condition.definition for condition in conditions], [parse_name(name, tagged=False) for name in models]
     if any(name.scheme not in _BY_NAME or _is_of_script(name.name) for name in named) or any(
         each.attack or each.paints or not each.function.__module__.startswith("holdfast.") for each in own
@@ -296,9 +300,12 @@ def travels(worker: Worker[Any], plan: Plan[Any, Any], models: Iterable[str], co
 
 def _is_of_script(architecture: str) -> bool:
     """Return whether the program's script has registered this architecture with timm."""
-    timm = sys.modules.get("timm")
-    known = timm is not None and timm.is_model(architecture)
-    return known and timm.model_entrypoint(architecture).__module__ == "__main__"  # type: ignore[union-attr]
+    timm: Any = sys.modules.get("timm")
+    return (
+        timm is not None
+        and timm.is_model(architecture)
+        and timm.model_entrypoint(architecture).__module__ == "__main__"
+    )
 
 
 def check_same(name: str, planned: object, loaded: object) -> None:

@@ -20,7 +20,7 @@ from holdfast.engine import LocalExecutor
 from holdfast.pipeline.ask.ask import AskSpec, ask
 from holdfast.pipeline.explain.explain import ExplainSpec, explain
 from holdfast.pipeline.hard.pool import JUDGED, measure
-from holdfast.pipeline.jobs.execute import AT_MOST, beside_each_other, process_count
+from holdfast.pipeline.jobs.execute import AT_MOST, choose_executor, process_count
 from holdfast.pipeline.jobs.plan import Job, Plan, plan
 from holdfast.pipeline.jobs.progress import silent
 from holdfast.pipeline.specs import MineSpec
@@ -80,7 +80,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def chosen(owed: Plan[int, None], models: tuple[str, ...] = ("timm:resnet50",), **options: Any) -> Any:
     given: dict[str, Any] = {"worker": Nothing(), "executor": None, "device": "auto", "parameters": 25_000_000}
-    return beside_each_other(owed, models=models, batch=32, **given | options)
+    return choose_executor(owed, models=models, batch=32, **given | options)
 
 
 def test_many_rows_on_a_gpu_get_processes(gpu: None, owed: Plan[int, None]) -> None:

@@ -255,8 +255,8 @@ def step_list(
             f"holdfast mask {data} --out masks",
         ))  # fmt: skip
     elif missing:
-        steps.append((f"Ask {listing([str(row['model']) for row in missing])} under the conditions that are missing, "
-                      f"{condition_words(SAME)} and {condition_words(RANDOM)}.", ""))  # fmt: skip
+        steps.append((f"Ask {listing([str(row['model']) for row in missing])} under both conditions that "
+                      f"this verdict needs: {condition_words(SAME)} and {condition_words(RANDOM)}.", ""))  # fmt: skip
     asking = [row for row in open_rows if open_numbers(row)]
     if asking:
         whose = f"{asking[0]['model']}: " if len(records) > 1 else ""

@@ -17,8 +17,17 @@ from typer.core import TyperGroup
 
 from holdfast.cli import compare, findings, generated, people, plan, runs, share
 from holdfast.cli.listing import KINDS
-from holdfast.core.errors import DamageWarning, HoldfastError, UserError, machine_trouble, no_exit, typed_command
+from holdfast.core.errors import (
+    DamageWarning,
+    HoldfastError,
+    UserError,
+    machine_trouble,
+    no_exit,
+    text_of,
+    typed_command,
+)
 from holdfast.core.names import visible
+from holdfast.core.secrets import redacted
 
 _UsageError: Any = typer.BadParameter.__bases__[0]  # of the click that this typer uses, its own or the package
 
@@ -47,8 +56,8 @@ class _ShownStream:
         self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
-        """Write the text with escapes."""
-        return self.rich_proxied_file.write(visible(text))
+        """Write the text with escapes and without secrets."""
+        return self.rich_proxied_file.write(visible(redacted(text)))
 
     def __getattr__(self, name: str) -> Any:
         if name == "buffer":  # else click would find a way past ``write``
@@ -195,7 +204,7 @@ def _ending(error: Exception) -> tuple[str, int]:
         return str(error), 2
     if expected or isinstance(error, OSError):
         return str(error), 1
-    return f"this should not have happened ({type(error).__name__}: {error}); --debug shows where", 1
+    return f"this should not have happened ({type(error).__name__}: {text_of(error)}); --debug shows where", 1
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **stream: Any) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from holdfast.core.secrets import redacted
+
 _BROUGHT_BY = {
     "attack": ("eagerpy", "foolbox"),
     "dicom": ("pydicom",),
@@ -127,7 +129,7 @@ _WRITER = re.compile(r"inline_container.*(unexpected pos|failed writing|write fa
 
 def out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that memory ran out, on whatever device."""
-    return isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
+    return isinstance(error, MemoryError) or _NO_MEMORY.search(text_of(error)) is not None
 
 
 def machine_trouble(error: BaseException) -> MachineError | None:
@@ -168,25 +170,52 @@ def stop_or_sentence(error: Exception) -> str:
     if isinstance(error, UserError):
         raise error
     raise_machine_trouble(error)
-    message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-    return message[:500]
+    said = text_of(error)
+    return (said if isinstance(error, HoldfastError) else f"{type(error).__name__}: {said}")[:500]
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an error says, without secrets and as text that a file can hold."""
+    try:
+        said = str(error)
+    except Exception as trouble:  # a model's own error may be written badly
+        said = f"its text cannot be read, since that raises {type(trouble).__name__}"
+    return redacted(said).encode(errors="backslashreplace").decode()
+
+
+def check_unicode(text: str, what: str) -> str:
+    """Return the text; a SampleError if it has half a character (a lone surrogate), which no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(text[error.start]):04x}"
+        raise SampleError(f"{what} has half a character ({half}), which is not Unicode text") from None
+    return text
 
 
 @contextmanager
 def no_exit() -> Iterator[None]:
-    """Turn a SystemExit inside the block into a HoldfastError: a model must not end a command as if all were done."""
+    """Turn a SystemExit inside the block into a HoldfastError: a model must not end a command as if all were done.
+
+    The same goes for everything else that is no ``Exception``, such as GeneratorExit, except for Ctrl-C.
+    """
     try:
         yield
+    except (Exception, KeyboardInterrupt):
+        raise
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # rich's way of saying that nobody reads on
             raise stop.__context__ from None
         said = f": {stop.code}" if isinstance(stop.code, str) else ""
         raise HoldfastError(f"a model or another plug-in called sys.exit(){said}; {_GO_ON} without it") from stop
+    except BaseException as stop:
+        said = f"{type(stop).__name__}: {text_of(stop)}".removesuffix(": ")
+        raise HoldfastError(f"a model or another plug-in raised {said}; {_GO_ON} without it") from stop
 
 
 def first_line(error: BaseException) -> str:
     """Return the beginning of a library's message, short enough for one sentence; cut where a sentence ends."""
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    text = (text_of(error).strip().splitlines() or [type(error).__name__])[0]
     if len(text) <= 200:
         return text
     sentences, dot, _ = text[:200].rpartition(". ")
@@ -209,7 +238,7 @@ def _sentence(error: BaseException) -> str:
         return _NUMBERS[error.errno] or f"{where}{os.strerror(error.errno).lower()}; {_GO_ON}"
     if out_of_memory(error):
         return f"{OUT_OF_MEMORY} ({first_line(error)})"
-    text = str(error)
+    text = text_of(error)
     if _WRITER.search(text):  # torch's writer says no more where a disk is full
         return f"a file could not be written, perhaps because the disk is full ({first_line(error)}); {_GO_ON}"
     for phrase, number in _PHRASES.items():

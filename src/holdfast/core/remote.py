@@ -1,7 +1,8 @@
-"""Requests to a server by HTTP: retries, rate, keys that are never shown, and sentences for what goes wrong."""
+"""Requests to a server by HTTP: deadlines, retries, rate, keys that are never shown, and sentences for errors."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -13,20 +14,20 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
-from holdfast.core.errors import SampleError, UserError
+from holdfast.core.errors import SampleError, UserError, check_unicode
 from holdfast.core.names import Name
+from holdfast.core.secrets import keep_secret, redacted
 
 KEY_VARIABLE = "HOLDFAST_API_KEY"
 AGAIN = "run the same command again"
 LONGEST_MESSAGE = 200  # characters of what a server says about an error
-LONGEST_PAUSE = 120.0  # Seconds: the most that a server's wish to be left alone is granted
 UNREACHED = 3  # requests in a row that may be given up for want of any answer before the run is stopped
 _RETRIED = (408, 425, 429)  # and every 5xx
 _MISTAKES = {401: "refuses the key", 403: "refuses access", 404: "does not know this address or model"}
@@ -46,7 +47,7 @@ class TryAgainError(Exception):
 class Patience:
     """How long and how often a server is asked."""
 
-    timeout: float = 60.0  # seconds for one attempt
+    timeout: float = 60.0  # seconds for one attempt, from the connection to the last byte; also of a pause it asks for
     retries: int = 4  # further attempts after the first
     backoff: float = 1.0  # seconds before the second attempt; doubled each time, and shortened at random
     per_minute: float = 0.0  # requests a minute at most, 0 for no limit
@@ -68,6 +69,84 @@ class _NoRedirects(HTTPRedirectHandler):
         return None
 
 
+class _Deadline:
+    """The end of one attempt: when it comes, the connection is cut, whatever a thread is waiting for."""
+
+    # The timeout of a socket starts again with every byte, so a server that sends one now and then is never late.
+
+    def __init__(self, seconds: float) -> None:
+        self._end, self._lock = time.monotonic() + seconds, threading.Lock()
+        self._connection: socket.socket | None = None  # its own handle of the connection, which TLS does not replace
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end; 0 or less when it is over."""
+        return self._end - time.monotonic()
+
+    def connect(self, address: tuple[str, int], *_: Any) -> socket.socket:
+        """Return a connection to the first of a host's addresses that accepts one, in the time that is left."""
+        trouble: OSError = OSError("the host has no address")
+        for *_, (host, port, *_) in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            if self.left <= 0:
+                raise TimeoutError
+            try:
+                connection = socket.create_connection((host, port), timeout=self.left)
+            except OSError as error:
+                trouble = error
+                continue
+            with self._lock:
+                self._connection = connection.dup()
+            if self.left <= 0:  # the timer may have come before there was anything to cut
+                self._cut()
+            return connection
+        raise trouble
+
+    def _cut(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                with contextlib.suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Attempt(Request):
+    """A request with its deadline."""
+
+    def __init__(self, url: str, body: bytes, headers: dict[str, str], deadline: _Deadline) -> None:
+        super().__init__(url, data=body, headers=headers, method="POST")
+        self.deadline = deadline
+
+
+class _Connections(HTTPHandler, HTTPSHandler):
+    """Open connections that end with the deadline of their request."""
+
+    def http_open(self, request: Any) -> Any:
+        return self.do_open(self._opening(HTTPConnection, request.deadline), request)
+
+    def https_open(self, request: Any) -> Any:
+        return self.do_open(self._opening(HTTPSConnection, request.deadline), request)
+
+    def _opening(self, kind: type[HTTPConnection], deadline: _Deadline) -> Any:
+        def opening(host: str, **options: Any) -> HTTPConnection:
+            connection = kind(host, **options)
+            connection._create_connection = deadline.connect  # type: ignore[attr-defined]
+            return connection
+
+        return opening
+
+
 class RemoteServer:
     """A server that answers POST requests; threads may ask at once."""
 
@@ -76,18 +155,21 @@ class RemoteServer:
 
     def __init__(self, url: str, key: str, patience: Patience, *, hint: str = AGAIN) -> None:
         self.url, self._key, self._patience, self._hint = url, key, patience, hint
-        self._opener: OpenerDirector = build_opener(_NoRedirects())
+        keep_secret(key)
+        self._opener: OpenerDirector = build_opener(_NoRedirects(), _Connections())
         self._lock = threading.Lock()
         self._next = 0.0  # no request before this time
         self._unreached = 0
 
     def post(
-        self, body: bytes, read: Callable[[bytes], Response], *, content_type: str = "application/json", path: str = ""
+        self, body: bytes, read: Callable[[Any], Response], *, content_type: str = "application/json", path: str = ""
     ) -> Response:
-        """Return what ``read`` makes of the response; it raises ``TryAgainError`` for one that may be passing trouble.
+        """Return what ``read`` makes of the response, parsed as JSON and without the key.
 
-        A request that is refused for what it asks is a SampleError; a server that refuses the key, is unknown or stays
-        silent for ``UNREACHED`` requests in a row is a UserError.
+        ``read`` raises ``TryAgainError`` for a response that may be passing trouble. One attempt takes at most
+        ``timeout`` seconds, and so does a pause that the server asks for. A request that is refused for what it asks is
+        a SampleError; a server that refuses the key, is unknown or stays silent for ``UNREACHED`` requests in a row is
+        a UserError.
         """
         for attempt in range(self._patience.retries + 1):
             self._wait_for_turn()
@@ -103,10 +185,6 @@ class RemoteServer:
             self._unreached = 0
             return answer
         self._give_up(last)
-
-    def without_key(self, text: str) -> str:
-        """Remove the key from a server's message, which may quote it."""
-        return text.replace(self._key, "[key]") if self._key else text
 
     def _give_up(self, last: TryAgainError) -> NoReturn:
         with self._lock:
@@ -140,34 +218,42 @@ class RemoteServer:
         # At random, so that threads which failed together do not come back together.
         time.sleep(self._patience.backoff * 2**attempt * random.uniform(0.5, 1.0))
 
-    def _attempt(self, body: bytes, read: Callable[[bytes], Response], content_type: str, path: str) -> Response:
+    def _attempt(self, body: bytes, read: Callable[[Any], Response], content_type: str, path: str) -> Response:
         headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": "holdfast"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        request = Request(self.url + path, data=body, headers=headers, method="POST")  # noqa: S310 - http(s) only
-        try:
-            with self._opener.open(request, timeout=self._patience.timeout) as response:
-                return read(_body(response, self._patience))
-        except HTTPError as error:
-            with error:
-                raise self._trouble(error) from None
-        except TimeoutError:
-            raise TryAgainError(f"no answer in {self._patience.timeout:g} s", reached=False) from None
-        except URLError as error:
-            slow = isinstance(error.reason, TimeoutError)
-            reason = f"no answer in {self._patience.timeout:g} s" if slow else f"no connection, {error.reason}"
-            raise TryAgainError(reason, reached=False) from None
-        except (OSError, HTTPException) as error:  # a connection that breaks in the middle
-            raise TryAgainError(f"the connection broke ({type(error).__name__})", reached=False) from None
+        late = TryAgainError(f"no answer in {self._patience.timeout:g} s", reached=False)
+        with _Deadline(self._patience.timeout) as deadline:
+            request = _Attempt(self.url + path, body, headers, deadline)
+            try:
+                with self._opener.open(request, timeout=self._patience.timeout) as response:
+                    answer = _body(response, self._patience)
+            except HTTPError as error:
+                with error:
+                    raise self._trouble(error) from None
+            except TimeoutError:
+                raise late from None
+            except (OSError, HTTPException) as error:  # a connection that is refused, or breaks in the middle
+                if deadline.left <= 0 or isinstance(getattr(error, "reason", None), TimeoutError):
+                    raise late from None
+                if isinstance(error, URLError):
+                    raise TryAgainError(f"no connection, {error.reason}", reached=False) from None
+                raise TryAgainError(f"the connection broke ({type(error).__name__})", reached=False) from None
+            if deadline.left <= 0:  # a body that was cut looks whole where no length was declared
+                raise late
+        return read(_json(answer))
 
     def _trouble(self, error: HTTPError) -> Exception:
         """Return the error for a status that is no success; its message is taken from the body if it is short."""
-        message = self.without_key(_message(error))[:LONGEST_MESSAGE]
+        message = redacted(_message(error))[:LONGEST_MESSAGE]
         said = f"status {error.code}{': ' + message if message else ''}"
         if error.code in _RETRIED or error.code >= 500:
-            return TryAgainError(said, retry_after(error.headers.get("Retry-After")))
+            asked, most = retry_after(error.headers.get("Retry-After")), self._patience.timeout
+            if asked > most:
+                said += f"; it asks for a pause of {asked:,.0f} s, and pauses end after {most:g} s"
+            return TryAgainError(said, min(asked, most))
         if 300 <= error.code < 400:
-            target = place_of(error.headers.get("Location") or "")
+            target = redacted(place_of(error.headers.get("Location") or ""))
             return UserError(
                 f"the server at {place_of(self.url)} redirects to {target}, and redirects are not followed: "
                 "name that address itself"
@@ -179,7 +265,7 @@ class RemoteServer:
 
 
 def server_key(variable: str = KEY_VARIABLE) -> str:
-    """Return the key in an environment variable, '' where the usual one is not set."""
+    """Return the key in an environment variable, '' if the usual one is not set."""
     key = os.environ.get(variable, "").strip()
     if not key and variable != KEY_VARIABLE:
         raise UserError(f"the environment variable {variable}, which key_env names, is empty or not set")
@@ -276,35 +362,49 @@ def place_of(url: str) -> str:
 
 
 def _body(response: Any, patience: Patience) -> bytes:
-    """Read the body, up to the size and the time that an answer may take."""
-    started, parts, size = time.monotonic(), [], 0
+    """Return the body; a SampleError if it is larger than an answer may be."""
+    parts, size = [], 0
     while part := response.read1(1 << 16):
         parts.append(part)
         size += len(part)
         if size > patience.largest:
             raise SampleError(f"the server's response is larger than {patience.largest >> 20} MB")
-        if time.monotonic() - started > patience.timeout:
-            raise TimeoutError
     return b"".join(parts)
+
+
+def _json(body: bytes) -> Any:
+    """Return a response without secrets; None if it is not JSON, a SampleError if a text in it is not Unicode."""
+    try:
+        return _clean(json.loads(body))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return check_unicode(redacted(value), "the server's response")
+    if isinstance(value, list):
+        return [_clean(each) for each in value]
+    return {_clean(name): _clean(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _message(error: HTTPError) -> str:
     """Return what an error's body says, on one line and not shortened: half of a key would not be recognised as one."""
     try:
         body = error.read(4096)
-    except OSError:
+    except (OSError, HTTPException):
         return ""
     try:
         said = json.loads(body)
         said = said.get("error", said) if isinstance(said, dict) else said
         text = said.get("message", "") if isinstance(said, dict) else said
-    except ValueError:
+    except (ValueError, RecursionError):
         text = body.decode(errors="replace")
-    return " ".join(str(text).split())
+    return " ".join(str(text).encode(errors="replace").decode().split())
 
 
 def retry_after(text: str | None) -> float:
-    """Return the seconds of a number or a date, 0 if there is none, at most the longest pause."""
+    """Return the seconds that a number or a date asks for, 0 if there is none."""
     if not text:
         return 0.0
     try:
@@ -314,7 +414,7 @@ def retry_after(text: str | None) -> float:
             seconds = parsedate_to_datetime(text).timestamp() - time.time()
         except (ValueError, TypeError, OverflowError):
             return 0.0
-    return min(max(seconds, 0.0), LONGEST_PAUSE) if seconds == seconds else 0.0
+    return max(seconds, 0.0) if seconds == seconds else 0.0
 
 
 SECONDS = 3.0

@@ -145,7 +145,8 @@ def _set_work(work: object, share: float, gpus: Any = None) -> None:
 
 def _do(shard: Shard) -> object:
     assert callable(_work)
-    return _work(shard)
+    with no_exit():
+        return _work(shard)
 
 
 @contextmanager
@@ -245,9 +246,6 @@ class LocalExecutor:
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
-        except SystemExit:
-            with no_exit():
-                raise
         except BrokenProcessPool as error:
             fewer = "HOLDFAST_GPU_PROCESSES=1 in the environment" if self.scriptless else "fewer --workers"
             raise HoldfastError(

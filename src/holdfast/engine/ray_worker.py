@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.core.errors import HoldfastError, UserError, no_exit
+from holdfast.core.errors import HoldfastError, UserError, no_exit, text_of
 from holdfast.core.lazy import ray
 from holdfast.engine.local import keep_memory, limit_process, take_share
 
@@ -200,4 +200,4 @@ def portable(error: Exception) -> Exception:
     with suppress(Exception):
         if type(opened(sealed(error))) is type(error):
             return error
-    return HoldfastError(f"{type(error).__name__}: {error}")
+    return HoldfastError(f"{type(error).__name__}: {text_of(error)}")

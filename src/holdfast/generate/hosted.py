@@ -130,21 +130,20 @@ class HostedImageMaker:
             )
         record = {"server": place, "time": started, "asked": asked, "seed": seed, "files": hashes, "answer": answer}
         try:
-            self._ledger.keep(request, picture, json.loads(self._server.without_key(json.dumps(record))))
+            self._ledger.keep(request, picture, record)
         except OSError as error:
             raise_machine_trouble(error)
             raise
         return picture
 
 
-def _read_picture(body: bytes) -> tuple[Image, dict[str, Any]]:
+def _read_picture(answer: Any) -> tuple[Image, dict[str, Any]]:
     """Return the picture of a response and the rest of the response; anything else may be passing trouble."""
     try:
-        answer = json.loads(body)
         first = answer["data"][0]
         encoded = first.pop("b64_json")
         data = base64.b64decode(encoded, validate=True)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         raise TryAgainError("a response without a picture in b64_json") from None
     picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     if picture is None:

@@ -205,9 +205,7 @@ class HttpVlm:
             return list(threads.map(self._ask, images, questions))
 
     def _ask(self, image: Image, question: str) -> str:
-        text = self._server.post(json.dumps(_request(self._settings, image, question)).encode(), _answer)
-        clean = self._server.without_key(text)
-        return Refusal(clean) if isinstance(text, Refusal) else clean
+        return self._server.post(json.dumps(_request(self._settings, image, question)).encode(), _answer)
 
 
 def load_http(name: Name, *, device: str) -> HttpVlm:
@@ -246,13 +244,13 @@ def _request(settings: ServerSettings, image: Image, question: str) -> dict[str,
     }
 
 
-def _answer(body: bytes) -> str:
+def _answer(response: Any) -> str:
     """Return the text of a response; anything else may be passing trouble of the server."""
     try:
-        choice = json.loads(body)["choices"][0]
+        choice = response["choices"][0]
         message = choice["message"]
         content, refusal = message.get("content"), message.get("refusal")
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+    except (KeyError, IndexError, TypeError, AttributeError):
         raise TryAgainError("a response that is not a chat completion") from None
     if isinstance(content, list):  # some servers answer in parts
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))

@@ -130,10 +130,9 @@ class RemoteOracle:
             ) from error
         self._book.keep(question, answer)
 
-    def _read(self, body: bytes) -> dict[str, Any]:
+    def _read(self, answer: Any) -> dict[str, Any]:
         """Return an answer of either form, checked; anything else may be passing trouble."""
         try:
-            answer = json.loads(body)
             if "scores" in answer:
                 scores = {str(name): float(value) for name, value in answer["scores"].items()}
                 if set(scores) != set(self.classes) or not all(0 <= value <= 1 for value in scores.values()):
@@ -144,7 +143,7 @@ class RemoteOracle:
                 raise TryAgainError("a verdict whose accepted is no truth value, or whose score is not from 0 to 1")
             saw = str(answer.get("saw", ""))[:200]
             return {"accepted": accepted, "score": score, "saw": saw, "reason": str(answer.get("reason", ""))[:200]}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             raise TryAgainError("an answer that is no verdict in JSON") from None
 
     def _verdict(self, answer: dict[str, Any], label: str) -> Verdict:

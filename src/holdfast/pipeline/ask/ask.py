@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from holdfast.core import schema
-from holdfast.core.errors import HoldfastError, SampleError, UserError
+from holdfast.core.errors import HoldfastError, SampleError, UserError, check_unicode
 from holdfast.core.fingerprint import array_sha256, fingerprint, generator
 from holdfast.core.protocols import VisionLanguageModel
 from holdfast.core.schema import QUESTION
@@ -301,7 +301,7 @@ class Questioning:
                 raise SampleError(f"the model gave {len(texts)} answers to {len(some)} questions, or some are no text")
             return list(texts)
 
-        return answer_each(ask, batch)
+        return [_unicode(answer) for answer in answer_each(ask, batch)]
 
     def _row(self, picture: _Pictured, protocol: str, model: Asked, row_id: str) -> Row:
         sample = picture.job.item
@@ -311,6 +311,14 @@ class Questioning:
     def _whole(self, row: Row, picture: _Pictured, outcome: Row) -> Row:
         answers = [detail | {"row_id": row["row_id"]} for detail in outcome.pop(QUESTION.details, ())]
         return row | picture.facts | outcome | {QUESTION.details: answers}
+
+
+def _unicode(answer: str | SampleError) -> str | SampleError:
+    """Return an answer that a table can hold, or the SampleError that its row reports."""
+    try:
+        return answer if isinstance(answer, SampleError) else check_unicode(answer, "the answer")
+    except SampleError as error:
+        return error
 
 
 def at_once(spec: AskSpec, models: Sequence[Asked]) -> int:

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.lazy import torch
+from holdfast.core.secrets import redacted
 from holdfast.core.types import Problem
 from holdfast.engine import core_count
 
@@ -232,7 +233,7 @@ def environment() -> dict[str, Any]:
     """Return the machine, the versions and the command, for ``environment.json``."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),  # noqa: PTH119
+        "command": redacted(shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])),  # noqa: PTH119
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cores": core_count(),

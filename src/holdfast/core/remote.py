@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar, cast
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
@@ -99,11 +99,11 @@ class _Deadline:
     def connect(self, address: tuple[str, int], *_: Any) -> socket.socket:
         """Return a connection to the first of a host's addresses that accepts one, in the time that is left."""
         trouble: OSError = OSError("the host has no address")
-        for *_, (host, port, *_) in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        for found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
             if self.left <= 0:
                 raise TimeoutError
             try:
-                connection = socket.create_connection((host, port), timeout=self.left)
+                connection = socket.create_connection(cast("tuple[str, int]", found[4][:2]), timeout=self.left)
             except OSError as error:
                 trouble = error
                 continue

@@ -17,13 +17,19 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from holdfast.core.distribution import installed
 
-def needed(
-    name: str = "holdfast", extras: frozenset[str] = frozenset({"all"})
-) -> dict[str, tuple[Distribution, set[str]]]:
-    """Return the installed packages that a package needs, itself too, each with the names that it needs in turn."""
+
+def own_name() -> str:
+    """Return the name of the distribution that Holdfast is installed from."""
+    package = installed()
+    return package.name if package else sys.exit("Holdfast is not installed here: run make setup")
+
+
+def needed(extras: frozenset[str] = frozenset({"all"})) -> dict[str, tuple[Distribution, set[str]]]:
+    """Return the installed packages that Holdfast needs, itself too, each with the names that it needs in turn."""
     packages: dict[str, tuple[Distribution, set[str]]] = {}
-    waiting, seen = [(name, extras)], set()
+    waiting, seen = [(own_name(), extras)], set()
     while waiting:
         wanted = waiting.pop()
         if wanted in seen:
@@ -53,7 +59,7 @@ def bill() -> dict[str, Any]:
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"component": components.pop("holdfast") | {"type": "application"}},
+        "metadata": {"component": components.pop(own_name()) | {"type": "application"}},
         "components": list(components.values()),
         "dependencies": [
             {"ref": addresses[name], "dependsOn": sorted(addresses[other] for other in own)}

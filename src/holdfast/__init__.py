@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module, metadata
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.distribution import installed_version
 from holdfast.core.errors import HoldfastError, SampleError, UserError
 
 if TYPE_CHECKING:
@@ -45,10 +46,7 @@ if TYPE_CHECKING:
 for _name in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
     os.environ.setdefault(_name, "1")
 
-try:
-    __version__ = metadata.version("holdfast")
-except metadata.PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0+unknown"
+__version__ = installed_version()
 
 __all__ = [
     "HoldfastError", "Results", "SampleError", "UserError", "ask", "bundle", "check", "choose", "compare", "data",

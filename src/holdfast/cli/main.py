@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from holdfast.cli import compare, findings, generated, people, plan, runs, share
 from holdfast.cli.listing import KINDS
+from holdfast.core.distribution import installed_version
 from holdfast.core.errors import (
     DamageWarning,
     HoldfastError,
@@ -77,9 +78,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
-
-        typer.echo(f"holdfast {version('holdfast')}")
+        typer.echo(f"holdfast {installed_version()}")
         raise typer.Exit()
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from holdfast.core.distribution import pip_install
 from holdfast.core.secrets import redacted
 
 _BROUGHT_BY = {
@@ -30,7 +31,7 @@ _BROUGHT_BY = {
     "walk": ("open_clip", "sklearn"),
 }
 EXTRAS = {package: extra for extra, packages in _BROUGHT_BY.items() for package in packages}
-"""Import name → extra. Packages that ``pip install holdfast`` brings are not listed."""
+"""Import name → extra. Packages that Holdfast itself depends on are not listed."""
 
 
 def missing_extra(error: BaseException) -> str:
@@ -39,8 +40,8 @@ def missing_extra(error: BaseException) -> str:
     if module not in EXTRAS:
         return ""
     return (
-        f"the package {module} is not installed: pip install 'holdfast[{EXTRAS[module]}]' brings it "
-        "('holdfast[all]' brings everything)"
+        f"the package {module} is not installed: {pip_install(EXTRAS[module])} installs it; "
+        "the extra all installs everything"
     )
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from holdfast.core.distribution import pip_install
 from holdfast.core.errors import HoldfastError, MachineError, SampleError, UserError, first_line
 
 SCHEMES = {
@@ -199,7 +200,7 @@ def _sentence(error: Exception, url: str) -> str:
     scheme, _, rest = url.partition("://")
     bucket = f"{scheme}://{rest.partition('/')[0]}"
     if isinstance(error, ImportError):
-        needed = "pip install 'holdfast[s3]'" if scheme == "s3" else f"pip install {SCHEMES.get(scheme, scheme)}"
+        needed = pip_install("s3") if scheme == "s3" else f"pip install {SCHEMES.get(scheme, scheme)}"
         return f"{scheme}:// needs a library that is not installed: {needed} universal_pathlib".removesuffix(
             " universal_pathlib" if scheme == "s3" else ""
         )

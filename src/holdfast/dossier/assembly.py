@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.distribution import installed_version
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import file_sha256
 from holdfast.core.names import unknown
@@ -17,7 +18,6 @@ from holdfast.dossier.chapters import chapters
 from holdfast.dossier.document import Chapter, Document, Grid, write_document
 from holdfast.dossier.evidence import DossierEvidence, DossierRun, Fact
 from holdfast.exchange.bundle import bundle
-from holdfast.pipeline.jobs.progress import version
 from holdfast.results import open_run
 from holdfast.store import write_json
 
@@ -68,7 +68,7 @@ def dossier(
     parts += [_mapped(items, facts) for items in maps]
     moment = datetime.now(UTC).isoformat(timespec="minutes").replace("+00:00", " UTC")
     name = title or f"Robustness of {', '.join(evidence.models)} on {evidence.dataset}"
-    line = f"Holdfast {version('holdfast')}, {moment}. Evidence, not a statement of conformity."
+    line = f"Holdfast {installed_version()}, {moment}. Evidence, not a statement of conformity."
     document = Document(name, line, parts, keywords=list(bundles.values()))
     page = write_document(document, folder)
     files = {path.name: file_sha256(path) for path in sorted(folder.iterdir()) if path.is_file()}

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from holdfast.core.distribution import pip_install
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.files import UNFINISHED
 from holdfast.core.lazy import ray
@@ -61,7 +62,7 @@ class RayExecutor:
     ) -> None:
         """Take the options of ``open_executor``; ``least`` and ``most`` 0 mean one worker per ``cpus`` cores."""
         if importlib.util.find_spec("ray") is None:
-            raise UserError("--engine ray needs Ray, which is not installed: pip install 'holdfast[ray]'")
+            raise UserError(f"--engine ray needs Ray, which is not installed: {pip_install('ray')}")
         if address.startswith("ray://"):
             raise UserError(
                 "Ray Data does not work through ray://; start the command on a machine of the cluster with --address "

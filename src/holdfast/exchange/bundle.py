@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from holdfast.core.distribution import installed_version
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file, write_atomic
 from holdfast.core.fingerprint import file_sha256
@@ -27,7 +28,7 @@ from holdfast.exchange.archive import BUNDLE_VERSION, FORMAT, MANIFEST
 from holdfast.exchange.columns import TABLES, TableKind, in_words, readme
 from holdfast.exchange.private import Clean, clean_command, clean_values, cleaner, texts_in, words_of
 from holdfast.pipeline.declaration import ATTACHED, attached
-from holdfast.pipeline.jobs.progress import Progress, silent, version
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.results import TASK_RESULTS, Results
 from holdfast.store import Parts, Run, read_table, write_json, write_table
 from holdfast.store.foreign import MAX_TEXT, is_steering
@@ -306,7 +307,7 @@ def _write_manifest(stage: Path, name: str, counts: dict[str, int]) -> None:
         stage / MANIFEST,
         {
             "format": FORMAT, "version": BUNDLE_VERSION, "schema_version": SCHEMA_VERSION,
-            "holdfast": version("holdfast") or "", "run": name, "counts": counts, "files": files,
+            "holdfast": installed_version(), "run": name, "counts": counts, "files": files,
         },
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.core.distribution import DISTRIBUTION
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.lazy import torch
@@ -160,7 +161,7 @@ def read_asset(kind: str, name: Name) -> Asset:
     facts = config.pop("holdfast")
     file = folder / "model.safetensors"
     if bytes_sha256(file.read_bytes()) != facts["sha256"]:
-        raise UserError(f"the weights of embedded:{name.whole} are not those of its card; install holdfast again")
+        raise UserError(f"the weights of embedded:{name.whole} differ from its card: reinstall {DISTRIBUTION}")
     return Asset(config, facts, unpacked(checkpoint.read_state(file)[0]))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import Connection, func, select
 
+from holdfast.core.distribution import installed_version
 from holdfast.core.errors import HoldfastError, SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, bytes_sha256
 from holdfast.core.types import Sample
@@ -124,7 +124,7 @@ def _votes(campaign: Campaign, table: pa.Table, *, now: float, images: int) -> V
         "status": campaign.status,
         "settings": asdict(campaign.settings),
         "exported_at": _moment(now).isoformat(timespec="seconds"),
-        "made_by": f"holdfast {importlib.metadata.version('holdfast')}",
+        "made_by": f"holdfast {installed_version()}",
     }
     settings = campaign.settings
     return Votes(

@@ -13,12 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.distribution import installed_version
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import condition_name, scenario_of, unknown
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.classifiers import EvaluateSpec, load_models
-from holdfast.pipeline.jobs.progress import Progress, silent, version
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import Prepared, prepare, read
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.models.power import detectable
@@ -137,7 +138,7 @@ def declare(
     declaration: dict[str, Any] = {
         "format": FORMAT,
         "version": 1,
-        "holdfast": version("holdfast"),
+        "holdfast": installed_version(),
         "declared": datetime.now(UTC).isoformat(timespec="seconds"),
         "protocol": asdict(asked) | {"models": list(asked.models), "matte": list(asked.matte)},
         "data": {"name": collection.name, "photos": photos, "sha256": _data_hash(prepared)},

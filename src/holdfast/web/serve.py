@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -22,6 +21,7 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: TID253  (itself imported by what serves only)
 
+from holdfast.core.distribution import installed_version
 from holdfast.core.errors import UserError
 from holdfast.people import identity
 from holdfast.people.assignment import expire_tasks
@@ -153,7 +153,7 @@ def create_app(server: ServerState) -> FastAPI:
             await asyncio.to_thread(editing.close)
 
     app = FastAPI(
-        title="Holdfast", version=version("holdfast"), openapi_url="/api/openapi.json", docs_url=None, redoc_url=None,
+        title="Holdfast", version=installed_version(), openapi_url="/api/openapi.json", docs_url=None, redoc_url=None,
         redirect_slashes=False, responses=TROUBLES, lifespan=lifespan, telemetry=_SILENT,
     )  # fmt: skip
     app.state.server = server

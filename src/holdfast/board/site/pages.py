@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ import numpy as np
 from holdfast.board.entry import Score
 from holdfast.board.site.groups import RANKED, Elsewhere, EntryGroup, Tab, layout, written
 from holdfast.board.site.measure import Cells, Measured
+from holdfast.core.distribution import installed_version
 from holdfast.core.names import condition_words
 from holdfast.core.numbers import MISSING, number, percent, span
 from holdfast.report.page.words import listing, plural
@@ -133,7 +133,7 @@ def templates() -> Environment:
     """Return the site's templates with the functions that they call."""
     environment = page_templates(HERE / "templates")
     environment.globals |= {
-        "policy": POLICY, "version": importlib.metadata.version("holdfast"), "text_of": text_of, "plural": plural,
+        "policy": POLICY, "version": installed_version(), "text_of": text_of, "plural": plural,
         "interval_of": interval_of, "millions": millions, "speed": speed, "rank_text": rank_text,
         "verdicts": VERDICTS, "of_protocol": PROTOCOLS, "missing": MISSING, "signs": SIGNS, "weakness": score_weakness,
     }  # fmt: skip

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.distribution import installed_version
 from holdfast.core.lazy import torch
 from holdfast.core.secrets import redacted
 from holdfast.core.types import Problem
@@ -223,6 +224,8 @@ PACKAGES = (
 @functools.cache
 def version(package: str) -> str | None:
     """Return the installed version of a package without importing it; None where it is not installed."""
+    if package == "holdfast":
+        return installed_version()
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from holdfast.core.distribution import installed_version
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import array_sha256, bytes_sha256
@@ -114,7 +114,7 @@ def publish(run: Run, out: Path) -> int:
             write_atomic(out / path, file.read_bytes())
         write_manifest(rows, out)
         card = {
-            "made_by": f"holdfast {importlib.metadata.version('holdfast')}",
+            "made_by": f"holdfast {installed_version()}",
             "dataset": spec["dataset"],
             "classes": spec["classes"],
             "images": len(rows),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.metadata
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.distribution import installed_version
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.report.page import figures, tables
@@ -98,7 +98,7 @@ def render(sections: Sequence[Section], charts: Mapping[str, Any], about: Mappin
         script=Markup(script),  # noqa: S704 - ours
         style=Markup((TEMPLATES / "style.css").read_text(encoding="utf8")),  # noqa: S704 - ours
         policy=policy,
-        version=importlib.metadata.version("holdfast"),
+        version=installed_version(),
         **about,
     )  # fmt: skip
 

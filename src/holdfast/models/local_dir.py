@@ -152,7 +152,7 @@ def folder_of(kind: str, name: str) -> Path | None:
 
 
 def read_asset(kind: str, name: Name) -> Asset:
-    """Read an embedded model by name; weights that are not those of its card are refused."""
+    """Read an embedded model by name; weights that are not those of its card: reinstall are refused."""
     checked(name, {})
     folder = folder_of(kind, name.whole)
     if folder is None:
@@ -161,7 +161,7 @@ def read_asset(kind: str, name: Name) -> Asset:
     facts = config.pop("holdfast")
     file = folder / "model.safetensors"
     if bytes_sha256(file.read_bytes()) != facts["sha256"]:
-        raise UserError(f"the weights of embedded:{name.whole} differ from its card: reinstall {DISTRIBUTION}")
+        raise UserError(f"the weights of embedded:{name.whole} are not those of its card: reinstall {DISTRIBUTION}")
     return Asset(config, facts, unpacked(checkpoint.read_state(file)[0]))
 
 

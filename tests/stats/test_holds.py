@@ -26,8 +26,10 @@ from holdfast.stats.effects.verdict import (
     VerdictEvidence,
     decide,
     evidence_of,
+    original_evidence,
     what_it_holds,
 )
+from holdfast.stats.effects.verdict_words import not_judged
 
 CLASSES = [f"c{i}" for i in range(6)]
 PHOTOS = 600
@@ -270,3 +272,37 @@ def test_decide_is_a_function_of_the_evidence_alone() -> None:
     for (background, object_), verdict in expected.items():
         found = VerdictEvidence((), background, object_, absent, NO_EFFECT, good, good, good, NO_EXCESS, NO_EXCESS)
         assert decide(found).verdict == verdict
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 4, 8])
+def test_uneven_classes_are_not_called_guessing(wrong: int):
+    """44 images of one class and 2 of the other: no accuracy is clearly above that of one answer to all."""
+    rows = [
+        {"model": "m", "condition": name, "source_id": f"p{at}", "label": label, "prediction": said,
+         "prediction_restricted": said, "correct": label == said, "correct_restricted": label == said}
+        for name in ("original", SAME, RANDOM)
+        for at in range(46)
+        for label in ["cat" if at < 44 else "dog"]
+        for said in ["dog" if at < wrong else label]
+    ]  # fmt: skip
+    counts = reduce(table(rows))
+    row = what_it_holds(counts).iloc[0]
+    assert row["headline"].startswith("Not judged: the classes are too uneven to tell (44 images of the largest, 2 of ")
+    assert "balanced accuracy" in row["headline"] and "guessing" not in row["headline"]
+    assert not not_judged(counts)  # nothing that labels or preprocessing would explain
+
+
+def test_balanced_accuracy_tells_where_classes_are_uneven():
+    """44 and 5 images, five wrong: accuracy is 89.8 %, and that of one answer to all is the same."""
+
+    def said(at: int) -> str:
+        return "dog" if at < 5 or at >= 44 else "cat"
+
+    rows = [
+        {"model": "m", "condition": "original", "source_id": f"p{at}", "label": label, "prediction": said(at),
+         "prediction_restricted": said(at), "correct": label == said(at), "correct_restricted": label == said(at)}
+        for at in range(49) for label in ["cat" if at < 44 else "dog"]
+    ]  # fmt: skip
+    evidence = original_evidence(from_counts(reduce(table(rows)), "m"))
+    assert evidence.original.low < 0.05 and evidence.balanced.value == pytest.approx((39 / 44 + 1) / 2 - 0.5)
+    assert evidence.balanced.low > 0.05 and "guessing" not in decide(evidence).why_leans

@@ -241,7 +241,10 @@ def step_list(
     for row in wrong[:CARDS]:
         who = f" ({row['model']})" if len(records) > 1 else ""
         text = sentence(row["headline"].removeprefix(NOT_JUDGED))
-        steps.append((f"{text}{who}: check the names of its outputs and its preprocessing (docs/my-model.md).", ""))
+        advice = "check the names of its outputs and its preprocessing (docs/my-model.md)."
+        if row["why_leans"] == "uneven":
+            advice = "add images of the small classes."
+        steps.append((f"{text}{who}: {advice}", ""))
     if wrong and len(wrong) == len(records):
         return steps
     records = [row for row in records if not row["headline"].startswith(NOT_JUDGED)]

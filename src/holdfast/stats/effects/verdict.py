@@ -18,8 +18,8 @@ from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd, scipy_special
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts
-from holdfast.stats.core.bootstrap import RESAMPLES, Estimate, Floats, sums
-from holdfast.stats.core.cells import Average, design_effects, wilson
+from holdfast.stats.core.bootstrap import NO_ESTIMATE, RESAMPLES, Estimate, Floats, sums
+from holdfast.stats.core.cells import Average, design_effects, pooled_accuracy, wilson
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.drops import NO_EFFECT, Effect, effect_of, pair
 
@@ -35,11 +35,12 @@ Cells = NDArray[np.bool_]  # which cells of the answers
 Hits = tuple[Floats, Floats] | None
 Step = Literal["yes", "no", "open"]
 Reason = Literal[
-    "", "wrong", "constant", "missing", "guessing", "perhaps guessing", "pasting", "perhaps pasting", "interval",
-    "classless", "unpaired",
+    "", "wrong", "constant", "uneven", "missing", "guessing", "perhaps guessing", "pasting", "perhaps pasting",
+    "interval", "classless", "unpaired",
 ]  # fmt: skip
 LEAST_WRONG = 12  # Originals, none of them answered rightly, from which on labels or preprocessing are suspected
 LEAST_SAME = 6  # Originals from which on one answer to all of them is called constant
+UNEVEN = 2  # Times as many originals as the smallest class the largest has, above which classes are called uneven
 MOSTLY = 0.9  # Share of the originals that get one answer, from which on it is called constant where it is a guess
 
 
@@ -102,6 +103,8 @@ class VerdictEvidence:
     silhouette: Excess
     wrong: int = 0  # how many originals there are, where not one of ``LEAST_WRONG`` or more is answered rightly
     constant: tuple[str, int, int] | None = None  # the class that is (nearly) every answer, to how many of how many
+    uneven: tuple[int, int] | None = None  # originals of the largest and the smallest class, where these cannot tell
+    balanced: Estimate = NO_ESTIMATE  # balanced accuracy on originals of uneven classes, above one in so many classes
 
 
 def what_it_holds(
@@ -156,12 +159,12 @@ def decide(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictSteps:
     """
     blind: Reason = ""  # why an effect of nothing would say nothing
     original = evidence.original
-    guesses = original.n > 0 and not original.low > margin
+    guesses = original.n > 0 and not original.low > margin and not evidence.balanced.low > margin
     if evidence.wrong or (guesses and evidence.constant):
         blind = "wrong" if evidence.wrong else "constant"
         return VerdictSteps("open", "open", blind, blind)
     if guesses and (not evidence.missing or (original.value <= margin and original.n >= LEAST_WRONG)):
-        blind = "perhaps guessing" if original.high > margin else "guessing"
+        blind = "uneven" if evidence.uneven else "perhaps guessing" if original.high > margin else "guessing"
     elif evidence.missing:
         blind = "missing"
     elif not evidence.pasted.low > margin:
@@ -230,7 +233,8 @@ def evidence_of(
             return background
         return effect_of(pair(answers, first, second, hits), average=average, resamples=resamples, seed=seed)
 
-    return gathered(answers, classes, effect, _excesses(answers, place).__getitem__, place)
+    excess = _excesses(answers, place).__getitem__
+    return gathered(answers, classes, effect, excess, place, balanced_excess(answers))
 
 
 def gathered(
@@ -239,6 +243,7 @@ def gathered(
     effect: Callable[..., Effect],  # of a name, the cells of two sides, and what is counted on them (right answers)
     excess: Callable[[str], Excess],  # of a condition
     trained: int = 0,
+    balanced: Estimate = NO_ESTIMATE,
 ) -> VerdictEvidence:
     """Return the evidence of a verdict: which effects and excesses it rests on; the two functions measure them."""
     under = {name: answers.under(name) for name in NEEDED}
@@ -257,6 +262,8 @@ def gathered(
         silhouette=excess(SILHOUETTE),
         wrong=all_wrong(answers),
         constant=constant_answer(answers, trained),
+        uneven=uneven_classes(answers),
+        balanced=balanced,
     )
 
 
@@ -265,7 +272,41 @@ def original_evidence(answers: Answers) -> VerdictEvidence:
     original = _excesses(answers, 0)[ORIGINAL]
     excesses = (original, *(NO_EXCESS,) * 4)
     constant = constant_answer(answers)
-    return VerdictEvidence((), *(NO_EFFECT,) * 4, *excesses, wrong=all_wrong(answers), constant=constant)
+    return VerdictEvidence(
+        (), *(NO_EFFECT,) * 4, *excesses, wrong=all_wrong(answers), constant=constant,
+        uneven=uneven_classes(answers), balanced=balanced_excess(answers),
+    )  # fmt: skip
+
+
+def _originals(answers: Answers) -> Floats:
+    """Return how many originals each class has, classes without any left out."""
+    asked = answers.under(ORIGINAL)
+    counts = sums(answers.label[asked], answers.n[asked], len(answers.labels))
+    return np.asarray(counts[counts > 0])
+
+
+def uneven_classes(answers: Answers, margin: float = MARGIN) -> tuple[int, int] | None:
+    """Return the sizes of the largest and the smallest class where even a perfect model would seem to guess.
+
+    None where its excess would lie clearly above the margin.
+    """
+    counts = _originals(answers)
+    if len(counts) < 2 or permuted_excess(counts, counts, float(counts.sum())).low > margin:
+        return None
+    return (int(counts.max()), int(counts.min())) if counts.max() > UNEVEN * counts.min() else None
+
+
+def balanced_excess(answers: Answers) -> Estimate:
+    """Return the balanced accuracy on originals above 1 / classes with its interval, where classes are uneven.
+
+    Accuracy itself is near its label-permuted rate there, whatever a model sees. Counted among the dataset's classes.
+    """
+    counts = _originals(answers)
+    if len(counts) < 2 or counts.max() <= UNEVEN * counts.min():
+        return NO_ESTIMATE
+    own = answers.part(answers.under(ORIGINAL)).restricted()
+    mean, chance = pooled_accuracy(own), 1 / len(counts)
+    return Estimate(mean.value - chance, mean.low - chance, mean.high - chance)
 
 
 def constant_answer(answers: Answers, trained: int = 0) -> tuple[str, int, int] | None:

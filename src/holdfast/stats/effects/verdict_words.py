@@ -91,7 +91,8 @@ def not_judged(counts: Counts) -> dict[str, str]:
     reasons = {}
     for model in counts.models:
         evidence = original_evidence(from_counts(counts, model))
-        if reason := _not_judged(evidence, decide(evidence).why_leans, MARGIN):
+        why = decide(evidence).why_leans
+        if why != "uneven" and (reason := _not_judged(evidence, why, MARGIN)):
             reasons[model] = reason
     return reasons
 
@@ -105,6 +106,8 @@ def _not_judged(evidence: VerdictEvidence, why: Reason, margin: float) -> str:
         case "constant" if evidence.constant:
             name, count, of = evidence.constant
             return f"answers {name.replace('_', ' ')} to {count} of {of} unchanged photos"
+        case "uneven" if evidence.uneven:
+            return f"the classes are too uneven to tell ({_uneven(evidence)})"
         case "guessing" | "perhaps guessing" if excess.value <= margin and excess.n >= LEAST_WRONG:
             clearly = "no" if why == "guessing" else "not clearly"
             return f"{clearly} better than guessing on {excess.n} unchanged photos"
@@ -227,6 +230,8 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, mar
             return "it is right on none of the unchanged photos"
         case "constant":
             return "it gives one answer to nearly every unchanged photo"
+        case "uneven":
+            return f"the classes are too uneven to tell a model that sees from one that guesses: {_uneven(evidence)}"
         case "missing":
             return f"there are no answers under {' and '.join(condition_words(name) for name in evidence.missing)}"
         case "guessing" | "perhaps guessing":
@@ -248,6 +253,17 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, mar
         return f"{what} it is no better than guessing, so there is nothing to hold on to"
     reach = f"counted among the dataset's classes, {span(excess)} points above guessing include {border}"
     return f"{excess.n} photos do not tell whether it is better than guessing {what}: {reach}"
+
+
+def _uneven(evidence: VerdictEvidence) -> str:
+    """Return how uneven the classes are, and the accuracy that does not depend on it."""
+    assert evidence.uneven is not None
+    sizes = "{} images of the largest, {} of the smallest".format(*evidence.uneven)
+    above = evidence.balanced
+    if math.isnan(above.value):
+        return sizes
+    reach = interval(above.low, above.high)
+    return f"{sizes}; its balanced accuracy is {points(above.value)} above chance, {reach}"
 
 
 def _warnings(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> list[str]:

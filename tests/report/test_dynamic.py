@@ -193,9 +193,50 @@ def test_time_of_dense_and_sparse_walks_is_compared(tmp_path: Path) -> None:
     )
     (run.path / WALK_TIMES / "b.json").write_text("[broken")
     said = words(page_of([run], tmp_path / "report"))
-    assert "2.00 s a photo in the dense latent and 0.50 s in the sparse one: 75.0 % saved" in said
+    assert said.count("2.00 s in the dense latent and 0.50 s in the sparse one, 75.0 % saved") == 2
     time = table(tmp_path / "report", "walk_time")
     assert [row["latent"] for row in time] == ["dense", "sparse"] * 2
+
+
+def test_dense_and_sparse_time_are_of_the_same_model_photos_and_options(tmp_path: Path) -> None:
+    """A slow model that was walked dense only, and photos that only the dense walk has, do not count as saved."""
+    models = {"timm:slow": 0.5, "timm:both": 0.5}
+    run = make_walks(
+        tmp_path / "run", frames=0, models=models, options=({}, {"sparse": "mask"}, {"steps": 9, "sparse": "mask"})
+    )
+    rows = run.rows().to_pandas()
+    is_sparse = rows["parameters"].astype(str).str.contains('"mask"')
+    kept = rows[~((rows["model"] == "timm:slow") & is_sparse)]
+    for path in run.predictions.paths():
+        path.unlink()
+    run.predictions.write(pa.Table.from_pandas(kept, schema=run.predictions.schema, preserve_index=False))
+    times = {}
+    for row in kept.to_dict("records"):
+        sparse, extra = '"mask"' in row["parameters"], row["sample_id"].endswith("owl")
+        if not (sparse and extra):  # photos of owls have no time of the sparse walk, and are slow
+            times[row["row_id"]] = 50.0 if extra or row["model"] == "timm:slow" else 1.0 if sparse else 2.0
+    write_json(run.path / WALK_TIMES / "a.json", times)
+    said = words(page_of([run], tmp_path / "report"))
+    assert "both · walk 2 2.00 s in the dense latent and 1.00 s in the sparse one, 50.0 % saved" in said
+    assert said.count("in the dense latent") == 1, "a sparse walk with other options has no dense one to compare"
+    compared = table(tmp_path / "report", "fmr_by_generator_and_oracle")
+    assert {row["walk"]: row["other"] for row in compared} == {
+        "1": "sparse none, steps 50", "2": "sparse mask, steps 50", "3": "sparse mask, steps 9",
+    }  # fmt: skip
+
+
+def test_mean_accuracies_on_the_way_are_of_the_same_walks(tmp_path: Path) -> None:
+    """One model has no random walk: its other accuracies stay out of the means that stand beside it."""
+    run = make_walks(tmp_path / "run", frames=0, models={"timm:a": 0.9, "timm:b": 0.1})
+    rows = run.rows().to_pandas()
+    kept = rows[~((rows["model"] == "timm:b") & (rows["condition"] == "random_walk"))]
+    for path in run.predictions.paths():
+        path.unlink()
+    run.predictions.write(pa.Table.from_pandas(kept, schema=run.predictions.schema, preserve_index=False))
+    said = words(page_of([run], tmp_path / "report"))
+    own = next(row for row in table(tmp_path / "report", "fmr_baselines") if row["model"].endswith("a"))
+    share = f"{100 * float(own['standard_accuracy']):.1f}"
+    assert f"Mean accuracy over 1 model with all of these: original {share} %" in said
 
 
 def test_rejected_walks_are_outcomes_not_errors(plain: tuple[Run, Path, str]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from holdfast.api import compare
 from holdfast.check import Check
 from holdfast.core.errors import UserError
 from holdfast.core.types import Collection, LabelSpace
+from holdfast.report.page.figures import as_picture, svg
 from holdfast.results import Results
 
 
@@ -113,3 +116,21 @@ def test_a_model_with_one_answer_is_marked_wherever_its_score_stands(tmp_path: P
     page = run.report(resamples=50).read_text()
     assert "says nothing: guesses and constant answers score high" in page and "check the names of its outputs" in page
     assert f"the new model (constant) answers {names[2]} to 24 of 24 unchanged" in repr(holdfast.compare(run, run))
+
+
+def test_a_drawn_chart_keeps_the_digits_of_its_texts() -> None:
+    """Only coordinates are cut to hundredths of a pixel; labels, legends, titles and opacities are not coordinates."""
+    values = [
+        {"x": "0.00392", "y": 0.1234567, "which": 'a d="0.00784" >'},
+        {"x": "0.00784", "y": 0.7654321, "which": "translate(0.00196)"},
+    ]
+    mark = {"type": "point", "opacity": 0.00512}
+    encoding = {"x": {"field": "x"}, "y": {"field": "y", "type": "quantitative", "title": "1.2345"}}
+    chart = {"data": {"values": values}, "mark": mark, "encoding": encoding | {"color": {"field": "which"}}}
+    drawing = svg(chart)
+    shown = base64.b64decode(as_picture(drawing).partition(",")[2]).decode()
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", drawing)
+    assert {"0.00392", "0.00784", "1.2345", "translate(0.00196)"} <= set(texts)
+    assert re.findall(r"<text[^>]*>([^<]*)</text>", shown) == texts
+    assert shown.count('opacity="0.00512"') == drawing.count('opacity="0.00512"') > 0
+    assert re.search(r"translate\([^)]*\.\d{3}", drawing) and not re.search(r'"translate\([^)]*\.\d{3}', shown)

@@ -90,8 +90,17 @@ def specification(figure: Figure, width: int) -> Chart:
 
 def as_picture(svg: str) -> str:
     """Return the SVG as the address of a picture: a page of a dozen charts then has a dozen elements, not thousands."""
-    short = re.sub(r"(\d+\.\d{2})\d+", r"\1", svg)  # hundredths of a pixel are enough
-    return f"data:image/svg+xml;base64,{base64.b64encode(short.encode()).decode()}"
+    return f"data:image/svg+xml;base64,{base64.b64encode(_shorter(svg).encode()).decode()}"
+
+
+def _shorter(svg: str) -> str:
+    """Return the SVG with coordinates cut to hundredths of a pixel; texts, opacities and scales keep their digits."""
+    return _TAG.sub(lambda tag: _COORDINATES.sub(lambda place: _LONG.sub(r"\1", place.group()), tag.group()), svg)
+
+
+_TAG = re.compile(r"<[^<>]*>")
+_COORDINATES = re.compile(r'\s(?:d|x|y|x1|x2|y1|y2|width|height)="[^"]*"|\stransform="translate\([^)"]*\)')
+_LONG = re.compile(r"(\d+\.\d{2})\d+")
 
 
 def _on_white(svg: str) -> str:

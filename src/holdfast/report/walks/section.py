@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any
 
 from holdfast.core.lazy import pd
-from holdfast.core.numbers import estimate, number, percent
+from holdfast.core.numbers import estimate, percent
 from holdfast.report.page import charts
 from holdfast.report.page.charts import FIT, INTERVAL, chart_of, dot_layer, layer, row_axis, rule_at, tooltip
 from holdfast.report.page.figures import COLOURS, Chart, Figure
 from holdfast.report.page.parts import Heading, Listing, Notice, Part, Section, Text
-from holdfast.report.page.tables import Column, Table, model_column, plain
+from holdfast.report.page.tables import Column, Table, model_column
 from holdfast.report.page.words import listing, plural
 from holdfast.report.walks.evidence import (
     COUNTS,
@@ -25,7 +24,7 @@ from holdfast.report.walks.evidence import (
     share,
     wide,
 )
-from holdfast.stats.models.between import kendall
+from holdfast.report.walks.settings import how, setting_sentences, settings_compared, time
 from holdfast.stats.walks.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED, fmr_ranking
 
 TITLE = "As far as the oracle still agrees"
@@ -46,18 +45,18 @@ def dynamic_section(walks: ReportWalks, *, resamples: int, seed: int) -> Section
     """Return SA, PA, VR and FMR with all variants, baselines, ranks, and how the walks were made."""
     section = Section("dynamic", TITLE)
     frame = wide(walks, walks.family[walks.family["label"] == ""])
-    section.lead = [MEANING, *_setting_sentences(walks), *_findings(walks, frame)]
+    section.lead = [MEANING, *setting_sentences(walks), *_findings(walks, frame)]
     section.parts = [
         *_missing(walks, frame),
         *_warnings(walks),
         *_fmr_parts(walks, frame),
         *_baselines(walks, frame),
         *_ranks(walks, resamples, seed),
-        *_settings_compared(walks, frame),
+        *settings_compared(walks, frame),
         *_by_class(walks),
         *_spaces(walks),
-        *_time(walks),
-        *_how(walks),
+        *time(walks),
+        *how(walks),
     ]
     return section
 
@@ -152,9 +151,11 @@ def _baselines(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
         ],
         columns=["model", "row", "estimate", "low", "high"],
     )
-    means = ", ".join(f"{title} {percent(float(frame[key].mean()))}" for key, title in stages)
-    start = "Accuracy" if len(frame) == 1 else f"Mean accuracy over the {'walks' if walks.several else 'models'}"
-    finding = f"{start}: {means}."
+    known = frame.dropna(subset=[key for key, _ in stages])  # a mean of other walks for each stage compares nothing
+    means = ", ".join(f"{title} {percent(float(known[key].mean()))}" for key, title in stages)
+    start = f"Mean accuracy over {plural(len(known), 'walk' if walks.several else 'model')}"
+    start = "Accuracy" if len(frame) == 1 else start if len(known) == len(frame) else f"{start} with all of these"
+    finding = f"{start}: {means}." if len(known) else "No walk has all of these accuracies."
     what = "A loss that the reconstruction or a random walk already brings is the generator's, not the model's."
     title = "Accuracy on the way: original, plain reconstruction, random walk, walk against the model"
     note = (
@@ -226,9 +227,6 @@ def _by_class(walks: ReportWalks) -> list[Part]:
     return [Heading("By class"), Text([sentence]), table]
 
 
-MOST_EXPLAINED = 6  # Settings that are explained before the figures; more would be in the way
-
-
 def _warnings(walks: ReportWalks) -> list[Part]:
     """Return warnings about related models, oracles and generators, and about label spaces that differ."""
     said: list[str] = []
@@ -244,69 +242,10 @@ def _warnings(walks: ReportWalks) -> list[Part]:
     return [Listing(f"What to bear in mind ({len(unique)})", unique, open=len(unique) <= 6)] if unique else []
 
 
-def _setting_sentences(walks: ReportWalks) -> list[str]:
-    """Return what the numbers of the walks stand for: the options in which they differ."""
-    if not walks.several:
-        return []
-    moved = _moved(walks, [key for key in walks.settings[0] if not key.endswith("_fingerprint")])
-    if not moved or len(walks.settings) > MOST_EXPLAINED:
-        return [f"{len(walks.settings)} walks: what they stand for is said under “How the walks were made”."]
-    said = [
-        f"Walk {number_}: " + ", ".join(f"{key.replace('_', ' ')} {_value(setting.get(key))}" for key in moved)
-        for number_, setting in enumerate(walks.settings, 1)
-    ]
-    return [f"Every image was walked in {len(walks.settings)} ways. {'; '.join(said)}."]
-
-
 def _space_names(setting: dict[str, Any]) -> tuple[str, str, str]:
     """Return the label spaces of the loss, the oracle and the reported accuracy."""
     own = str(setting.get("space", ""))
     return str(setting.get("loss_space", own)), str(setting.get("oracle_space", own)), own
-
-
-def _settings_compared(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
-    """Return FMR per generator and oracle, where there are several walks."""
-    if not walks.several:
-        return []
-    named = ("generator", "oracle", "generator_fingerprint", "oracle_fingerprint")
-    rows = []
-    for number_, setting in enumerate(walks.settings, 1):
-        moved = [key for key in _moved(walks, list(setting)) if key not in named]
-        other = ", ".join(f"{key.replace('_', ' ')} {setting[key]}" for key in moved)
-        rows.append((str(setting.get("generator", "")), str(setting.get("oracle", "")), other, number_))
-    options = pd.DataFrame(rows, columns=["generator", "oracle", "other", "walk"])
-    table = options.merge(frame, on="walk").sort_values(["generator", "oracle", "walk"], kind="stable")
-    table["model"] = table["model"].map(walks.short)
-    columns = [Column("walk", "Walk", "integer"), *plain("text", generator="Generator", oracle="Oracle")]
-    if options["other"].any():
-        columns.append(Column("other", "Else"))
-    columns += [Column("model", "Model"), Column("n", "Images", "integer"), *FAMILY[1:]]
-    caption = "FMR by generator and oracle"
-    return [
-        Heading("Other generators, other oracles"),
-        Text(_agreement(walks, frame)),
-        Table("fmr_by_generator_and_oracle", caption, table, columns),
-    ]
-
-
-def _moved(walks: ReportWalks, keys: Sequence[str]) -> list[str]:
-    """Return the options in which the walks differ."""
-    return [key for key in keys if len({str(other.get(key)) for other in walks.settings}) > 1]
-
-
-def _agreement(walks: ReportWalks, frame: pd.DataFrame) -> list[str]:
-    """Return whether walks rank the models in the same order."""
-    known = frame[frame["reason"] == ""]
-    scores: dict[int, dict[str, float]] = {}
-    for row in known.to_dict("records"):
-        scores.setdefault(int(row["walk"]), {})[str(row["model"])] = float(row["fmr"])
-    said = []
-    for first, second in combinations(sorted(scores), 2):
-        agreement = kendall(scores[first], scores[second])
-        if not agreement["reason"] and int(agreement["n"]) > 2:
-            said.append(f"walks {first} and {second} τ = {number(float(agreement['tau']))} ({agreement['n']} models)")
-    start = "FMR depends on who makes the images and who judges them."
-    return [f"{start} Agreement of the models' order (Kendall): {listing(said, 10)}." if said else start]
 
 
 def _spaces(walks: ReportWalks) -> list[Part]:
@@ -330,65 +269,3 @@ def _spaces(walks: ReportWalks) -> list[Part]:
     caption = "The same walks, with right answers counted in either label space"
     parts.append(Table("fmr_label_spaces", caption, pd.concat(frames, ignore_index=True), columns))
     return parts
-
-
-def _time(walks: ReportWalks) -> list[Part]:
-    """Return how long the walks took, and what a sparse latent saved; nothing where no time was recorded."""
-    timed = walks.images[walks.images["seconds"].notna()]
-    records = []
-    for model, walk in walks.order:
-        group = timed[(timed["model"] == model) & (timed["walk"] == walk)]
-        if len(group):
-            total = float(group["seconds"].sum())
-            mask = walks.settings[walk - 1].get("sparse")
-            records.append({"model": model, "walk": walk, "latent": "sparse" if mask else "dense", "n": len(group),
-                            "total": total, "each": total / len(group)})  # fmt: skip
-    if not records:
-        return []
-    frame = pd.DataFrame(records)
-    means = frame.groupby("latent")["each"].mean()
-    sentence = f"A walk took {number(float(frame['each'].mean()), 2)} s a photo on average."
-    if {"dense", "sparse"} <= set(means.index):
-        saved = 1 - float(means["sparse"]) / float(means["dense"])
-        sentence = (
-            f"A walk took {number(float(means['dense']), 2)} s a photo in the dense latent and "
-            f"{number(float(means['sparse']), 2)} s in the sparse one: {percent(saved)} saved."
-        )
-    columns = [
-        *first_columns(walks), Column("latent", "Latent"), Column("n", "Images", "integer"),
-        Column("total", "Seconds", "number", digits=1), Column("each", "a photo", "number", digits=3),
-    ]  # fmt: skip
-    note = "Of the steps alone: encoding, decoding, model and oracle; photos of one batch share its time."
-    return [Heading("Time"), Text([sentence]), Table("walk_time", "Time of the walks", frame, columns, note)]
-
-
-def _how(walks: ReportWalks) -> list[Part]:
-    """Return every option of the walks, and the oracles' cards."""
-    lines = []
-    for number_, setting in enumerate(walks.settings, 1):
-        order: list[str] = [key for key in ("generator", "oracle", "steps", "step_size") if key in setting]
-        order += [key for key in setting if key not in order]
-        options = ", ".join(f"{key.replace('_', ' ')} = {_value(setting[key])}" for key in order)
-        lines.append(f"{f'Walk {number_}: ' if walks.several else ''}{options}.")
-    parts: list[Part] = [Heading("How the walks were made"), Text(lines)]
-    cards: list[Sequence[Sequence[str]]] = []
-    for run in walks.runs:
-        given = run.spec().get("oracle_cards")
-        for card in given if isinstance(given, list) else []:
-            fine = isinstance(card, list) and all(isinstance(row, list) and len(row) == 2 for row in card)
-            if fine and card and card not in cards:
-                cards.append(card)
-    for place, card in enumerate(cards, 1):
-        frame = pd.DataFrame([(str(row[0]), str(row[1])) for row in card], columns=["what", "value"])
-        name = "oracle_card" if len(cards) == 1 else f"oracle_card_{place}"
-        columns = [*plain("text", what="What", value="Value")]
-        parts.append(Table(name, "The oracle's card", frame, columns))
-    if not cards:
-        parts.append(Notice("The oracle's card: the run did not record one."))
-    return parts
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "none" if value in ("", None) else str(value)

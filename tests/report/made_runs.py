@@ -37,6 +37,7 @@ def make_run(
     dataset: str = "made",
     seed: int = 0,
     source: str = "photo {} of {}",
+    parts: int = 1,
 ) -> Run:
     """A run in which a photo is answered rightly with a chance that depends on model, condition, class and photo."""
     rng = np.random.default_rng(seed)
@@ -92,5 +93,10 @@ def make_run(
         {"command": f"holdfast eval {dataset} --out runs/made", "python": "3.11", "packages": {"numpy": "2"}}
     )
     run.write_samples(SAMPLES.empty_table())
-    run.predictions.write(pa.Table.from_arrays(arrays, schema=PREDICTIONS))
+    table = pa.Table.from_arrays(arrays, schema=PREDICTIONS)
+    # As workers write them: in no order, so that no two parts have the same words in the same places.
+    word = PREDICTIONS.field("model").type
+    texts = pa.schema([(one.name, pa.string() if one.type == word else one.type) for one in PREDICTIONS])
+    for rows in np.array_split(rng.permutation(count) if parts > 1 else np.arange(count), parts):
+        run.predictions.write(table.take(pa.array(rows)).cast(texts))
     return run

@@ -81,3 +81,11 @@ def test_changed_and_missing_bytes_are_a_size_or_a_sentence(changes: list[tuple[
             assert foreign.check_size(one, "it") >= 0
         except UserError as error:
             assert str(error).startswith("it ")
+
+
+def test_a_file_of_several_row_groups_can_be_grouped() -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"word": ["a", "b", "c", "a"]}), sink, row_group_size=2)
+    rows = foreign.read_coded(sink.getvalue(), pa.schema([("word", pa.string())]), "it", lambda *_: None)
+    assert rows["word"].num_chunks == 2
+    assert sorted(rows.group_by("word").aggregate([]).to_pydict()["word"]) == ["a", "b", "c"]

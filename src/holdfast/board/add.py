@@ -93,7 +93,7 @@ def add(
     unless all of it can be. ``meta`` is TOML with what only the submitter knows; see ``Meta``.
     """
     opened = Run.open(run)
-    rows = opened.rows().unify_dictionaries()
+    rows = opened.rows()
     known = coded(rows["model"])[1]
     wanted = list(models) if models else known
     for model in wanted:

@@ -65,6 +65,7 @@ def read_coded(data: bytes, schema: pa.Schema, name: str, check: Callable[[pq.Fi
         file = pq.ParquetFile(pa.BufferReader(data), metadata=metadata, read_dictionary=texts, **_LIMITS)
         table = file.read(use_threads=False)
         table.validate(full=True)
+        table = table.unify_dictionaries()  # without which Arrow groups no column
     except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError, OverflowError, LookupError) as error:
         raise UserError(f"{name} is not a Parquet file that can be read: {first_line(error)}") from None
     return table

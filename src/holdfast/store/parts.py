@@ -70,7 +70,7 @@ def write_table(path: Path, table: pa.Table | pa.RecordBatchReader) -> None:
 def read_table(path: Path, schema: pa.Schema | None = None, key: Sequence[str] = ()) -> pa.Table:
     """Read a Parquet file that Holdfast wrote, after ``check_table``."""
     check_table(path, schema, key)
-    return pq.read_table(path, schema=schema, partitioning=None)
+    return pq.read_table(path, schema=schema, partitioning=None).unify_dictionaries()
 
 
 def check_table(path: Path, schema: pa.Schema | None = None, key: Sequence[str] = ()) -> None:
@@ -209,8 +209,8 @@ class Parts:
         return sum(pq.read_metadata(path).num_rows for path in self.paths())
 
     def rows(self, columns: list[str] | None = None) -> pa.Table:
-        """Return the table, or some of its columns."""
-        return self.dataset().to_table(columns=columns)
+        """Return the table, or some of its columns; words have one dictionary, without which Arrow groups no column."""
+        return self.dataset().to_table(columns=columns).unify_dictionaries()
 
     def stored_ids(self) -> set[str]:
         """Return the ids of all stored rows."""

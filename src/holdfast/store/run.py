@@ -97,11 +97,7 @@ class Run:
     def samples(self) -> pa.Table:
         """Return the samples of this run; empty before the first plan."""
         path = self.path / "samples.parquet"
-        return (
-            read_table(path, SAMPLES, key=("sample_id",)).unify_dictionaries()
-            if path.exists()
-            else SAMPLES.empty_table()
-        )
+        return read_table(path, SAMPLES, key=("sample_id",)) if path.exists() else SAMPLES.empty_table()
 
     def rows(self, columns: list[str] | None = None) -> pa.Table:
         """Return the one table, or some of its columns."""

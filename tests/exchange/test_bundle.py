@@ -88,11 +88,13 @@ def test_a_bundle_opens_as_the_same_run(run: Run, archive: Path, tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["opened", "page"]
 
 
-def test_the_senders_report_is_kept_only_where_asked_for(archive: Path, tmp_path: Path) -> None:
-    opened = open_bundle(archive, tmp_path / "opened", keep_report=True)
-    page = opened.path / opening.KEPT_REPORT / "index.html"
-    assert page.read_bytes() == members_of(archive)["report/index.html"]
-    assert not (opened.path / "report").exists()
+def test_pages_of_a_bundle_are_never_unpacked(archive: Path, tmp_path: Path) -> None:
+    members = members_of(archive) | {"report/x.html": b"<script>alert(1)</script>", "report/x.svg": b"<svg/>"}
+    opened = open_bundle(pack(with_manifest(members), tmp_path / "stranger.zip"), tmp_path / "opened")
+    suffixes = {path.suffix for path in opened.path.rglob("*") if path.is_file()}
+    assert suffixes == {".json", ".parquet"}
+    page = api.report([opened.path], opened.path / "report")
+    assert not list(opened.path.rglob("x.*")) and page.is_file()
 
 
 def test_the_same_run_gives_the_same_bytes(run: Run, small: Path, tmp_path: Path) -> None:

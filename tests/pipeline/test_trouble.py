@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -256,3 +257,34 @@ def test_a_training_killed_after_its_model_has_its_curve(tmp_path: Path) -> None
     train(spec, out)
     curves = pq.read_table(out / "curves").to_pandas()
     assert sorted(set(zip(curves["fold"], curves["epoch"], strict=True))) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("verb", ["synth", "mask"])
+def test_nothing_made_is_no_success(verb: str, photos: Path, tmp_path: Path) -> None:
+    for path in photos.rglob("*.png"):
+        path.write_bytes(b"no image")
+    words = {
+        "synth": ["synth", photos, "--scenarios", "original,grey"],
+        "mask": ["mask", photos, "--with", "grabcut"],
+    }
+    for _ in range(2):  # also where all of it is stored already
+        said = run(*words[verb], "--out", tmp_path / "out", "-q", code=2)
+        assert "could be made: " in said.stderr and "errors, the first: the file is not an image" in said.stderr
+
+
+@pytest.mark.parametrize("to", ["elsewhere", "nowhere"])
+def test_an_output_folder_that_goes_away_in_the_middle(to: str, photos: Path, tmp_path: Path) -> None:
+    out, gone = tmp_path / "out", []
+
+    def progress(step: str, done: int, total: int) -> None:
+        if step == "synth" and 0 < done < total and not gone:
+            gone.append(shutil.move(out, tmp_path / "moved") if to == "elsewhere" else shutil.rmtree(out))
+
+    spec = {"scenarios": "original,grey", "workers": 1}
+    with pytest.raises(HoldfastError, match=r"was removed or moved while .* run the same command again"):
+        holdfast.synth(photos, out=out, progress=progress, **spec)
+    assert gone
+    holdfast.synth(photos, out=out, **spec)
+    holdfast.synth(photos, out=tmp_path / "whole", **spec)
+    names = [sorted(p.relative_to(f).as_posix() for p in f.rglob("*.png")) for f in (out, tmp_path / "whole")]
+    assert names[0] == names[1] and (out / "spec.json").is_file()

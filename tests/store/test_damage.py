@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -83,7 +84,11 @@ def test_readers_name_a_damaged_file_and_writers_set_it_aside(damage: object, tm
         assert opened.predictions.stored_ids() == {"c"}
         assert opened.samples().num_rows == 0
     assert len(warned) == 2
-    assert path.with_name(f"{path.name}.damaged").exists()
+    assert (tmp_path / "damaged" / "predictions" / f"{path.name}.damaged").exists()
+    for columns in (pd.read_parquet(path.parent), ds.dataset(path.parent).to_table()):  # as any program would
+        assert [str(name) for name in columns["row_id"]] == ["c"]
+    with writing(tmp_path):  # what was set aside stays there
+        assert (tmp_path / "damaged" / "samples.parquet.damaged").exists()
 
 
 def test_a_file_without_a_checksum_is_read_and_named_if_it_cannot_be(tmp_path: Path) -> None:

@@ -57,25 +57,18 @@ def bundle(
 def open_(
     bundle: Annotated[Path, Argument(metavar="BUNDLE", help="An archive that holdfast bundle made.")],
     out: Annotated[Path, Option(help="The run directory to write; it must not exist yet.")],
-    keep_report: Annotated[
-        bool, Option("--keep-report", help="Write the sender's report, too: a web page made by a stranger.")
-    ] = False,
     data: Annotated[str, Option(help="Where the photos are here, for pictures in reports.", show_default=False)] = "",
     masks: Annotated[str, Option(help="Where the masks of these photos are.", show_default=False)] = "",
     max_gigabytes: Annotated[float, Option(min=0.001, help="Size that the archive may unpack to.")] = 8.6,
 ) -> None:
     """Check a bundle and write it as a run directory; a bundle with any fault is refused, and nothing is written."""
-    from holdfast.exchange.opening import KEPT_REPORT, open_bundle
+    from holdfast.exchange.opening import open_bundle
 
-    done = open_bundle(
-        bundle, out, keep_report=keep_report, data=data, masks=masks, max_bytes=int(max_gigabytes * 1e9)
-    )  # fmt: skip
+    done = open_bundle(bundle, out, data=data, masks=masks, max_bytes=int(max_gigabytes * 1e9))
     rows, pictures = (f"{done.counts.get(name, 0):,}" for name in ("predictions", "samples"))
     typer.echo(f"{done.files} files checked, {rows} rows of {pictures} pictures; {done.path}")
     for note in done.notes:
         typer.echo(f"  {note}")
-    if keep_report:
-        typer.echo(f"  {done.path / KEPT_REPORT} is the sender's page: open it only if you trust them")
     typer.echo(f"  holdfast report {done.path} makes the report again from these rows")
 
 

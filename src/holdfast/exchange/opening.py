@@ -38,7 +38,6 @@ MAX_PIXELS = 100_000_000
 MAX_WEIGHTS = 4 << 30
 MAX_OTHER = 256 << 20
 
-KEPT_REPORT = "report_as_sent"
 SENDER = "as_sent"  # what of spec.json goes where nothing is read or loaded by it
 READ = (
     "data", "masks", "backgrounds", "labels", "prompts", "sparse", "models", "architectures", "generator", "oracle",
@@ -65,21 +64,20 @@ def open_bundle(
     bundle: str | Path,
     out: str | Path,
     *,
-    keep_report: bool = False,
     data: str = "",
     masks: str = "",
     max_bytes: int = archives.MAX_TOTAL,
 ) -> Opened:
     """Check a bundle and write it as a run directory, or refuse it in a sentence and write nothing.
 
-    ``keep_report`` writes the sender's report too, as ``report_as_sent``: a stranger's web page. ``data`` and ``masks``
-    say where the photos lie here; where the sender's lay is not believed. The archive may unpack to ``max_bytes``.
+    The sender's report, a stranger's web page, is not written. ``data`` and ``masks`` say where the photos are here;
+    where the sender's were is not believed. The archive may unpack to ``max_bytes``.
     """
     path, target = Path(bundle), Path(out)
     with archives.whole_folder(target) as folder, archives.opened(path, most=max_bytes) as archive:
         manifest = read_manifest(archive, path.name)
         _check_contents(archive, manifest, path.name)
-        notes = _write(archive, manifest, folder, keep_report=keep_report, data=data, masks=masks)
+        notes = _write(archive, manifest, folder, data=data, masks=masks)
         facts = {
             "format": FORMAT,
             "version": manifest.version,
@@ -267,9 +265,7 @@ def _check_stream(archive: zipfile.ZipFile, manifest: Manifest, name: str, bundl
         raise UserError(f"{name} is no safetensors file")
 
 
-def _write(
-    archive: zipfile.ZipFile, manifest: Manifest, folder: Path, *, keep_report: bool, data: str, masks: str
-) -> list[str]:
+def _write(archive: zipfile.ZipFile, manifest: Manifest, folder: Path, *, data: str, masks: str) -> list[str]:
     """Write what was checked; hashes are checked again, because the file may have changed since."""
     notes = []
     for name in sorted(manifest.files):
@@ -283,8 +279,6 @@ def _write(
                 notes.append(f"of spec.json, {', '.join(changed)} went to {SENDER!r}, where nothing is read by them")
         elif name in ("environment.json", ATTACHED):
             write_json(folder / name, _settings(_bytes(archive, manifest, name, MAX_SETTINGS), name))
-        elif name.startswith("report/") and keep_report:
-            _extract(archive, name, folder / KEPT_REPORT / name.removeprefix("report/"), member)
         elif name.startswith("models/") or _picture_folder(name):
             _extract(archive, name, folder / name, member)
     return notes

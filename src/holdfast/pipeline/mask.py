@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from holdfast.annotate import load_annotator
 from holdfast.core.errors import SampleError, UserError
@@ -24,6 +25,7 @@ from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.jobs.execute import Worker, execute
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
+from holdfast.pipeline.jobs.rows import only_trouble
 from holdfast.pipeline.samples import Prepared, prepare, read
 from holdfast.pipeline.specs import MaskSpec as MaskSpec
 from holdfast.store import Parts, writing
@@ -80,6 +82,8 @@ def make_masks(
         rows = [row for row in parts.rows().to_pylist() if ids.get(row["sample_id"]) == row["row_id"]]
         rows.sort(key=lambda row: (row["confidence"], row["path"]))
         write_csv(out / "masks.csv", pa.Table.from_pylist(rows, schema=MASKS).drop_columns(["row_id"]))
+        if trouble := only_trouble(ds.dataset(pa.Table.from_pylist(rows, schema=MASKS))):
+            raise UserError(f"no mask could be made: {trouble}; {out / 'masks.csv'} lists all of them")
     return summary, rows
 
 

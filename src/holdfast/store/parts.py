@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import os
 import re
+import shutil
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +25,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from holdfast.core.errors import DamageWarning, UserError, first_line
+from holdfast.core.errors import DamageWarning, HoldfastError, UserError, first_line
 from holdfast.core.files import clear_unfinished, no_empty_folders, whole_file
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address
@@ -85,6 +87,8 @@ def check_table(path: Path, schema: pa.Schema | None = None, key: Sequence[str] 
 
 
 _LOCK = ".lock"
+DAMAGED = "damaged"
+"""The folder for damaged tables, below the one that is written to; next to whole ones, other programs read them."""
 
 
 @contextmanager
@@ -95,7 +99,7 @@ def writing(folder: Path) -> Iterator[None]:
     if url := address(folder):
         raise UserError(f"this command writes to a folder of the disk, not to {url}; copy it there afterwards")
     with no_empty_folders(folder, own=_LOCK), _locked(folder):
-        _set_damaged_aside(clear_unfinished(folder, ending=".parquet"))
+        _set_damaged_aside(folder, clear_unfinished(folder, ending=".parquet"))
         yield
 
 
@@ -113,18 +117,38 @@ def _locked(folder: Path) -> Iterator[None]:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise UserError(f"another process is writing to {folder}; wait for it or choose another --out") from error
-        yield
+        try:
+            yield
+        except OSError:
+            _check_still_there(folder, lock.fileno())
+            raise
+        _check_still_there(folder, lock.fileno())
 
 
-def _set_damaged_aside(paths: Sequence[str]) -> None:
-    """Rename damaged tables to ``*.damaged`` with a warning, and drop the rows that need what was lost with them."""
+def _check_still_there(folder: Path, lock: int) -> None:
+    """Raise an error if the folder of an open lock was removed or moved: what was written since is not all in one."""
+    try:
+        same = os.path.samestat(os.fstat(lock), (folder / _LOCK).stat())
+    except OSError:
+        same = False
+    if not same:
+        raise HoldfastError(
+            f"{folder} was removed or moved while the command wrote to it, so files are missing there; run the same "
+            "command again"
+        )
+
+
+def _set_damaged_aside(out: Path, paths: Sequence[str]) -> None:
+    """Move damaged tables to ``DAMAGED`` with a warning, and drop the rows that need what was lost with them."""
     folders = set()
     for path in map(Path, paths):
         if _MENDED.fullmatch(path.name) and (damage := damage_of(path)):
-            path.replace(f"{path}.damaged")
+            aside = out / DAMAGED / f"{path.relative_to(out)}.damaged"
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, aside)
             folders.add(path.parent)
             warnings.warn(
-                f"{path} is damaged: {damage}. It was renamed to {path.name}.damaged; its rows are made again",
+                f"{path} is damaged: {damage}. It was moved to {aside}; its rows are made again",
                 DamageWarning,
                 stacklevel=4,
             )

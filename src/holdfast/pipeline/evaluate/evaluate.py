@@ -27,6 +27,7 @@ from holdfast.pipeline.evaluate.worker import SAME_RUN, RunSetup, recorded_evalu
 from holdfast.pipeline.fast import OnePass
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
+from holdfast.pipeline.jobs.rows import only_trouble
 from holdfast.pipeline.samples import begin_run, check_applicable, prepare, read
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run, writing
@@ -203,19 +204,8 @@ def _check_not_mixed(run: Run, spec: EvaluateSpec) -> None:
 def _check_answered(run: Run, models: Sequence[str]) -> None:
     """Raise a UserError that names the models that have errors and not one answer; their rows are stored."""
     table = run.predictions.dataset()
-    silent_models = []
-    for model in models:
-        of_model = pc.field("model") == model
-        if table.head(1, filter=of_model & (pc.field("status") == "ok")).num_rows:
-            continue
-        for status, noun in (("error", "errors"), ("skipped", "rows skipped")):
-            rows = table.filter(of_model & (pc.field("status") == status))
-            if first := rows.head(1, columns=["error", "sample_id"]).to_pylist():
-                silent_models.append(
-                    f"{model} gave no answer at all: {rows.count_rows()} {noun}, the first: {first[0]['error']} "
-                    f"({first[0]['sample_id']})"
-                )
-                break
+    troubles = {model: only_trouble(table.filter(pc.field("model") == model)) for model in models}
+    silent_models = [f"{model} gave no answer at all: {trouble}" for model, trouble in troubles.items() if trouble]
     if silent_models:
         advice = "Mend it and run the same command with --retry-errors"
         if NEEDS_MASK in silent_models[0]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, half_may_work, stop_or_sentence
@@ -49,6 +51,17 @@ def outcome_rows(probabilities: NDArray[np.float32], labels: LabelMap, truths: S
     """Return the outcome columns of each answer of a classifier, as ``data.labels.outcomes`` has them."""
     columns = outcomes(probabilities, labels, truths)
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def only_trouble(table: ds.Dataset, fine: Sequence[str] = ("ok",)) -> str:
+    """Return how many rows failed, and why the first did, if no row has a ``fine`` status; else ""."""
+    if table.head(1, filter=pc.field("status").isin(list(fine))).num_rows:
+        return ""
+    for status, noun in (("error", "errors"), ("skipped", "rows skipped")):
+        rows = table.filter(pc.field("status") == status)
+        if first := rows.head(1, columns=["error", "sample_id"]).to_pylist():
+            return f"{rows.count_rows()} {noun}, the first: {first[0]['error']} ({first[0]['sample_id']})"
+    return ""
 
 
 def answered(answer: Row | SampleError) -> Row:

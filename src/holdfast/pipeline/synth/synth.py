@@ -25,6 +25,7 @@ from holdfast.pipeline.generate.backgrounds import REVIEW, Painter, check_review
 from holdfast.pipeline.jobs.execute import ProgressReport, seeing
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent, with_progress
+from holdfast.pipeline.jobs.rows import only_trouble
 from holdfast.pipeline.samples import (
     Prepared,
     Rendering,
@@ -74,6 +75,7 @@ def _spelled(*texts: str) -> str:
     return canonical_json(texts)
 
 
+MADE = ("ok", "pending", "rejected")  # rejected: by the oracle or by people, and kept with the reason
 _NO_DETAILS: dict[str, Any] = dict.fromkeys(DETAILS)
 RenderingJob = Job[Sample, Condition]  # A sample and the conditions that it owes
 
@@ -133,6 +135,8 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
         if spec.review:
             settle(out, parts, spec.review_votes, summary)
         finish(out, parts, spec.format, progress)
+        if trouble := only_trouble(parts.dataset(), MADE):
+            raise UserError(f"no image could be made: {trouble}; {out / 'manifest.csv'} lists all of them")
     return summary
 
 

@@ -2,8 +2,8 @@
 
     export PYTHONPATH=src:benchmarks
     python -m promises                      # what is missing, over all cores; then the page
-    python -m promises --only release-gate  # those whose name begins so; no page
-    python -m promises --page               # the page from counts that are there
+    python -m promises --only release-gate  # those whose name begins so; then their rows
+    python -m promises --page               # the page from the counts that exist
 
 Counts are kept in build/promises, a file per simulation: an interrupted run goes on where it stopped. A file has the
 fingerprint of settings and code; where either changed, the counts are drawn again. The exit status is 1 where a rate
@@ -17,10 +17,9 @@ import os
 import sys
 from pathlib import Path
 
-from promises.fingerprint import overall
-from promises.page import page
+from promises.page import read, rows, write
 from promises.register import PROMISES
-from promises.runner import cost, measured, run, simulations
+from promises.runner import cost, measured, run
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,13 +44,12 @@ def main() -> int:
             f"outside: {promise.name} ({promise.setting}): {100 * rate.rate:.2f} ± {100 * rate.error:.2f} %, "
             f"promised {100 * promise.low:g} to {100 * promise.high:g} %"
         )
-    spent, code = cost(options.counts, chosen), overall(simulations(chosen))
     print(f"{len(rates)} of {len(chosen)} promises measured, {len(outside)} outside")
-    print(f"{spent:.0f} core-minutes, code {code}")
+    print(f"{cost(options.counts, chosen):.0f} core-minutes")
     if missing:
         print(f"still missing: {', '.join(missing[:5])}{' …' if len(missing) > 5 else ''}")
-    if options.page or not (options.only or missing):
-        (ROOT / "docs" / "statistics" / "promises.md").write_text(page(PROMISES, rates, spent, code))
+    folder = ROOT / "docs" / "statistics"
+    write(folder, rows(PROMISES, rates, read(folder / "promises.csv")))
     return 3 if missing else int(bool(outside))
 
 

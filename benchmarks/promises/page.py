@@ -1,50 +1,106 @@
-"""Writes docs/statistics/promises.md."""
+"""Writes docs/statistics/promises.csv, a row per promise, and promises.md, a line per sentence."""
 
 from __future__ import annotations
 
+import csv
 from itertools import groupby
+from pathlib import Path
 
 from promises.promise import Measured, Promise
+
+COLUMNS = ["page", "sentence", "data", "measured", "error", "draws", "low", "high"]
 
 HEAD = """\
 # Promises
 
-Every rate that these pages state, measured on simulated data whose truth is known. `make promises` draws all of it
-again over all cores ({minutes:.0f} minutes of one core), writes this page, and fails where a rate lies outside its
-range by more than its error; `make test` draws a seeded part. The register is `benchmarks/promises/register.py`: a row
-has the sentence, the generator with its settings, the number of draws and the range. Counts are kept in
-`build/promises` with a fingerprint of the code that they are of (the trial, and the statistics that it calls): an
-interrupted run goes on, and counts of changed code are drawn again. This page is of the code with the fingerprint
-`{code}`; `python -m promises --page` prints that of the code at hand.
+Every rate that these pages state is measured on simulated data whose truth is known. The table has a line per
+sentence: the lowest and the highest rate over the simulated settings, and the promised range.
+[promises.csv](promises.csv) has every setting with its number of draws and the error (half of the 95 % interval) that
+this number leaves.
 
-An error is half of the 95 % interval of the measured rate: what the number of draws leaves open. {outside}
+- `make promises` redraws every rate (about half an hour of one core), rewrites this page, and fails if a rate is
+  outside its range by more than its error. An interrupted run resumes; rates of changed code are drawn again.
+- `make test` draws a seeded part.
+- `python -m promises --only NAME` draws some and updates their rows.
+
+{outside}
+
+| page | sentence | measured | promised | settings |
+|---|---|---|---|---|
 """
 
+Row = dict[str, str]
 
-def page(promises: list[Promise], rates: dict[str, Measured], minutes: float, code: str) -> str:
+
+def rows(promises: list[Promise], rates: dict[str, Measured], old: list[Row]) -> list[Row]:
+    """Return a row per promise: as measured now, or as the table had it."""
+    known = {_key(row): row for row in old}
+    made = []
+    for promise in sorted(promises, key=lambda promise: promise.page):
+        row = {"page": promise.page, "sentence": promise.statement, "data": promise.setting}
+        limits = {"low": f"{promise.low:g}", "high": f"{promise.high:g}"}
+        if rate := rates.get(promise.name):
+            row |= {"measured": f"{rate.rate:.4f}", "error": f"{rate.error:.4f}", "draws": str(rate.tries)}
+        else:
+            row |= {name: known.get(_key(row), {}).get(name, "") for name in ("measured", "error", "draws")}
+        made.append(row | limits)
+    return made
+
+
+def _key(row: Row) -> tuple[str, str, str]:
+    return row["page"], row["sentence"], row["data"]
+
+
+def read(path: Path) -> list[Row]:
+    """Return the rows of the table, or none if it does not exist."""
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def write(folder: Path, table: list[Row]) -> None:
+    """Write the table and the page."""
+    with (folder / "promises.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+    (folder / "promises.md").write_text(page(table), encoding="utf-8")
+
+
+def outside(row: Row) -> bool:
+    """Return whether a measured rate is outside its range by more than its error."""
+    rate, error = float(row["measured"]), float(row["error"])
+    return not float(row["low"]) - error <= rate <= float(row["high"]) + error
+
+
+def page(table: list[Row]) -> str:
     """Return the page as Markdown."""
-    count = sum(promise.name in rates and not rates[promise.name].keeps(promise) for promise in promises)
-    outside = (
-        f"{count} of {len(rates)} rates lie outside."
+    drawn = [row for row in table if row["measured"]]
+    count, missing = sum(map(outside, drawn)), len(table) - len(drawn)
+    said = (
+        f"{count} of {len(drawn)} rates are outside."
         if count
-        else f"All {len(rates)} lie within their ranges, or beyond them by less than this error."
+        else f"All {len(drawn)} rates are in their ranges, or beyond them by less than this error."
     )
-    parts = [HEAD.format(minutes=minutes, outside=outside, code=code)]
-    for name, own in groupby(sorted(promises, key=lambda promise: promise.page), key=lambda promise: promise.page):
-        parts.append(f"\n## [{name}]({name}.md)\n")
-        for statement, group in groupby(own, key=lambda promise: promise.statement):
-            parts.append(f"\n> {statement}\n\n| data | measured | range | draws |\n|---|---|---|---|\n")
-            parts.extend(_row(promise, rates.get(promise.name)) for promise in group)
+    parts = [HEAD.format(outside=said + (f" {missing} are not drawn yet." if missing else ""))]
+    seen = ""
+    for (name, sentence), group in groupby(table, key=lambda row: (row["page"], row["sentence"])):
+        anchor = "" if name == seen else f'<a id="{name}"></a>'
+        parts.append(f"| {anchor}[{name}]({name}.md) | {sentence.replace('|', chr(92) + '|')} | {_line(list(group))}\n")
+        seen = name
     return "".join(parts)
 
 
-def _row(promise: Promise, rate: Measured | None) -> str:
-    if rate is None:
-        return f"| {promise.setting} | not drawn yet | | |\n"
-    kept = "" if rate.keeps(promise) else " **outside**"
-    digits = 2 if max(rate.rate, promise.high) < 0.01 else 1
-    shown = f"{100 * rate.rate:.{digits}f} ± {100 * rate.error:.{digits}f} %"
-    span = f"{100 * promise.low:g}–{100 * promise.high:g} %" if promise.low else f"at most {100 * promise.high:g} %"
-    if promise.high == 1:
-        span = f"at least {100 * promise.low:g} %"
-    return f"| {promise.setting} | {shown}{kept} | {span} | {rate.tries:,} |\n"
+def _line(group: list[Row]) -> str:
+    lows = sorted({float(row["low"]) for row in group})
+    low, high = lows[0], max(float(row["high"]) for row in group)
+    drawn = [float(row["measured"]) for row in group if row["measured"]]
+    digits = 2 if max([*drawn, high]) < 0.01 else 1
+    ends = [f"{100 * rate:.{digits}f}" for rate in (min(drawn), max(drawn))] if drawn else ["not drawn yet"]
+    shown = "–".join(dict.fromkeys(ends)) + (" %" if drawn else "")
+    span = f"{100 * low:g}–{100 * high:g} %" if low else f"at most {100 * high:g} %"
+    if high == 1:
+        span = "at least " + " to ".join(f"{100 * end:g}" for end in dict.fromkeys((low, lows[-1]))) + " %"
+    mark = " **outside**" if any(outside(row) for row in group if row["measured"]) else ""
+    return f"{shown}{mark} | {span} | {len(group)} |"

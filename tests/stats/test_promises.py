@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from promises import fingerprint as code
+from promises.page import outside, page, read, rows
 from promises.promise import Measured, Simulation
 from promises.register import PROMISES
 from promises.runner import measured, run, simulations
@@ -76,13 +77,22 @@ def test_no_rate_stands_on_a_page_that_is_not_in_the_register(name: str) -> None
     assert not [text[max(0, hit.start() - 60) : hit.end() + 20] for hit in RATE.finditer(text)]
 
 
-def test_the_page_has_a_measured_rate_for_every_promise() -> None:
-    text = (DOCS / "promises.md").read_text(encoding="utf-8")
-    assert "not drawn yet" not in text and "**outside**" not in text
-    rows = [f"| {promise.setting} |" for promise in PROMISES]
-    assert sum(line.startswith("| ") and "±" in line for line in text.splitlines()) == len(rows)
-    assert not [row for row in rows if row not in text]
-    assert not [promise.statement for promise in PROMISES if f"> {promise.statement}" not in text]
+def test_the_table_has_a_measured_rate_for_every_promise_and_the_page_is_made_from_it() -> None:
+    table = read(DOCS / "promises.csv")
+    assert table == rows(PROMISES, {}, table)
+    assert not [row for row in table if not row["measured"] or outside(row)]
+    assert (DOCS / "promises.md").read_text(encoding="utf-8") == page(table)
+
+
+def test_rates_that_were_drawn_replace_their_rows_and_no_others() -> None:
+    table = read(DOCS / "promises.csv")
+    names = {promise.name: number for number, promise in enumerate(sorted(PROMISES, key=lambda promise: promise.page))}
+    name, number = next(iter(names.items()))
+    made = rows(PROMISES, {name: Measured(1, 1000)}, table)
+    assert made[number]["measured"] == "0.0010" and outside(made[number])
+    assert "**outside**" in page(made) and "1 of" in page(made)
+    assert [row for row in made if row not in table] == [made[number]]
+    assert "not drawn yet" in page(rows(PROMISES, {}, []))
 
 
 def test_phrases_that_are_no_promises_are_in_use() -> None:

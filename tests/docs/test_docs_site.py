@@ -115,10 +115,10 @@ def test_links_lead_somewhere_in_a_clone() -> None:
 
 
 def _anchors(page: Path) -> set[str]:
-    """The names of a page's headings, as code hosts and MkDocs make them."""
+    """The names of a page's headings, as code hosts and MkDocs make them, and the anchors that it sets itself."""
     headings = re.findall(r"^#+ (.*)$", outside(page), re.M)
     plain = (re.sub(r"\]\([^)]*\)|[^\w\- ]", "", heading).strip().lower() for heading in headings)
-    return {re.sub(r" ", "-", heading) for heading in plain}
+    return {re.sub(r" ", "-", heading) for heading in plain} | set(re.findall(r'<a id="([^"]+)">', outside(page)))
 
 
 def test_every_verb_has_a_page(navigation: dict[str, str]) -> None:

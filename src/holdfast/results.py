@@ -5,15 +5,15 @@ from __future__ import annotations
 import html
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import condition_names, nearest, scenario_of, speaks_python
+from holdfast.core.names import condition_names, nearest, scenario_of, speaks_python, split_list, unknown
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes, read_votes
-from holdfast.scenarios import family_of, parse_conditions
+from holdfast.scenarios import family_of, parse_conditions, scored_scenarios
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.store import Run, delivered, in_store
@@ -69,18 +69,19 @@ class Results:
         return result_frame(drops(self.counts, outcome=outcome, **options), "drops")
 
     def scores(
-        self, *, outcome: Outcome = "full", over: Literal["static", "background"] = "static", **options: Any
+        self, *, outcome: Outcome = "full", over: str | Sequence[str] = "static", **options: Any
     ) -> pd.DataFrame:
         """Return the robustness score per model; options of ``stats.effects.score.scores``.
 
-        ``over``: all static conditions, as published, or only those that leave the object unchanged. A model that
-        reads the background gains from blurred or lit objects, so only the second score shows how far it does.
+        ``over``: the conditions of the score, as ``scored_conditions`` reads them. ``static``, the default, are all
+        static conditions, as published, and generated backgrounds; ``background`` only those that leave the object
+        unchanged. A model that reads the background gains from blurred or lit objects, so only the second score shows
+        how far it does.
         """
         from holdfast.report.plots import result_frame
         from holdfast.stats.effects.score import scores
 
-        chosen = static_conditions if over == "static" else background_conditions
-        options.setdefault("conditions", chosen(self.counts))
+        options.setdefault("conditions", scored_conditions(self.counts, over))
         return result_frame(scores(self.counts, outcome=outcome, **options), "scores")
 
     def verdicts(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
@@ -303,16 +304,44 @@ for _name, _method in list(vars(Results).items()):
         setattr(Results, _name, speaks_python(_method))
 
 
+def scored_conditions(counts: Counts, over: str | Sequence[str]) -> list[str]:
+    """Return the conditions of a run that ``over`` asks for.
+
+    ``over``: ``static``, ``background``, or names of conditions, scenarios, families and groups, as a list or separated
+    by commas. UserError for a name of which the run has no condition.
+    """
+    from holdfast.pipeline.choosing import members_of
+
+    known = {name: [name] for name in counts.conditions if name != ORIGINAL} | members_of(counts)
+    whole = {"static": static_conditions, "background": background_conditions}
+    known |= {name: [each for each in select(counts) if each != ORIGINAL] for name, select in whole.items()}
+    names = split_list(over) if isinstance(over, str) else list(over)
+    if not names:
+        raise UserError("no condition is given for the robustness score; expected static, background or conditions")
+    for name in names:
+        if name not in known:
+            raise unknown("condition of this run", name, known)
+    kept = {condition for name in names for condition in known[name]}
+    return [name for name in counts.conditions if name in kept]
+
+
+def conditions_of_score(runs: Sequence[Results | str | Path], over: str | Sequence[str]) -> list[str]:
+    """Return the conditions of several runs of one dataset that ``over`` asks for, as ``scored_conditions`` does."""
+    from holdfast.report.page.evidence import join_runs
+
+    return scored_conditions(reduce(join_runs(_opened(runs)).dataset), over)
+
+
 def static_conditions(counts: Counts) -> list[str]:
-    """Return the conditions of a run that the published score includes."""
-    static = {condition.scenario for condition in parse_conditions("static")}
-    return [name for name in counts.conditions if scenario_of(name) in static]
+    """Return the conditions of a run that the score includes by default: static ones and generated backgrounds."""
+    names = scored_scenarios()
+    return [name for name in counts.conditions if scenario_of(name) in names]
 
 
 def background_conditions(counts: Counts) -> list[str]:
-    """Return the static conditions that leave the object unchanged: only there a low score means the background."""
-    names = {each.scenario for each in parse_conditions("static") if each.definition.leaves == "foreground"}
-    return [name for name in static_conditions(counts) if scenario_of(name) in names]
+    """Return those of the score that leave the object unchanged: only there a low score means the background."""
+    names = scored_scenarios(background_only=True)
+    return [name for name in counts.conditions if scenario_of(name) in names]
 
 
 def scenario_families(counts: Counts) -> dict[str, str]:
@@ -346,6 +375,9 @@ def report(
     references: Mapping[str, str] | None = None,
     regression: Family = "ols",
     score: Components = "cross_inner",
+    score_over: str | Sequence[str] = "",
+    ddof: int = 0,
+    losses_only: bool = False,
     model_groups: Mapping[str, Sequence[str]] | None = None,
     speed: str = "none",
     device: str = "auto",
@@ -362,7 +394,11 @@ def report(
             ``report.between.build_between``.
         references: reference level of the regressions by factor: ``model``, ``condition``, ``label``.
         regression: ``ols``, or ``poisson`` for ratios of accuracies.
-        score: ``scenario_class`` for the paper's earlier S = 1 − (σi + σe), over scenarios and classes.
+        score: ``scenario_class`` for the paper's earlier S = 1 − (σi + σe), over scenarios and classes, with standard
+            deviations; ``scenario_class_variance`` with variances.
+        score_over: conditions of the robustness score, as ``scored_conditions`` reads them; by default ``static``.
+        ddof: what the score's variances divide by: 0 for the number of conditions, 1 for one less.
+        losses_only: whether a gain over the originals leaves the score as it is; as published, it lowers it.
         model_groups: group → names or patterns of models; by default CNNs and transformers, known from names.
         speed: ``measure`` loads the models and times them here, a CSV file has their times, ``none`` shows none.
         device: where speed is measured.
@@ -386,9 +422,13 @@ def report(
     asked = ChooseSpec(speed=speed, device=device)
     costs, timing = recorded_costs(opened, asked, lambda: reduce(join_runs(opened).dataset))
     groups = groups_of(opened, by, attributes)
-    analysis = Analysis(scenario_families, model_groups, references, regression, score, costs, timing, groups)
+    analysis = Analysis(
+        scenario_families, model_groups, references, regression, score, costs, timing, groups, ddof=ddof,
+        losses_only=losses_only,
+    )  # fmt: skip
+    chosen = {"score_conditions": partial(scored_conditions, over=score_over)} if score_over else {}
     with delivered(out) as folder:
-        page = build(opened, folder, pictures=thumbnails, analysis=analysis, **SCORED | options)
+        page = build(opened, folder, pictures=thumbnails, analysis=analysis, **SCORED | chosen | options)
     return in_store(out, folder, page)
 
 

@@ -126,6 +126,16 @@ def test_the_full_score_comes_out_of_the_report(results, rows: pd.DataFrame, tmp
         assert score.loc[model, "variance_cross"] == pytest.approx(np.mean(cross))
         assert score.loc[model, "score"] == pytest.approx(1 - np.mean(inner) - np.mean(cross))
         assert score.loc[model, "parts"] == "cross+inner"
+    parts = pd.read_csv(tmp_path / "page" / "tables" / "score_parts.csv").set_index("model")
+    each = pd.read_csv(tmp_path / "page" / "tables" / "score_scenarios.csv").set_index(["model", "condition"])
+    for model in NETWORKS:
+        network = holdfast.load_classifier(
+            f"local-dir:{results.path / 'models' / model.replace(':', '-') / 'original' / 'fold-0'}", device="cpu"
+        )
+        count = sum(parameter.numel() for parameter in network.module.parameters())
+        assert parts.loc[model, "parameters"] == pytest.approx(count / 1e6)
+        gap = accuracy[model, "grey", "grey"] - accuracy[model, "original", "original"]
+        assert each.loc[(model, "grey"), "inner"] == pytest.approx(gap**2)
     shown = pd.read_csv(tmp_path / "page" / "tables" / "scores.csv")
     assert set(shown["model"]) == set(NETWORKS), "models trained on scenarios are no models of their own"
     within = pd.read_csv(tmp_path / "page" / "tables" / "trained_within.csv").set_index(["model", "condition"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from pathlib import Path
 
 import numpy as np
@@ -60,9 +62,82 @@ def test_options_of_the_command_change_the_fit_and_the_score(made: Path, plain: 
     assert "S = 1 − (σi + σe)" in text and "per cent against the reference" in text
 
 
+def by_hand(made: Path, conditions: tuple[str, ...]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Macro accuracies from the rows: those of the conditions less the originals' (a column each), and per class."""
+    rows = holdfast.open_run(made).rows().to_pandas().astype({"model": str, "condition": str, "label": str})
+    rows["correct"] = rows["correct"].astype(float)
+    means = rows.groupby(["model", "condition", "label"])["correct"].mean()
+    macro = means.groupby(["model", "condition"]).mean().unstack()
+    kept = means[means.index.get_level_values("condition").isin(conditions)].groupby(["model", "label"]).mean()
+    return macro[list(conditions)].sub(macro["original"], axis=0), kept.unstack()
+
+
+ALL = CONDITIONS[1:]
+
+
+@pytest.mark.parametrize(
+    ("words", "conditions", "sentence"),
+    [
+        ((), ALL, "Over 4 conditions: .* divided by their number n \\(ddof 0\\).*a gain over μ lowers the score"),
+        (("--ddof", "1"), ALL, "divided by n − 1 \\(ddof 1\\), as in the paper's printed tables"),
+        (("--losses-only",), ALL, "only losses count"),
+        (("--score-over", "grey,blur_object"), ("grey", "blur_object"), "Over 2 conditions"),
+        (("--score-over", "blur"), ("blur_background", "blur_object"), "Over 2 conditions"),
+        (("--score-over", "background"), ("blur_background", "grey", "random_background"), "Over 3 conditions"),
+        (("--score", "scenario,class"), ALL, "with standard deviations"),
+        (("--score", "scenario,class,variance"), ALL, "with variances in place of standard deviations"),
+    ],
+)
+def test_the_score_follows_its_options_and_the_page_says_so(
+    made: Path, tmp_path: Path, words: tuple[str, ...], conditions: tuple[str, ...], sentence: str
+) -> None:
+    out = run("report", made, "--out", tmp_path / "page", "--resamples", "100", *words).stdout
+    gaps, classes = by_hand(made, conditions)
+    if "--losses-only" in words:
+        gaps = gaps.clip(upper=0)
+    cross = (gaps**2).sum(axis=1) / (len(conditions) - ("--ddof" in words))
+    inner = classes.var(axis=1, ddof=0) if "--score" in words else 0 * cross
+    if "scenario,class" in words:
+        cross, inner = np.sqrt(cross), np.sqrt(inner)
+    shown = pd.read_csv(tmp_path / "page" / "tables" / "score_parts.csv").set_index("model")
+    assert shown["score"].to_dict() == pytest.approx((1 - cross - inner).to_dict())
+    assert shown["cross"].to_dict() == pytest.approx(cross.to_dict())
+    assert set(shown["n_conditions"]) == {len(conditions)}
+    each = pd.read_csv(tmp_path / "page" / "tables" / "score_scenarios.csv").set_index(["model", "condition"])
+    assert each["cross"].to_dict() == pytest.approx((gaps**2).stack().to_dict())
+    text = " ".join(html.unescape((tmp_path / "page" / "index.html").read_text()).split())
+    assert re.search(sentence, text)
+    assert ("robustness score over" in out) == ("--score-over" in words)
+
+
+def test_generated_backgrounds_enter_the_score_by_default(tmp_path: Path) -> None:
+    kept = ("original", "generated_background")
+    path = make_run(tmp_path / "run", models=MODELS[:1], conditions=kept, photos=6).path
+    found = holdfast.open_run(path).scores(resamples=100).iloc[0]
+    gaps, _ = by_hand(path, kept[1:])
+    assert found["n_conditions"] == 1
+    assert found["score"] == pytest.approx(1 - float(gaps.to_numpy()[0, 0]) ** 2)
+    whole = make_run(tmp_path / "both", models=MODELS[:1], conditions=(*CONDITIONS, kept[1]), photos=6)
+    scores = {
+        over: holdfast.Results(whole).scores(over=over, resamples=100).iloc[0] for over in ("static", "background")
+    }
+    assert (scores["static"]["n_conditions"], scores["background"]["n_conditions"]) == (5, 4)
+
+
+def test_a_score_over_unknown_conditions_is_an_error(made: Path) -> None:
+    results = holdfast.open_run(made)
+    for over in ("foreground", "static,gray_background", "industrial", ""):
+        with pytest.raises(holdfast.UserError, match=r"condition"):
+            results.scores(over=over, resamples=100)
+    with pytest.raises(holdfast.UserError, match="components are cross_inner"):
+        results.scores(components="scenario", resamples=100)
+
+
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [
+        ("--score-over", "blur_objects", "did you mean blur_object"),
+        ("--ddof", "2", "less than or equal to 1"),
         ("--regression", "linear", "ols or poisson"),
         ("--score", "class", "scenario,class"),
         ("--reference", "grey", "FACTOR=LEVEL"),

@@ -19,7 +19,7 @@ from holdfast.board.table import pictures_of, read_table
 from holdfast.core.errors import UserError
 from holdfast.core.names import scenario_of
 from holdfast.core.types import ORIGINAL
-from holdfast.scenarios import parse_conditions
+from holdfast.scenarios import parse_conditions, scored_scenarios
 from holdfast.stats.core.answers import Answers, CountedEstimate, from_table
 from holdfast.stats.core.cells import accuracies, pooled_accuracy
 from holdfast.stats.effects.drops import Effect, effect_of, pair
@@ -181,8 +181,7 @@ def _complement(name: str, estimate: CountedEstimate) -> Score:
 @cache
 def _names(which: str) -> frozenset[str]:
     """Return the scenarios of the score; ``background``: those that leave the object as it is."""
-    wanted = [c for c in parse_conditions("static") if which == "static" or c.definition.leaves == "foreground"]
-    return frozenset(condition.scenario for condition in wanted)
+    return scored_scenarios(background_only=which == "background")
 
 
 @cache

@@ -26,7 +26,7 @@ from holdfast.cli.verb import (
     verb,
 )
 from holdfast.core.errors import UserError
-from holdfast.core.names import split_list
+from holdfast.core.names import condition_words, split_list
 from holdfast.core.numbers import percent
 from holdfast.core.types import RESAMPLES
 from holdfast.pipeline.specs import ChooseSpec, ExplainSpec
@@ -110,8 +110,26 @@ def report(
     ] = None,
     regression: Annotated[str, Option(help="ols, or poisson for ratios of accuracies.")] = "ols",
     score: Annotated[
-        str, Option(help="Parts of the robustness score: cross,inner as published, or scenario,class as before.")
+        str,
+        Option(
+            help="Parts of the robustness score: cross,inner as published, or the earlier scenario,class with standard "
+            "deviations, or scenario,class,variance."
+        ),
     ] = "cross,inner",
+    score_over: Annotated[
+        str,
+        Option(
+            metavar="A,B,…",
+            help="Conditions of the robustness score: static (with generated backgrounds), background (those that leave "
+            "the object unchanged), or names of conditions, families and groups.",
+        ),
+    ] = "static",
+    ddof: Annotated[
+        int, Option(min=0, max=1, help="Divide the score's sums of squares by n (0) or by n − 1 (1, as printed).")
+    ] = 0,
+    losses_only: Annotated[
+        bool, Option("--losses-only", help="A gain over the originals does not lower the score; as published, it does.")
+    ] = False,
     model_groups: Annotated[
         list[str] | None,
         Option(
@@ -133,6 +151,8 @@ def report(
     """Write what the numbers mean, as one page that opens from disk."""
     from holdfast import api
     from holdfast.core.votes import read_votes
+    from holdfast.report.page.words import plural
+    from holdfast.results import conditions_of_score
 
     if between:
         if votes is not None:
@@ -144,17 +164,24 @@ def report(
         typer.echo(str(page))
         return
     refuse_baseline(baseline)
+    if score_over != "static":
+        names = [condition_words(name) for name in conditions_of_score(list(runs), score_over)]
+        typer.echo(f"robustness score over {plural(len(names), 'condition')}: {', '.join(names)}")
     page = api.report(
         list(runs), out or runs[0] / "report", outcome=outcome, average=average, resamples=resamples, seed=seed,
         votes=None if votes is None else read_votes(votes),
         **_analysis(reference, regression, score, model_groups), speed=speed, device=device,
+        score_over=score_over, ddof=ddof, losses_only=losses_only,
         by=split_list(",".join(by or ())), attributes=attributes,
     )  # fmt: skip
     typer.echo(str(page))
 
 
 REGRESSIONS = ("ols", "poisson")
-SCORES = {"cross,inner": "cross_inner", "scenario,class": "scenario_class"}
+SCORES = {
+    "cross,inner": "cross_inner", "scenario,class": "scenario_class",
+    "scenario,class,variance": "scenario_class_variance",
+}  # fmt: skip
 
 
 def _analysis(

@@ -249,13 +249,18 @@ def choose_model(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, *, progr
     return Chosen(choice, recommend(choice), settings)
 
 
+def recorded_sizes(runs: Sequence[Run]) -> dict[str, ModelCost]:
+    """Return the numbers of parameters that runs recorded, by the model's name."""
+    return {
+        name: ModelCost(int(number)) for run in runs for name, number in run.spec().get("model_parameters", {}).items()
+    }
+
+
 def recorded_costs(
     runs: Sequence[Run], spec: ChooseSpec, count: Callable[[], Counts]
 ) -> tuple[dict[str, ModelCost], str]:
     """Return size and speed of the models: parameters as runs recorded them, and times where they are asked for."""
-    recorded = {
-        name: ModelCost(int(number)) for run in runs for name, number in run.spec().get("model_parameters", {}).items()
-    }
+    recorded = recorded_sizes(runs)
     if spec.speed == NONE:
         return recorded, ""
     costs, timing = costs_of(count(), runs, spec, silent)

@@ -24,7 +24,8 @@ from holdfast.report.page.writer import chart_library, script_json, templates
 from holdfast.report.static.accuracy import maps, scenario_columns, scenarios
 from holdfast.report.static.comparison import drop_columns, drop_parts
 from holdfast.report.static.front import answer_figure
-from holdfast.report.static.verdicts import effect_parts, robustness_columns, verdict_columns
+from holdfast.report.static.score import robustness_columns
+from holdfast.report.static.verdicts import effect_parts, verdict_columns
 
 if TYPE_CHECKING:
     from holdfast.store import Run

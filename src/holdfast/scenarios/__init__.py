@@ -3,7 +3,14 @@
 Importing this package registers them all, in the order of the published table: that order is the order of the groups.
 """
 
-from holdfast.scenarios.base.condition import Condition, family_of, find_scenario, make_condition, parse_conditions
+from holdfast.scenarios.base.condition import (
+    Condition,
+    family_of,
+    find_scenario,
+    make_condition,
+    parse_conditions,
+    scored_scenarios,
+)
 from holdfast.scenarios.base.definition import PAPER, Parameter, Scenario, scenario
 from holdfast.scenarios.base.rendering import render
 
@@ -23,4 +30,5 @@ __all__ = [
     "parse_conditions",
     "render",
     "scenario",
+    "scored_scenarios",
 ]

@@ -8,27 +8,28 @@ from dataclasses import replace
 import pandas as pd
 
 from holdfast.core.errors import UserError
-from holdfast.core.numbers import number, span
+from holdfast.core.numbers import number
 from holdfast.core.schema import JOBS
 from holdfast.core.types import ORIGINAL
+from holdfast.pipeline.choosing import recorded_sizes
 from holdfast.report.attribution.section import looking, read_looks
-from holdfast.report.page.evidence import Evidence, join_runs
+from holdfast.report.page.evidence import Analysis, Evidence, join_runs
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Part, Section
 from holdfast.report.page.provenance import trouble
-from holdfast.report.page.tables import Column, Table, plain, ranged
+from holdfast.report.page.tables import Column, Table, plain
 from holdfast.report.page.words import condition_label, listing, plural, short_names
 from holdfast.report.static.accuracy import maps
 from holdfast.report.static.comparison import fit
+from holdfast.report.static.score import parts_frame, parts_words
 from holdfast.report.static.verdicts import scores
 from holdfast.report.study import Finding
 from holdfast.report.trained.detection import detection
 from holdfast.report.trained.segmentation import Segmented, read_segments, segmentation
 from holdfast.report.trained.training import on_originals, training
-from holdfast.results import SCORED, Results, static_conditions
+from holdfast.results import SCORED, Results
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.bootstrap import RESAMPLES
-from holdfast.stats.effects.score import WHOLE, score_parts
 from holdfast.stats.effects.segments import WITHIN
 from holdfast.store import read_table
 
@@ -78,6 +79,7 @@ def classified(results: Results, seed: int) -> list[Section]:
         resamples=RESAMPLES,
         seed=seed,
         every=counts,
+        analysis=Analysis(costs=recorded_sizes([results.run])),
         **SCORED,
     )
     whole = training([results.run], every)
@@ -133,85 +135,21 @@ def _by_scenario(name: str, caption: str, values: Mapping[tuple[str, str], pd.Da
 
 
 def _scored(evidence: Evidence) -> Section:
-    """Return the report's section of scores, with the two parts and what each scenario adds."""
+    """Return the report's section of scores, its two parts first."""
     section = scores(evidence)
-    assert evidence.every is not None
-    frame = score_parts(
-        evidence.every,
-        conditions=[name for name in static_conditions(evidence.every) if name != ORIGINAL],
-        resamples=evidence.resamples,
-        seed=evidence.seed,
-    )
-    if frame.empty or isinstance(evidence.scores, str):
+    if evidence.score_parts.empty or isinstance(evidence.scores, str):
         return section
-    parts = _wide(frame[frame["condition"] == WHOLE]).drop(columns="condition")
-    robust = evidence.scores[["model", "score", "low", "high", "debiased", "accuracy_original"]]
-    robust = robust.rename(columns={"low": "score_low", "high": "score_high"})
-    summary = evidence.summary[evidence.summary["condition"] == ORIGINAL]
-    original = summary[["model", "low", "high"]].rename(columns={"low": "original_low", "high": "original_high"})
-    table = robust.merge(parts, on="model").merge(original, on="model")
-    table = table.sort_values("score", ascending=False, kind="stable").reset_index(drop=True)
+    table = parts_frame(evidence)
     best, worst = table.iloc[0], table.iloc[-1]
-    words = [_score_words(evidence, row) for row in ([best, worst] if len(table) > 1 else [best])]
+    words = [parts_words(evidence, row) for row in ([best, worst] if len(table) > 1 else [best])]
     section.lead.append(f"The score, its part across scenarios and its part within them: {'; '.join(words)}.")
+    first = ("score_parts", "score_scenarios")
     for place, part in enumerate(section.parts):  # static conditions alone have no effect of pasting
         if isinstance(part, Table):
             kept = [column for column in part.columns if part.frame[column.key].notna().any()]
             section.parts[place] = replace(part, columns=kept)
-    section.parts[:0] = [_parts_table(evidence, table), _scenario_table(evidence, frame)]
+    section.parts.sort(key=lambda part: getattr(part, "name", "") not in first)
     return section
-
-
-def _score_words(evidence: Evidence, row: pd.Series) -> str:
-    ends = span(row["score_low"], row["score_high"], 3, 1)
-    parts = f"1 − ({number(row['cross'], 4)} + {number(row['inner'], 4)})" if "inner" in row else "across only"
-    return f"{evidence.name(str(row['model']))} {number(row['score'], 3)} ({ends}) = {parts}"
-
-
-def _wide(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per model and condition; ``cross`` and ``inner`` with ``_low`` and ``_high``."""
-    wide = None
-    for part, own in frame.groupby("part", sort=True):
-        names = {"squared": str(part), "low": f"{part}_low", "high": f"{part}_high", "deviation": f"{part}_deviation"}
-        named = own[["model", "condition", *names]].rename(columns=names)
-        wide = named if wide is None else wide.merge(named, on=["model", "condition"], how="outer")
-    assert wide is not None
-    return wide
-
-
-def _parts_table(evidence: Evidence, table: pd.DataFrame) -> Table:
-    columns = [
-        Column("model", "Network", show=evidence.name),
-        Column("accuracy_original", "Originals, μ", "percent", "original_low", "original_high"),
-        ranged("cross", "Cross part", "number", 4, hint="EX1: Σ(C − μ)² / n"),
-        ranged("inner", "Inner part", "number", 4, hint="EX2: Σ(C′ − μ)² / n"),
-        ranged("score", "Score", "number", 4),
-        Column("debiased", "Debiased", "number", digits=4, hint="without the noise that squaring adds"),
-    ]
-    note = (
-        "S = 1 − (cross + inner), over the scenarios, divided by their number. Intervals treat photos as independent "
-        "and know nothing of other trainings. A gain over the originals lowers the score like a loss."
-    )
-    kept = [column for column in columns if column.key in table]
-    return Table("score_parts", "The robustness score and its two parts", table, kept, note)
-
-
-def _scenario_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
-    wide = _wide(frame[frame["condition"] != WHOLE])
-    worst = wide.groupby("condition")["cross"].mean()
-    wide = wide.assign(place=-wide["condition"].map(worst), own=wide["model"].map(evidence.models.index))
-    wide = wide.sort_values(["place", "own"], kind="stable").drop(columns=["place", "own"]).reset_index(drop=True)
-    columns = [
-        Column("condition", "Scenario", show=condition_label),
-        Column("model", "Network", show=evidence.name),
-        Column("cross_deviation", "EX1 less originals", "points"),
-        ranged("cross", "squared", "percent", 2),
-        Column("inner_deviation", "EX2 less originals", "points"),
-        ranged("inner", "squared", "percent", 2),
-    ]
-    kept = [column for column in columns if column.key in wide]
-    caption = "What each scenario adds: squared deviations from the accuracy on originals, in per cent as in the paper"
-    return Table("score_scenarios", caption, wide, kept, shown=60, folded=True)
 
 
 def segmented(results: Results, seed: int) -> list[Section]:

@@ -306,11 +306,12 @@ def train(
         conditions = conditions_of(spec, collection)
         # Whoever plans for other machines need not have their GPU.
         device = resolve_device(spec.device) if isinstance(executor, LocalExecutor) else spec.device
-        networks = _networks(spec, kind, len(collection.classes))
+        networks, sizes = _networks(spec, kind, len(collection.classes))
+        before = run.spec().get("model_parameters", {}) if (run.path / "spec.json").is_file() else {}
         prepared = prepare(spec, collection, progress)
         recorded = recorded_spec(
             spec, kind.verb, collection, models=[network.name for network in networks], trained_by=asdict(recipe),
-            scenarios=scenarios_text(spec),
+            scenarios=scenarios_text(spec), model_parameters=before | sizes,
         )  # fmt: skip
         begin_run(run, recorded, prepared, summary, same=SAME)
         jobs = TrainingJobs(make_jobs(spec, prepared, conditions, networks), prepared.collection.samples)
@@ -325,16 +326,18 @@ def train(
     return run, summary
 
 
-def _networks(spec: TrainSpec, kind: TrainingKind, classes: int) -> list[Architecture]:
-    """Return the architectures; UserError where one cannot be built, before the first image is read."""
+def _networks(spec: TrainSpec, kind: TrainingKind, classes: int) -> tuple[list[Architecture], dict[str, int]]:
+    """Return the architectures, and name → number of parameters; UserError if one cannot be built."""
     size = spec.settled().size
     networks = [kind.resolve(name, size=size, pretrained=spec.pretrained) for name in spec.architectures]
     names = [network.name for network in networks]
     if len(set(names)) < len(names):
         raise UserError(f"two of the architectures have one name: {', '.join(names)}")
+    sizes = {}
     for network in networks:
-        kind.build(network, classes, size, seed=spec.seed)
-    return networks
+        module = kind.build(network, classes, size, seed=spec.seed)
+        sizes[network.name] = sum(parameter.numel() for parameter in module.parameters())
+    return networks, sizes
 
 
 def _execute(

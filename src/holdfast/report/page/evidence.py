@@ -22,7 +22,7 @@ from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import holm
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects import drops as drop_statistics
-from holdfast.stats.effects.score import scores
+from holdfast.stats.effects.score import score_parts, scores
 from holdfast.stats.effects.score_spread import Components
 from holdfast.stats.effects.sequential import RoundPlan, sequential_verdicts
 from holdfast.stats.effects.verdict import what_it_holds
@@ -135,8 +135,8 @@ class Analysis:
 
     ``scenario_families``: returns the family of each condition; None: no section on families. ``model_groups``: group →
     names or patterns of models; None: CNNs and transformers, known from names. ``references``: reference level of the
-    regressions by ``model``, ``condition`` or ``label``. ``score``: components of the robustness score;
-    ``scenario_class`` is the paper's earlier S = 1 − (σi + σe). ``attributes``: name → source_id → value, of attributes
+    regressions by ``model``, ``condition`` or ``label``. ``score``: components of the robustness score, as of
+    ``stats.effects.score.robustness_score``. ``attributes``: name → source_id → value, of attributes
     by which errors are shown.
     """
 
@@ -148,6 +148,8 @@ class Analysis:
     costs: Mapping[str, ModelCost] = field(default_factory=dict)  # size and speed of models, by name
     timing: str = ""  # how the speed was measured
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    ddof: int = 0  # of the robustness score's variances: they divide by the number of conditions less this
+    losses_only: bool = False  # whether a gain over the originals leaves the robustness score as it is
 
 
 AS_PUBLISHED = Analysis()  # The choices of the published protocol, without groups
@@ -262,10 +264,26 @@ class Evidence:
     @cached_property
     def scores(self) -> pd.DataFrame | str:
         """The robustness score; a sentence where there is none."""
+        return self._scores_over(self.scored)
+
+    @cached_property
+    def scored(self) -> list[str]:
+        """The conditions of the robustness score; by default all that keep the object, without attacks."""
         if self.score_conditions is not None:
-            return self._scores_over(self.score_conditions(self.counts))
-        kept = [name for name in self.counts.conditions if not without_object(name)]
-        return self._scores_over([name for name in kept if name not in self.counts.attacks])
+            return [name for name in self.score_conditions(self.counts) if name != ORIGINAL]
+        kept = [name for name in self.counts.conditions if not without_object(name) and name != ORIGINAL]
+        return [name for name in kept if name not in self.counts.attacks]
+
+    @cached_property
+    def score_parts(self) -> pd.DataFrame:
+        """What each condition adds to the robustness score."""
+        return score_parts(self.counts if self.every is None else self.every, conditions=self.scored, **self.score_rule)
+
+    @property
+    def score_rule(self) -> dict[str, Any]:
+        """How the robustness score is computed, as keyword arguments."""
+        rule = self.analysis
+        return {"components": rule.score, "ddof": rule.ddof, "signed": rule.losses_only, **self.settings}
 
     @cached_property
     def background_scores(self) -> pd.DataFrame | str:
@@ -278,7 +296,7 @@ class Evidence:
         counts = self.counts if self.every is None else self.every
         try:
             kept = [name for name in conditions if name != ORIGINAL]
-            return scores(counts, conditions=kept, components=self.analysis.score, **self.settings)
+            return scores(counts, conditions=kept, **self.score_rule)
         except UserError as error:
             return str(error)
 

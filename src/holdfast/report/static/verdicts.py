@@ -9,9 +9,10 @@ from holdfast.core.numbers import estimate
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.evidence import Evidence
-from holdfast.report.page.parts import Listing, Notice, Part, Section
+from holdfast.report.page.parts import Part, Section
 from holdfast.report.page.tables import Column, Table, model_column, plain, ranged
 from holdfast.report.page.words import plural
+from holdfast.report.static.score import score_parts
 from holdfast.stats.effects.verdict_words import NOT_JUDGED, score_weakness
 
 _RESTS_ON = (
@@ -97,51 +98,8 @@ def scores(evidence: Evidence) -> Section:
         f"{estimate(best['mean'], best['mean_low'], best['mean_high'])} over the conditions that keep the object."
     ]
     section.parts = [score_table(evidence, frame), *effect_parts(evidence), verdict_table(evidence)]
-    robust = evidence.scores
-    if isinstance(robust, str):
-        section.parts.append(Notice(f"The robustness score. {robust}"))
-        return section
-    warnings = [
-        f"{evidence.name(row['model'])} {row['warning']}." for row in robust.to_dict("records") if row["warning"]
-    ]
-    if warnings:
-        section.parts.append(Listing("Robustness scores that do not mean robustness", warnings, open=True))
-    section.parts.append(_robustness(evidence, robust))
+    section.parts += score_parts(evidence)
     return section
-
-
-def robustness_columns(short: Mapping[str, str]) -> list[Column]:
-    """Return the columns of robustness scores as shown."""
-    return [
-        model_column(short),
-        Column("score", "Score", "number", "low", "high", digits=4),
-        Column("debiased", "Debiased", "number", digits=4, hint="without the noise that squaring adds"),
-        Column("variance_cross", "Variance over scenarios", "number", digits=4),
-        Column(
-            "variance_inner",
-            "Variance, retrained",
-            "number",
-            digits=4,
-            hint="models trained and tested within a scenario",
-        ),
-        Column("stability_low", "Least without one class", "number", digits=4),
-        Column("stability_high", "Most without one class", "number", digits=4),
-        Column("normality_p", "Scenarios normal? p", "p", hint="Shapiro–Wilk test of the scenario accuracies"),
-        Column("n_conditions", "Conditions", "integer"),
-    ]
-
-
-def _robustness(evidence: Evidence, robust: pd.DataFrame) -> Table:
-    note = (
-        "S = 1 − (σi + σe), the paper's earlier score: standard deviations over classes and over scenarios."
-        if evidence.analysis.score == "scenario_class"
-        else "S = 1 − the mean squared deviation of the scenario accuracies from the accuracy on originals. A gain "
-        "counts like a loss, and a constant classifier scores 1: read it beside the accuracies. Conditions that blur "
-        "or light the object reward a model that reads the background; the score over the background alone does not "
-        "have them."
-    )
-    columns = robustness_columns(evidence.short)
-    return Table("robustness_score", "The robustness score in detail", robust, columns, note, folded=True)
 
 
 def score_frame(evidence: Evidence) -> pd.DataFrame:

@@ -140,6 +140,19 @@ def family_of(name: str) -> str:
     return definition.family if definition.group == "static" and definition.family in FAMILIES else ""
 
 
+def scored_scenarios(*, background_only: bool = False) -> frozenset[str]:
+    """Return the scenarios of the robustness score: the static ones, the original among them, and generated backgrounds.
+
+    ``background_only``: of these, the ones that leave the object unchanged.
+    """
+    known = {condition.scenario: condition.definition for condition in parse_conditions("static")}
+    known |= {entry.name: entry.target for entry in registry.scenarios.entries()
+              if isinstance(entry.target, Scenario) and entry.target.paints}  # fmt: skip
+    return frozenset(
+        name for name, definition in known.items() if not background_only or definition.leaves == "foreground"
+    )
+
+
 def _belongs(definition: Scenario, group: str) -> bool:
     if group in FAMILIES:
         return definition.group == "static" and definition.family == group

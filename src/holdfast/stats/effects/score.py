@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import chosen
 from holdfast.stats.core.reduce import Counts, Outcome
-from holdfast.stats.effects.score_spread import Components, Design, Spread, design_of
+from holdfast.stats.effects.score_spread import Components, Design, Part, Spread, design_of
 
 WHOLE = ""  # The condition of a whole part's row in ``score_parts``
 
@@ -32,7 +32,7 @@ class RobustnessScore:
     None when there are none: the score is then that of the cross part alone.
     """
 
-    score: float  # 1 − (variance_cross + variance_inner), or with standard deviations for ``scenario_class``
+    score: float  # 1 − (variance_cross + variance_inner), with standard deviations for ``scenario_class``
     variance_cross: float  # Σ(C(i) − μ)² / (n − ddof) of models trained on originals and tested on scenario i
     variance_inner: float | None
     squared_cross: dict[str, float]  # scenario → (C(i) − μ)²; 0 for a gain when only losses count
@@ -57,21 +57,21 @@ def robustness_score(
     ``mu_inner``: the same for the inner part. Left out: ``mu_cross``; for ``scenario_class`` the mean of ``inner``.
     ``ddof``: 0 as in the paper's equations, 1 as in its printed numbers. ``signed``: count losses only; as published, a
     gain over μ lowers the score like a loss. ``components``: ``scenario_class`` is the paper's earlier S = 1 − (σe +
-    σi), standard deviations over scenarios and over classes. There ``signed`` concerns the scenarios only: a class has
-    nothing to lose against.
+    σi), standard deviations over scenarios and over classes; ``scenario_class_variance`` reads these σ as variances.
+    There ``signed`` concerns the scenarios only: a class has nothing to lose against.
     """
-    by_class = components == "scenario_class"
+    by_class, norms = components != "cross_inner", components == "scenario_class"
     squared_cross = _squares(cross, mu_cross, signed)
     variance_cross = _variance(squared_cross, ddof)
     if inner is None:
-        loss = np.sqrt(variance_cross) if by_class else variance_cross
+        loss = np.sqrt(variance_cross) if norms else variance_cross
         return RobustnessScore(1 - float(loss), variance_cross, None, squared_cross, {})
     if mu_inner is None:
         mu_inner = float(np.mean(list(inner.values()))) if by_class else mu_cross
     squared_inner = _squares(inner, mu_inner, signed and not by_class)
     variance_inner = _variance(squared_inner, ddof)
     parts = np.array([variance_cross, variance_inner])
-    loss = np.sqrt(parts).sum() if by_class else parts.sum()
+    loss = np.sqrt(parts).sum() if norms else parts.sum()
     return RobustnessScore(1 - float(loss), variance_cross, variance_inner, squared_cross, squared_inner)
 
 
@@ -226,32 +226,57 @@ def score_parts(
     counts: Counts,
     *,
     conditions: Sequence[str] | None = None,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    ddof: int = 0,
+    signed: bool = False,
+    components: Components = "cross_inner",
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Return what each condition adds to the score: a row per model × part × condition, and one (WHOLE) per part.
 
-    ``squared``: (C(i) − μ)² with ``low`` and ``high``, and for a whole part the variance, with an interval made like
-    the score's. Models without a score are left out. Options as of ``scores``; accuracies are full and macro.
+    ``squared``: (C(i) − μ)², 0 for a gain when only losses count, with ``low`` and ``high``; for a whole part what the
+    score subtracts for it, with an interval made like the score's. The inner part of ``scenario_class`` has a row per
+    class. Models without a score are left out. Options as of ``scores``.
     """
     rows: list[dict[str, Any]] = []
+    options: dict[str, Any] = {"ddof": ddof, "signed": signed, "components": components}
+    parts: tuple[Part, ...] = ("cross", "inner")
     for model in counts.models:
-        design = _design(counts, model, conditions, "full", "macro")
-        if design is None:
+        design = _design(counts, model, conditions, outcome, average)
+        try:
+            spreads = (
+                {}
+                if design is None
+                else {
+                    part: Spread(design, **options, parts=[part])
+                    for part in parts
+                    if part == "cross" or design.inner or components != "cross_inner"
+                }
+            )
+        except UserError:  # fewer conditions than the divisor needs: ``scores`` says so
             continue
-        for part, places in (("cross", design.cross), ("inner", design.inner)):
-            if not places:
-                continue
-            spread = Spread(design, parts=[part])  # type: ignore[list-item]
-            noise = spread.resampled(resamples, seed) / spread.scale
-            for number, place in enumerate(places):
-                deviation = float(design.accuracy[place] - design.accuracy[0])
-                squared, ends = deviation**2, deviation + np.quantile(noise[:, number], [0.025, 0.975])
-                low = 0.0 if ends[0] <= 0 <= ends[1] else float((ends**2).min())  # 0 is the least a square may be
-                row = {"accuracy": float(design.accuracy[place]), "deviation": deviation, "squared": squared}
-                row |= {"low": min(low, squared), "high": max(float((ends**2).max()), squared)}
-                rows.append({"model": model, "part": part, "condition": design.columns[place][1], **row})
-            whole = spread.estimate(resamples, seed)
-            bounds = {"squared": whole.value, "low": whole.low, "high": whole.high}
-            rows.append({"model": model, "part": part, "condition": WHOLE, **bounds})
+        for part, spread in spreads.items():
+            rows += [{"model": model, "part": part, **row} for row in _part_rows(spread, resamples, seed)]
     return pd.DataFrame(rows, columns=PART_COLUMNS)
+
+
+def _part_rows(spread: Spread, resamples: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield a row per deviation of a spread of one part, and one for the whole."""
+    design = spread.design
+    noise = spread.resampled(resamples, seed) / spread.scale
+    places = [place for block in spread.blocks for place in block]
+    names = [design.columns[place][1] for place in places] or design.classes
+    accuracies = design.accuracy[places] if places else design.class_accuracy
+    losses_only = spread.signed and bool(places)
+    deviations = spread.deviations / spread.scale
+    for number, (name, accuracy, deviation) in enumerate(zip(names, accuracies, deviations, strict=True)):
+        ends = deviation + np.quantile(noise[:, number], [0.025, 0.975])
+        counted, ends = (min(deviation, 0.0), np.minimum(ends, 0)) if losses_only else (deviation, ends)
+        low = 0.0 if ends[0] <= 0 <= ends[1] else float((ends**2).min())  # 0 is the least a square may be
+        row = {"accuracy": float(accuracy), "deviation": float(deviation), "squared": float(counted**2)}
+        yield {"condition": name, **row, "low": min(low, row["squared"]),
+               "high": max(float((ends**2).max()), row["squared"])}  # fmt: skip
+    whole = spread.estimate(resamples, seed)
+    yield {"condition": WHOLE, "squared": whole.value, "low": whole.low, "high": whole.high}

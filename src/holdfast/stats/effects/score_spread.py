@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -28,8 +28,8 @@ from holdfast.stats.core.bootstrap import (
 from holdfast.stats.core.cells import Average, wilson_at
 from holdfast.stats.effects.spread_interval import spread_interval
 
-Components = Literal["cross_inner", "scenario_class"]
-"""The equations' two parts, or those of the paper's earlier version."""
+Components = Literal["cross_inner", "scenario_class", "scenario_class_variance"]
+"""The equations' two parts, or those of the paper's earlier version: as standard deviations, or as variances."""
 
 Part = Literal["cross", "inner"]
 
@@ -165,8 +165,8 @@ def _weights(answers: Answers, column: Codes, columns: int, average: Average) ->
 class Spread:
     """Deviations from the accuracy on originals, scaled so that their sum of squares is what the score subtracts.
 
-    ``parts``: which of them; by default those that there are. ``components``: ``scenario_class`` takes the norms over
-    conditions and over classes in place of sums of squares.
+    ``parts``: which of them; by default those that there are. ``components``: the second part of ``scenario_class`` and
+    ``scenario_class_variance`` is over classes; ``scenario_class`` takes norms in place of sums of squares.
     """
 
     def __init__(
@@ -179,10 +179,14 @@ class Spread:
         components: Components = "cross_inner",
         leave: str | None = None,
     ) -> None:
-        self.design, self.signed, self.by_class = design, signed, components == "scenario_class"
+        if components not in get_args(Components):
+            raise UserError(f"components are {', '.join(get_args(Components))}, not {components!r}")
+        self.design, self.signed, self.by_class = design, signed, components != "cross_inner"
+        self.norms = components == "scenario_class"
+        self.with_classes = self.by_class and "inner" in parts
         columns = {"cross": design.cross, "inner": [] if self.by_class else design.inner}
         self.blocks = [columns[part] for part in parts if columns[part]]
-        self.split = len(self.blocks[0])
+        self.split = len(self.blocks[0]) if self.blocks else 0
         deviations = self._deviations(leave)
         if min(len(block) for block in deviations) <= ddof:
             raise UserError(f"A robustness score with ddof={ddof} needs at least {ddof + 1} conditions in each part.")
@@ -199,7 +203,7 @@ class Spread:
                            (design.answers.n, design.answers.right))  # fmt: skip
             accuracy = np.where(rows > 0, right / np.where(rows > 0, rows, 1), np.nan)
         deviations = [accuracy[block] - accuracy[0] for block in self.blocks]
-        if self.by_class:
+        if self.with_classes:
             deviations.append(design.class_accuracy[keep] - design.class_accuracy[keep].mean())
         return deviations
 
@@ -208,7 +212,7 @@ class Spread:
         """Return what each photo adds to the noise of each deviation, (photos, deviations)."""
         design = self.design
         blocks = [design.influence[:, block] - design.influence[:, :1] for block in self.blocks]
-        if self.by_class:
+        if self.with_classes:
             blocks.append(design.class_influence - design.class_influence.mean(axis=1, keepdims=True))
         return np.asarray(np.concatenate(blocks, axis=1) * self.scale)
 
@@ -232,7 +236,7 @@ class Spread:
             imagined[row, place] = (end - drop) / size * self.scale[:width]
         stretch = t_quantile(stratum_weights(self.design.stratum)[1]) / Z * size / (size + 2)
         parts = [np.concatenate([self.influence, imagined]) * stretch]
-        if self.design.donor_influence is not None:
+        if self.design.donor_influence is not None and self.blocks:
             lent = np.concatenate([self.design.donor_influence[:, block] for block in self.blocks], axis=1)
             parts.append(np.pad(lent, ((0, 0), (0, len(self.deviations) - width))) * self.scale)
         return parts
@@ -253,7 +257,7 @@ class Spread:
         if self.signed:
             cross, inner = np.minimum(cross, 0), inner if self.by_class else np.minimum(inner, 0)
         squares = np.stack([(cross**2).sum(axis=-1), (inner**2).sum(axis=-1)])
-        return np.asarray((np.sqrt(squares) if self.by_class else squares).sum(axis=0))
+        return np.asarray((np.sqrt(squares) if self.norms else squares).sum(axis=0))
 
     def resampled(self, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
         """Return the noise of the deviations in resamples of photos and of donors, (resamples, deviations)."""
@@ -270,7 +274,7 @@ class Spread:
         reached = float(self.value(self.deviations + np.where(self.deviations > 0, half, -half)))
         low, high = spread_interval(
             self.deviations, self.resampled(resamples, seed), self.covariance, self.value, reached=reached,
-            quadratic=not (self.signed or self.by_class),
+            quadratic=not (self.signed or self.norms),
         )  # fmt: skip
         unseen = float(self.value(-self.scale * (1 - 0.025 ** (1 / self.size))))
         high = min(max(high, unseen), float(self.value(-self.scale)))
@@ -283,7 +287,7 @@ class Spread:
         own[where] = self.deviations[where]
         if not own[where].size:
             return float("nan")
-        return float(self.value(own)) ** (2 if self.by_class else 1)
+        return float(self.value(own)) ** (2 if self.norms else 1)
 
     def debiased(self, resamples: int = RESAMPLES, seed: int = 0) -> float:
         """Return the spread less its sampling noise.
@@ -296,7 +300,7 @@ class Spread:
             return float(2 * self.value(self.deviations) - self.value(self.deviations + noise).mean())
         excess = self.deviations**2 - (self.influence**2).sum(axis=0)
         parts = np.array([excess[: self.split].sum(), excess[self.split :].sum()])
-        return float(np.sqrt(np.maximum(parts, 0)).sum() if self.by_class else parts.sum())
+        return float(np.sqrt(np.maximum(parts, 0)).sum() if self.norms else parts.sum())
 
 
 def mean_accuracy(design: Design) -> CountedEstimate:

@@ -120,8 +120,8 @@ def report(
         str,
         Option(
             metavar="A,B,…",
-            help="Conditions of the robustness score: static (with generated backgrounds), background (those that leave "
-            "the object unchanged), or names of conditions, families and groups.",
+            help="Conditions of the robustness score: static (with generated backgrounds), background (those that "
+            "leave the object unchanged), or names of conditions, families and groups.",
         ),
     ] = "static",
     ddof: Annotated[

@@ -14,11 +14,11 @@ from holdfast.report.page.words import condition_label, listing, plural
 from holdfast.stats.effects.score import WHOLE
 
 _FORMULAS = {
-    "cross_inner": "S = 1 − (σ²cross + σ²inner), each σ² the mean squared deviation of the scenario accuracies from the "
-    "accuracy on originals μ: cross of models trained on originals, inner of models trained within each scenario "
+    "cross_inner": "S = 1 − (σ²cross + σ²inner), each σ² the mean squared deviation of the scenario accuracies from "
+    "the accuracy on originals μ: cross of models trained on originals, inner of models trained within each scenario "
     "(none: the cross part alone)",
-    "scenario_class": "S = 1 − (σi + σe), the paper's earlier score with standard deviations: over scenarios around the "
-    "accuracy on originals μ, and over classes around their mean",
+    "scenario_class": "S = 1 − (σi + σe), the paper's earlier score with standard deviations: over scenarios around "
+    "the accuracy on originals μ, and over classes around their mean",
     "scenario_class_variance": "S = 1 − (σi + σe), the paper's earlier score with variances in place of standard "
     "deviations: over scenarios around the accuracy on originals μ, and over classes around their mean",
 }

@@ -141,7 +141,7 @@ def family_of(name: str) -> str:
 
 
 def scored_scenarios(*, background_only: bool = False) -> frozenset[str]:
-    """Return the scenarios of the robustness score: the static ones, the original among them, and generated backgrounds.
+    """Return the scenarios of the robustness score: the static ones with the original, and generated backgrounds.
 
     ``background_only``: of these, the ones that leave the object unchanged.
     """

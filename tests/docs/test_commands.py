@@ -223,7 +223,7 @@ def _run_python(several: list[Block]) -> None:
     for block in several:
         if block.title:
             Path(block.title).write_text(block.text)
-        exec(compile(block.text, str(block), "exec"), names)
+        exec(compile(block.text, str(block), "exec", dont_inherit=True), names)
 
 
 def _check_names(node: ast.AST, block: Block) -> None:

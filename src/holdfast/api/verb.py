@@ -104,9 +104,8 @@ def function_of(declared: Verb) -> Callable[..., Any] | None:
     if declared.spec is None or declared.command is not None:
         return function
     signature = inspect.signature(function)
-    parameters = [
-        each.replace(default=_DEFAULTS.get(name, each.default)) for name, each in signature.parameters.items()
-    ]
+    takes = signature.parameters
+    parameters = [each.replace(default=_DEFAULTS.get(name, each.default)) for name, each in takes.items()]
 
     @functools.wraps(function)
     def call(spec: Spec, **values: Any) -> Any:

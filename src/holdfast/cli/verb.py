@@ -154,7 +154,7 @@ def command_of(declared: Verb) -> Any:
     function = resolved(declared.function)
     takes = inspect.signature(function).parameters
 
-    def made(job: CommandCall[Any]) -> None:
+    def command(job: CommandCall[Any]) -> None:
         with ExitStack() as stack:
             if "out" in takes:
                 folder, executor, progress = stack.enter_context(job.running())
@@ -165,9 +165,9 @@ def command_of(declared: Verb) -> Any:
         for line in declared.show(result):
             typer.echo(line)
 
-    made.__name__, made.__doc__ = declared.python_name, (function.__doc__ or "").partition("\n\n")[0]
+    command.__name__, command.__doc__ = declared.python_name, (function.__doc__ or "").partition("\n\n")[0]
     out = (declared.out or OUT) if "out" in takes else ""
-    return verb(declared.spec, out=out, engine="executor" in takes)(made)
+    return verb(declared.spec, out=out, engine="executor" in takes)(command)
 
 
 def with_parameters(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:

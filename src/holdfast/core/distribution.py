@@ -23,8 +23,8 @@ def installed() -> Distribution | None:
 @functools.cache
 def installed_version() -> str:
     """Return Holdfast's version; ``0+unknown`` in a source tree that is not installed."""
-    found = installed()
-    return found.version if found else "0+unknown"
+    package = installed()
+    return package.version if package else "0+unknown"
 
 
 def pip_install(extra: str) -> str:

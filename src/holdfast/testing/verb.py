@@ -128,35 +128,35 @@ def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str,
 def _lines(words: tuple[str, ...], command: Any) -> Iterator[str]:
     name = " ".join(words)
     parameters = inspect.signature(command.callback, eval_str=True).parameters if command.callback else {}
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    for place, one in enumerate(arguments):
-        yield f"{name}: {place + 1}. argument {_rest(one, parameters)}"
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    for place, argument in enumerate(arguments):
+        yield f"{name}: {place + 1}. argument {_rest(argument, parameters)}"
     yield from sorted(
-        f"{name}: {' '.join([*one.opts, *one.secondary_opts])} {_rest(one, parameters)}"
-        for one in command.params
-        if one not in arguments and one.name in parameters
+        f"{name}: {' '.join([*each.opts, *each.secondary_opts])} {_rest(each, parameters)}"
+        for each in command.params
+        if each not in arguments and each.name in parameters
     )
 
 
-def _rest(one: Any, parameters: Any) -> str:
-    annotation = parameters[one.name].annotation
+def _rest(each: Any, parameters: Any) -> str:
+    annotation = parameters[each.name].annotation
     inner, *extra = get_args(annotation) if get_origin(annotation) is Annotated else (annotation, None)
     bounds = [f"{name} {getattr(info, name)}" for info in extra for name in ("min", "max")
               if getattr(info, name, None) is not None]  # fmt: skip
     choices = [info.metavar[1:-1] for info in extra if str(getattr(info, "metavar", "")).startswith("[")]
-    needed = "needed" if one.required else f"default {_default(one.default)}"
+    needed = "needed" if each.required else f"default {_default(each.default)}"
     return ", ".join([*(choices or [_type(inner)]), *bounds, needed])
 
 
 def _type(annotation: Any) -> str:
-    kinds = [one for one in get_args(annotation) if one is not NoneType]
+    kinds = [each for each in get_args(annotation) if each is not NoneType]
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
         return _type(kinds[0])
     if origin is Literal:
         return "|".join(map(str, kinds))
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return "|".join(str(one.value) for one in annotation)
+        return "|".join(str(each.value) for each in annotation)
     if origin is list:
         return f"{_type(kinds[0])} repeated"
     return " ".join(map(_type, kinds)) if origin is tuple else annotation.__name__

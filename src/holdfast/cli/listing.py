@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -35,8 +35,8 @@ KINDS = (
 )
 
 
-def ls(what: Annotated[str, typer.Argument(help=f"{', '.join(KINDS[:-1])} or {KINDS[-1]}.")] = "") -> None:
-    """List the names that commands take, one per line."""
+def print_listing(what: str) -> None:
+    """Print a line per thing of one of ``KINDS``, cut at the terminal's edge; without ``what`` a line per kind."""
     if what and what not in KINDS:
         raise unknown("list", what, KINDS)
     lists = {
@@ -186,8 +186,8 @@ OPTIONAL = (
 )
 
 
-def doctor() -> None:
-    """Say what is installed, and how to get what is missing."""
+def print_report() -> None:
+    """Print what is installed and what is missing."""
     facts = environment()
     console = console_for_tables()
     console.print(f"Python {facts['python']} on {facts['platform']}")

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import functools
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+import re
+import sys
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
+from pathlib import Path
+
+UNFINISHED_SETUP = Path(sys.prefix) / ".unfinished-setup"
+"""While docs/environment.py sets up this environment, this file names its step."""
 
 DISTRIBUTION = "holdfast-vision"
 _FORMER = "holdfast"  # of checkouts that were installed before the distribution was renamed
@@ -23,10 +29,52 @@ def installed() -> Distribution | None:
 @functools.cache
 def installed_version() -> str:
     """Return Holdfast's version; ``0+unknown`` in a source tree that is not installed."""
-    package = installed()
-    return package.version if package else "0+unknown"
+    found = installed()
+    return found.version if found else "0+unknown"
 
 
 def pip_install(extra: str) -> str:
     """Return the command that installs an extra, and the same in a checkout."""
     return f"pip install '{DISTRIBUTION}[{extra}]' (in a checkout: '.[{extra}]')"
+
+
+def lacks() -> list[str]:
+    """Return a sentence for everything that keeps this installation from working; extras may be missing."""
+    found = []
+    if UNFINISHED_SETUP.is_file():
+        step = UNFINISHED_SETUP.read_text(encoding="utf8")
+        found.append(f"make setup did not finish ({step}): run it again, it continues where it stopped")
+    own = installed()
+    if own is None:
+        found.append("Holdfast is not installed: pip install . in a checkout installs it")
+    for line in (own.requires if own else None) or ():
+        needed = re.match(r"([\w.-]+)(?:>=([\d.]+))?$", line)  # those of extras have a marker
+        if needed and (trouble := _trouble(*needed.groups(""))):
+            found.append(trouble)
+    line = "{0} is damaged, files are missing: pip install --force-reinstall --no-deps {0}"
+    found.extend(line.format(package) for package in damaged())
+    return found
+
+
+def _trouble(name: str, lowest: str) -> str:
+    try:
+        version = distribution(name).version
+    except PackageNotFoundError:
+        return f"{name} is missing: pip install '{name}>={lowest}'"
+    if _numbers(version) < _numbers(lowest):
+        return f"{name} {version} is too old: pip install '{name}>={lowest}'"
+    return ""
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version.partition("+")[0])]
+
+
+def damaged() -> list[str]:
+    """Return the installed packages of which files are missing, as ``name==version``."""
+    found = set()
+    for package in distributions():
+        files = (file for file in package.files or () if not file.name.endswith(".pyc"))
+        if not all(Path(str(file.locate())).exists() for file in files):
+            found.add(f"{package.name}=={package.version}")
+    return sorted(found)

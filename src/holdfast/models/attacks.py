@@ -103,6 +103,7 @@ def model_input(classifier: Classifier, image: Image) -> Image:
     """
     if not isinstance(classifier, TorchClassifier):
         return image
+    classifier.check_clear()
     prepared = classifier.prepare(image)
     if prepared.ndim != 3 or prepared.shape[0] != 3:
         raise SampleError(f"attacks need a model that sees RGB, not an input of shape {tuple(prepared.shape)}")

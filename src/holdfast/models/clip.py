@@ -97,6 +97,7 @@ def image_embeddings(clip: Clip, images: Sequence[Image]) -> NDArray[np.float32]
         for start in range(0, len(images), _BATCH):
             pictures = [picture(image, crops_centre=crops) for image in images[start : start + _BATCH]]
             batch = torch.stack([clip.preprocessing.transform(picture) for picture in pictures])
+            batch = batch.flip(1) if clip.preprocessing.channels == "bgr" else batch
             rows.append(_unit(clip.encode_image(batch.to(device))).cpu().numpy())
     return np.concatenate(rows) if rows else np.empty((0, _width(clip)), np.float32)
 

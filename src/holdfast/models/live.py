@@ -20,7 +20,7 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.types import LabelSpace
-from holdfast.models import label_spaces, timm
+from holdfast.models import label_spaces, probing, timm
 from holdfast.models.python import PythonClassifier, output_count, weights_of
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 
@@ -202,10 +202,14 @@ def _preprocessing(name: str, module: Any, transform: Any) -> Preprocessing:
             f"transform= of {name} returns {_kind(prepared)}{shape}; wanted is one torch tensor (channels, height, "
             "width), as torchvision's transforms.ToTensor() makes it"
         )
-    mean, std = _normalisation(transform)
+    probing.check_repeats(name, transform)
+    colours = probing.colours_of(transform)
     about = re.sub(r" at 0x[0-9a-f]+", "", repr(getattr(transform, "processor", transform)))
     source = _source(transform) if "<function" in about or "object" in about else ""
-    return Preprocessing(transform, (size[1], size[2]), mean, std, False, {"transform": about, "source": source})
+    return Preprocessing(
+        transform if colours.channels == "rgb" else _Turned(transform), (size[1], size[2]), colours.mean, colours.std,
+        False, {"transform": about, "source": source}, channels=colours.channels, unclear=colours.unclear,
+    )  # fmt: skip
 
 
 def _kind(value: Any) -> str:
@@ -224,16 +228,14 @@ class _Processor:
         return self.processor(images=picture, return_tensors="pt")["pixel_values"][0]
 
 
-def _normalisation(transform: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and deviation that a transform subtracts and divides by; 0 and 1 where it does not say."""
-    inner = getattr(transform, "processor", transform)
-    steps = [inner, *getattr(inner, "transforms", ())]
-    for step in reversed(steps):
-        mean = getattr(step, "mean", None) if hasattr(step, "std") else getattr(step, "image_mean", None)
-        std = getattr(step, "std", None) if hasattr(step, "std") else getattr(step, "image_std", None)
-        if mean is not None and std is not None:
-            return tuple(map(float, mean)), tuple(map(float, std))
-    return (0.0,) * 3, (1.0,) * 3
+@dataclass(frozen=True)
+class _Turned:
+    """A transform of blue-first images with its channels turned round, as ``Preprocessing`` wants them."""
+
+    transform: Callable[..., Any]
+
+    def __call__(self, picture: PIL.Image.Image) -> Any:
+        return self.transform(picture).flip(0)
 
 
 def _callable(name: str, model: LiveModel, classes: Sequence[str] | None) -> PythonClassifier:

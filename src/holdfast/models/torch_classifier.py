@@ -21,6 +21,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import torch
 from holdfast.core.networks import fuse, resolve_device, weights_sha256
 from holdfast.core.types import Image, LabelSpace
+from holdfast.models import probing
 
 MAX_ASPECT = 16
 CPU_PIXELS = 8 * 224 * 224  # At once on a CPU: the activations of more are handed back to the system layer by layer
@@ -52,6 +53,7 @@ class Preprocessing:
     # the transform but for the mean and the deviation, where it is nothing else; None where it is more.
     geometry: Geometry | None = None
     channels: str = "rgb"  # bgr: the model takes what ``transform`` returns with its channels turned round
+    unclear: str = ""  # why mean and std are unknown, so that only ``transform`` leads to the network; usually empty
 
 
 def picture(image: Image, *, crops_centre: bool) -> PIL.Image.Image:
@@ -143,6 +145,7 @@ class TorchClassifier:
         self._answering: torch.nn.Module | None = None  # what computes answers, after ``fuse_layers``
         self._mean = torch.tensor(preprocessing.mean, device=self.device).view(-1, 1, 1)
         self._std = torch.tensor(preprocessing.std, device=self.device).view(-1, 1, 1)
+        self._sizes: dict[tuple[int, int], tuple[int, int]] = {}
 
     @property
     def module(self) -> torch.nn.Module:
@@ -187,15 +190,35 @@ class TorchClassifier:
     def logits(self, batch: torch.Tensor) -> torch.Tensor:
         """Return logits, (n, labels), of an RGB batch NCHW in 0..1; gradients reach the batch.
 
-        Another size than the model's is resized, bilinearly with antialiasing; nothing is cropped.
+        Another size than the model's is resized, bilinearly with antialiasing; nothing is cropped. Raises a UserError
+        if the way from pixels to the network is known to the transform alone.
         """
+        self.check_clear()
         batch = batch.to(self.device)
-        if tuple(batch.shape[-2:]) != self.preprocessing.size:
+        size = self.size_of(*batch.shape[-2:])
+        if tuple(batch.shape[-2:]) != size:
             batch = torch.nn.functional.interpolate(
-                batch, size=self.preprocessing.size, mode="bilinear", align_corners=False, antialias=True
+                batch, size=size, mode="bilinear", align_corners=False, antialias=True
             )
         logits: torch.Tensor = self._module((batch - self._mean) / self._std)
         return logits
+
+    def check_clear(self) -> None:
+        """Raise a UserError if nothing but the transform knows how pixels reach the network."""
+        if self.preprocessing.unclear:
+            raise UserError(
+                f"{ways_in(self)} of {self.name} cannot be followed from pixels to the network: "
+                f"{self.preprocessing.unclear}. Attacks, walks and gradients need one factor and one offset per "
+                "channel: let the network do the rest, or give the model as a function of images"
+            )
+
+    def size_of(self, height: int, width: int) -> tuple[int, int]:
+        """Return height and width that the network gets of an image of this size."""
+        if self.preprocessing.geometry is not None:
+            return self.preprocessing.size
+        if (height, width) not in self._sizes:  # some transforms keep the aspect of an image, or its size
+            self._sizes[height, width] = probing.size_after(self.preprocessing.transform, height, width)
+        return self._sizes[height, width]
 
     def _in_batches(self, items: Sequence[Any], prepare: Callable[[Any], torch.Tensor]) -> NDArray[np.float32]:
         rows = np.empty((len(items), len(self.labels)), np.float32)
@@ -221,6 +244,14 @@ class TorchClassifier:
             shares = logits.float().sigmoid() if self.independent else logits.float().softmax(1)
             probabilities: NDArray[np.float32] = shares.cpu().numpy()
         return probabilities
+
+
+def ways_in(model: object) -> str:
+    """Return the parameter that says how images reach a model's network."""
+    description = getattr(getattr(model, "preprocessing", None), "description", {})
+    if "transform" in description:
+        return "transform="
+    return "the image processor" if description.get("library") == "transformers" else "?mean=…&std=…&channels=…"
 
 
 def picked(model: Any, output: str) -> torch.nn.Module:

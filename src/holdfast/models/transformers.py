@@ -11,7 +11,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked
 from holdfast.core.networks import hub_errors
-from holdfast.models import label_spaces
+from holdfast.models import label_spaces, probing
 from holdfast.models.options import display_name
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picked
 
@@ -92,17 +92,25 @@ def preprocessing(processor: Any) -> Preprocessing:
     edge = sides.get("shortest_edge") or sides.get("longest_edge") or 224
     normalised = settings.get("do_normalize", True)
 
-    def transform(picture: PIL.Image.Image) -> torch.Tensor:
+    def prepared(picture: PIL.Image.Image) -> torch.Tensor:
         tensor: torch.Tensor = processor(images=picture, return_tensors="pt")["pixel_values"][0]
         return tensor
 
+    stated = probing.Colours(
+        _three(settings, "image_mean", 0.0) if normalised else (0.0,) * 3,
+        _three(settings, "image_std", 1.0) if normalised else (1.0,) * 3,
+    )
+    # Settings do not say everything: some processors return blue first, or scale pixels otherwise.
+    colours = probing.colours_of(prepared, stated)
     return Preprocessing(
-        transform=transform,
+        transform=prepared if colours.channels == "rgb" else lambda picture: prepared(picture).flip(0),
         size=(sides.get("height") or edge, sides.get("width") or edge),
-        mean=_three(settings, "image_mean", 0.0) if normalised else (0.0,) * 3,
-        std=_three(settings, "image_std", 1.0) if normalised else (1.0,) * 3,
+        mean=colours.mean,
+        std=colours.std,
         crops_centre=cropped,
         description={"library": "transformers", **settings},
+        channels=colours.channels,
+        unclear=colours.unclear,
     )
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.errors import HoldfastError, SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import torch
 from holdfast.core.protocols import Classifier, Oracle
-from holdfast.core.types import Collection, Image, LabelSpace
+from holdfast.core.types import Collection, Image, LabelSpace, Sample
 from holdfast.data.labels import LabelMap, class_keys, map_labels
-from holdfast.models import attacks, load_classifier
+from holdfast.models import attacks, load_classifier, proof
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.oracle import load_oracle
 from holdfast.pipeline.specs import EvaluateSpec as EvaluateSpec
@@ -108,6 +109,29 @@ def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
         tested.append(Tested(classifier, labels, exact, fast, parameter_count(classifier)))
     check_names([model.classifier.name for model in tested])
     return tested
+
+
+def proved(model: Any, samples: Iterable[Sample], max_pixels: int) -> list[str]:
+    """Return how a model's network agrees with its own ``predict`` on the first images; see ``models.proof``.
+
+    ``model``: a classifier or a segmenter. Raises a UserError if they disagree; a black box needs no proof.
+    """
+    prove = proof.prove_segmenter if hasattr(model, "segment") else proof.prove
+    if not hasattr(model, "logits"):
+        return []
+    agreement = prove(model, first_images(samples, max_pixels))
+    return [agreement.sentence] if agreement is not None else []
+
+
+def first_images(samples: Iterable[Sample], max_pixels: int) -> list[Image]:
+    """Return the first originals that can be read, as many as a proof asks for."""
+    images: list[Image] = []
+    for sample in samples:
+        if len(images) == proof.IMAGES:
+            break
+        with suppress(SampleError):
+            images.append(sample.image.load(max_pixels=max_pixels))
+    return images
 
 
 def load_judge(name: str, collection: Collection, *, labels: str | None, device: str) -> Oracle:

@@ -23,7 +23,7 @@ from holdfast.engine import Executor, LocalExecutor, ahead, core_count, thread_p
 from holdfast.models import attacks
 from holdfast.models.adaptation import AdaptedClassifier
 from holdfast.models.torch_classifier import TorchClassifier
-from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models, proved
 from holdfast.pipeline.evaluate.adaptation import AdaptationImages
 from holdfast.pipeline.evaluation_rows import (
     RENDERED_COLUMNS,
@@ -35,7 +35,7 @@ from holdfast.pipeline.evaluation_rows import (
     stored_details,
 )
 from holdfast.pipeline.generate.backgrounds import Painter
-from holdfast.pipeline.jobs.execute import choose_executor, execute
+from holdfast.pipeline.jobs.execute import Made, choose_executor, execute
 from holdfast.pipeline.jobs.plan import Plan
 from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
@@ -59,6 +59,7 @@ class Loaded:
     threads: ThreadPoolExecutor = field(default_factory=thread_pool)
     asking: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))  # that ask models on a GPU
     first_errors: dict[str, list[str]] = field(default_factory=dict)  # by model, until it answers once
+    proved: set[int] = field(default_factory=set)  # models, by their place, whose networks see what ``predict`` shows
 
 
 @dataclass
@@ -103,17 +104,28 @@ class Evaluation:
         """Return the fingerprints of the models."""
         return [model.fingerprint for model in resources.tested]
 
-    def run(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[Row]:
+    def run(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[Made]:
         """Yield the rows of these jobs, as batches fill."""
         for each in resources.tested:
             if isinstance(each.model, TorchClassifier):
                 each.model.fuse_layers()
+        if attacked := [job.item for job in jobs if any(condition.definition.attack for condition, _ in job.parts)]:
+            yield self._prove(resources, attacked)
         batches = self._batches(resources, jobs)
         ask = lambda asked: self._answered(resources, *asked)  # noqa: E731
         answers = ahead(resources.asking, ask, batches, 2) if self._at_once(resources, jobs) else map(ask, batches)
         for model, rows, given in answers:
             yield from rows
             _stop_if_silent(model, given, resources.first_errors)
+
+    def _prove(self, resources: Loaded, samples: Sequence[Sample]) -> Summary:
+        """Return notes that the models see in an attack what they see elsewhere; raise a UserError if not."""
+        notes: list[str] = []
+        for position, model in enumerate(resources.tested):
+            if position not in resources.proved:
+                notes += proved(model.model, samples, self.spec.max_pixels)
+                resources.proved.add(position)
+        return Summary(notes=notes)
 
     def _at_once(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> bool:
         """Return whether two threads may ask: a GPU computes while the next batch is copied and rows are made."""

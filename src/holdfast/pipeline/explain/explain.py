@@ -20,7 +20,7 @@ from holdfast.core.names import WITHOUT_OBJECT
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, ahead, core_count, thread_pool
 from holdfast.explain import parse_methods
-from holdfast.pipeline.classifiers import EvaluateSpec
+from holdfast.pipeline.classifiers import EvaluateSpec, proved
 from holdfast.pipeline.evaluation_rows import EvaluationIds, row_key
 from holdfast.pipeline.explain.maps import ExplainedModel, Item, MapMaker, evaluated, segmented, trained
 from holdfast.pipeline.jobs.execute import Made, batched_shard_size, choose_executor, execute
@@ -232,7 +232,7 @@ class ExplainWorker:
         """Yield a row per map, and what could not be explained."""
         for model, alike in groupby(jobs, key=lambda job: job.item[0]):
             own, notes = list(alike), Summary()
-            maker = self._maker(resources, model)
+            maker = self._maker(resources, model, notes)
             if isinstance(maker, HoldfastError):
                 notes.add(own[0].item[1].sample_id, f"error: {model[0]}{_REFUSED}{maker}", len(own))
             else:
@@ -242,7 +242,9 @@ class ExplainWorker:
                     yield from (row if isinstance(row, dict) else row.result() for row in rows)
             yield notes
 
-    def _maker(self, resources: dict[ModelKey, MapMaker | HoldfastError], model: ModelKey) -> MapMaker | HoldfastError:
+    def _maker(
+        self, resources: dict[ModelKey, MapMaker | HoldfastError], model: ModelKey, notes: Summary
+    ) -> MapMaker | HoldfastError:
         if model not in resources:
             for other in [key for key, held in resources.items() if isinstance(held, MapMaker)]:
                 del resources[other]
@@ -250,6 +252,7 @@ class ExplainWorker:
                 subject = self._subject(*model)
                 for method in self.methods:
                     method.check(subject.network)
+                notes.notes += proved(subject.model, self.chosen, self.again.max_pixels)
                 resources[model] = MapMaker(subject, self.spec, self.methods, self.opened.path)
             except MachineError:
                 raise

@@ -65,6 +65,7 @@ class ExplainedModel:
     see: Callable[[Image], Image]
     # batch, labels, masks in the model's view and ``label`` or ``prediction`` → what is explained
     ask: Callable[[torch.Tensor, Sequence[str], Sequence[Mask], str], AskedScores]
+    model: Any  # the classifier or segmenter itself
     tested: Tested | None = None  # what the rows' ids are made of; None where the weights lie in the run itself
 
     def see_mask(self, mask: Mask) -> Mask:
@@ -133,7 +134,7 @@ def classifier_subject(classifier: Any, labels: LabelMap) -> ExplainedModel:
             chosen.append(own[int(row[own].argmax())])
         return AskedScores([torch.tensor(chosen)], list(names))
 
-    return ExplainedModel(network, lambda image: model_input(classifier, image), ask)
+    return ExplainedModel(network, lambda image: model_input(classifier, image), ask, classifier)
 
 
 def segmenter_subject(segmenter: Any, labels: LabelMap) -> ExplainedModel:
@@ -159,7 +160,7 @@ def segmenter_subject(segmenter: Any, labels: LabelMap) -> ExplainedModel:
                     raise SampleError(f"the model marks no pixel as {name}")
         return AskedScores([places, regions], list(names))
 
-    return ExplainedModel(of_segmenter(segmenter), segmenter.shown, ask)
+    return ExplainedModel(of_segmenter(segmenter), segmenter.shown, ask, segmenter)
 
 
 NO_FOREGROUND = "nothing of the mask is in what the model sees"

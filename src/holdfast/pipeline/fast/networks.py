@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from holdfast.core.lazy import torch
 from holdfast.core.networks import fuse
+from holdfast.core.types import Image
+from holdfast.models import proof
 from holdfast.models.torch_classifier import MAX_ASPECT, Geometry, TorchClassifier, picture
 from holdfast.scenarios.tensors.batches import with_own_code
 
@@ -260,6 +262,21 @@ def build(classifier: TorchClassifier, asked: int) -> Network:
             LOG.debug("%s is not fused: %s", classifier.name, error)
             network.call = module
     return network
+
+
+def prove(network: Network, classifier: TorchClassifier, images: Sequence[Image]) -> list[str]:
+    """Return how a network's answers to images agree with the classifier's own; see ``models.proof``."""
+    if not images:
+        return []
+
+    def direct(image: Image) -> NDArray[np.float32]:
+        pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None].to(network.device)
+        seen = see(pixels, network.geometry, crops_centre=network.crops_centre)
+        return np.asarray(network.probabilities(seen)[0].float().cpu())
+
+    within = proof.CLOSE_CALL if network.device.startswith("cuda") else proof.FLAT_CLOSE
+    proof.check_flat(classifier, np.stack([*map(direct, proof.flat_images(classifier))]), within)
+    return [proof.compared(classifier, classifier.predict(images), np.stack([*map(direct, images)])).sentence]
 
 
 def _seeing(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from holdfast.core.errors import HoldfastError, first_line, no_exit
 from holdfast.core.networks import resolve_device, several_gpus
-from holdfast.core.types import Collection, Sample
+from holdfast.core.types import Collection, Image, Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.models.torch_classifier import TorchClassifier
-from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models, unloaded
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested, first_images, load_models, unloaded
 from holdfast.pipeline.evaluation_rows import EvaluationJob, Part, Portion, split_portion
 from holdfast.pipeline.fast import networks
 from holdfast.pipeline.fast.device_pass import EarlyStart, Pass, decoding_processes
@@ -59,6 +60,8 @@ class OpenPass:
     tested: Sequence[Tested]
     device_pass: Pass | None = None
     closing: Callable[[], object] | None = None
+    networks: Mapping[int, Network] = field(default_factory=dict)  # by the place of their model
+    proved: bool = False
 
 
 class RemotePass:
@@ -87,6 +90,12 @@ class RemotePass:
     def run(self, resources: OpenPass, jobs: Piece) -> Iterator[Made]:
         """Yield the rows of a piece as tables."""
         assert resources.device_pass is not None and resources.closing is not None
+        if not resources.proved:
+            images = first_images((job.item for job in jobs.jobs), self._spec.max_pixels)
+            for position, network in resources.networks.items():
+                model: Any = resources.tested[position].classifier
+                yield Summary(notes=networks.prove(network, model, images))
+            resources.proved = True
         prepared = replace(self._prepared, images=jobs.images, masks=jobs.masks)
         owed = sum(len(job.parts) for job in jobs.jobs)
         try:
@@ -114,7 +123,7 @@ class RemotePass:
                 writes=False,
             )  # fmt: skip
             opening.callback(device_pass.close)
-            opened = OpenPass(tested, device_pass)
+            opened = OpenPass(tested, device_pass, networks=chosen)
             # Nobody tells a worker that a piece was the last.
             opened.closing = weakref.finalize(opened, opening.pop_all().close)
         return opened
@@ -151,7 +160,9 @@ class OnePass:
         self._fast: list[int] = []
         self._networks: dict[int, Network] = {}
         self._tested: list[Tested] = []
-        self._reasons: list[str] = []
+        self._reasons: list[str] = []  # why models are not in the pass, and how those in it agree with themselves
+        self._samples = collection.samples
+        self._first: list[Image] | None = None
         self._told = False
         pictures = len(collection) * sum(map(supports, conditions))
         self._worth = pictures >= WORTH_COMPILING * (self._executor.width if self._elsewhere else 1)
@@ -176,6 +187,7 @@ class OnePass:
         if model.fast and isinstance(model.classifier, TorchClassifier):
             try:
                 network = networks.build(model.classifier, self.spec.batch_size)
+                self._reasons += networks.prove(network, model.classifier, self._images())
             except Exception as error:  # whatever it is, the standard evaluator can do it
                 reason = first_line(error)
             else:
@@ -193,6 +205,11 @@ class OnePass:
         # Only workers hold the networks of all models at once.
         self._tested.append(unloaded(tried) if self._elsewhere else tried)
         return tried
+
+    def _images(self) -> list[Image]:
+        if self._first is None:
+            self._first = first_images(self._samples, self.spec.max_pixels)
+        return self._first
 
     def split(self, whole: Portion, summary: Summary) -> list[Portion]:
         """Return the portion that goes through the pass, then the portions that the standard evaluator makes."""

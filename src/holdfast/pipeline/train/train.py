@@ -10,6 +10,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import SampleError, UserError
@@ -20,7 +21,7 @@ from holdfast.core.schema import JOBS
 from holdfast.core.types import Collection, LabelSpace, Sample
 from holdfast.data.labels import map_labels
 from holdfast.engine import Executor, LocalExecutor, core_count, share_of
-from holdfast.models import local_dir, python
+from holdfast.models import local_dir, proof, python
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.files import check_apart
@@ -221,6 +222,8 @@ class TrainingWorker:
     def answers(self, model: Any) -> Answers:
         """Return how a model's answers to pictures become outcome columns."""
         label_map = map_labels(self.classes, {}, LabelSpace(tuple(self.classes)))
+        flat = torch.from_numpy(np.stack(proof.flat_images(model))).permute(0, 3, 1, 2)
+        proof.check_flat(model, model.predict_prepared(list(_as_loaded(flat, model))))
 
         def classified(pictures: Tensors, ids: Mapping[str, str]) -> Iterator[tuple[Sample, Row]]:
             def ask(places: Sequence[int]) -> list[Row]:

@@ -20,11 +20,10 @@ from holdfast.core.schema import row_id
 from holdfast.core.types import Collection, Sample
 from holdfast.engine import Executor, LocalExecutor, ahead, core_count
 from holdfast.oracle import card
-from holdfast.pipeline.classifiers import Tested
-from holdfast.pipeline.jobs.execute import check_same, execute, shard_size
+from holdfast.pipeline.classifiers import Tested, proved
+from holdfast.pipeline.jobs.execute import Made, check_same, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
-from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, recorded_spec
 from holdfast.pipeline.walk.publish import provenance, write_manifest
 from holdfast.pipeline.walk.recording import (
@@ -69,6 +68,7 @@ class WalkResources:
     tested: dict[int, Tested] = field(default_factory=dict)  # the models that are loaded
     # the last one, with its model and whether it walks a baseline: compiling takes long
     stepper: tuple[tuple[int, bool], Stepper] | None = None
+    proved: set[int] = field(default_factory=set)  # models, by their place, whose networks see what ``predict`` shows
 
     @classmethod
     def of(cls, setting: WalkSetting, tested: Sequence[Tested] = ()) -> WalkResources:
@@ -103,17 +103,20 @@ class WalkWorker:
         """Return what row ids depend on, besides the models, each of which is checked when it is loaded."""
         return [canonical_json(resources.setting.parameters)]
 
-    def run(self, resources: WalkResources, jobs: Sequence[WalkJob]) -> Iterator[Row]:
+    def run(self, resources: WalkResources, jobs: Sequence[WalkJob]) -> Iterator[Made]:
         """Yield the rows that walks owe, model by model."""
         recorder = WalkRecorder(
             self.spec, self.collection.name, resources.setting, self.run_path, resources.distance, self.pictured
         )
         for (place, baseline), alike in itertools.groupby(jobs, key=lambda job: (job.item.model, job.item.baseline)):
-            model = self._tested(resources, place)
+            model, own = self._tested(resources, place), list(alike)
+            if place not in resources.proved:
+                yield self._prove(resources, model, own)
+                resources.proved.add(place)
             on_the_way: dict[str, tuple[WalkInput, FinishedWalk]] = {}
             finished: list[FinishedWalk] = []
             start = time.monotonic()
-            walkers = self._walkers(resources, list(alike), on_the_way, finished)
+            walkers = self._walkers(resources, own, on_the_way, finished)
             stepper = self._stepper(resources, model, place, baseline)
             for walked in self._surviving(stepper, walkers, on_the_way, finished, baseline=baseline):
                 walk = on_the_way.pop(walked.key)[1]
@@ -135,6 +138,14 @@ class WalkWorker:
             check_same(name, self._expected[place], model.fingerprint)
             resources.tested[place] = model
         return resources.tested[place]
+
+    def _prove(self, resources: WalkResources, model: Tested, jobs: Sequence[WalkJob]) -> Summary:
+        """Return notes that model and oracle see in a walk what they see elsewhere; raise a UserError if not."""
+        samples = {job.item.sample.sample_id: job.item.sample for job in jobs}.values()
+        oracle = resources.setting.oracle
+        judges = [getattr(member, "classifier", None) for member in getattr(oracle, "members", None) or [oracle]]
+        notes = [note for each in (model.classifier, *judges) for note in proved(each, samples, self.spec.max_pixels)]
+        return Summary(notes=notes)
 
     def _stepper(self, resources: WalkResources, model: Tested, place: int, baseline: bool) -> Stepper:
         if resources.stepper is None or resources.stepper[0] != (place, baseline):

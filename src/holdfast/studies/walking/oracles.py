@@ -16,12 +16,13 @@ from holdfast.core.fingerprint import seed_from
 from holdfast.core.numbers import number, percent
 from holdfast.core.protocols import DifferentiableClassifier, LatentGenerator
 from holdfast.core.schema import FRAMES
-from holdfast.core.types import Collection
+from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection
 from holdfast.data.images import decode_image, read_file
 from holdfast.data.labels import map_labels
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import kinship
+from holdfast.pipeline.classifiers import proved
 from holdfast.pipeline.walk.resources import LARGEST_DEFAULT, square
 from holdfast.pipeline.walk.walk import UnderTest
 from holdfast.report.page.tables import Column, plain, ranged
@@ -229,7 +230,7 @@ ATTACK_STUDY = Study(
 def _victims(collection: Collection, options: StudyOptions) -> dict[str, UnderTest]:
     """Return the oracle's network and the classifiers by name; raise UserError where one has no gradients."""
     name = options.settings["oracle"]
-    judge = getattr(study.oracle_of(options, name, collection), "classifier", None)
+    judge: Any = getattr(study.oracle_of(options, name, collection), "classifier", None)
     if not isinstance(judge, DifferentiableClassifier):
         raise UserError(f"{name} has no gradients to be attacked by; name a clip: or a classifier: oracle")
     networks = {f"{name} (oracle)": judge}
@@ -238,6 +239,8 @@ def _victims(collection: Collection, options: StudyOptions) -> dict[str, UnderTe
         if not isinstance(model, DifferentiableClassifier):
             raise UserError(f"{model.name} has no gradients to be attacked by")
         networks[model.name] = model
+    for network in networks.values():
+        proved(network, collection.samples, DEFAULT_MAX_PIXELS)
     return {
         name: UnderTest(network, map_labels(collection.classes, collection.keys, network.labels))
         for name, network in networks.items()

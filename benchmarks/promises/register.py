@@ -227,6 +227,21 @@ GATES_WHOLE: Settings = {
     "whole-donors-12x3": ("the whole gate, 120 photos, 12 shared donors, three renderings",
                           {"photos": 120, "donors": 12, "renderings": 3}),
 }  # fmt: skip
+BOUNDS: Settings = {
+    f"bounds-{name}-{100 * loss:.0f}": (f"{words}, {100 * loss:.0f} points lost", world | {"loss": loss})
+    for name, (words, world) in {
+        "36": ("36 photos", {"photos": 36}),
+        "120": ("120 photos", {"photos": 120}),
+        "120-alike": ("120 photos, two models whose errors are alike (0.95)", {"photos": 120, "alike": 0.95}),
+        "renderings": ("60 photos, three renderings", {"photos": 60, "renderings": 3}),
+        "donors-12": ("120 photos, 12 shared donors", {"photos": 120, "donors": 12}),
+        "donors-40": ("120 photos, 40 shared donors", {"photos": 120, "donors": 40}),
+        "donors-5": ("120 photos, 5 shared donors", {"photos": 120, "donors": 5}),
+        "donors-12x3": ("48 photos, 12 shared donors of uneven use, three renderings",
+                        {"photos": 48, "donors": 12, "renderings": 3, "uneven": True}),
+    }.items()
+    for loss in (0.05, 0.75)
+}  # fmt: skip
 GATES_SINGLE: Settings = {
     f"exact-{n}-{100 * margin:.0f}-{1000 * more:.0f}": (
         f"{n} photos, margin {100 * margin:.0f} points, {100 * (margin + more):.1f} % of photos change",
@@ -502,6 +517,10 @@ def _register() -> Iterator[Promise]:
     yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.whole_gate, 600, GATES_WHOLE)
     yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_single_answers, 20_000, GATES_SINGLE)
     yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_conditions, 300, GATES_UNION)
+    text = "each lower bound holds in at least 95 %"
+    yield from _rows("release-gate", text, "low_holds", 0.95, 1.0, models.gate_bounds, 2_000, BOUNDS)
+    text = "each upper bound in at least 95 %"
+    yield from _rows("release-gate", text, "high_holds", 0.95, 1.0, models.gate_bounds, 2_000, BOUNDS)
     text = "with the fewest of them the verdict falls in at most 8 of 10 cases"
     yield from _rows("release-gate", text, "least", 0.0, 0.8, models.gate_more_photos, 2_000, GATES_MORE)
     text = "with the most in at least 8 of 10"

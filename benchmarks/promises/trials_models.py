@@ -19,7 +19,7 @@ from holdfast.stats.models.between import pairs, ranking
 from holdfast.stats.models.choice import Weight, choose
 from holdfast.stats.models.datasets import dataset_drops
 from holdfast.stats.models.gate import gate, more_photos
-from holdfast.stats.models.noninferiority import Differences, exact_p_values, of_photos, p_values
+from holdfast.stats.models.noninferiority import Differences, bounds, exact_p_values, of_photos, p_values
 from holdfast.stats.models.power import photos_needed, photos_to_settle
 from holdfast.stats.regression.fit import fit
 from promises.promise import Counted, tally
@@ -30,16 +30,20 @@ _exact = lru_cache(maxsize=None)(exact_p_values)
 
 def gate_at_margin(rng: np.random.Generator, draws: int, *, margin: float = 0.05, **world: Any) -> Counted:
     """A new model that is worse by exactly the margin: the gate's test of one condition."""
-    rows = []
-    for _ in range(draws):
-        photo, donor, (old, new) = two_models(rng, loss=margin, **world)
-        each = len(photo) / (photo.max() + 1)
-        differences = Differences(
-            np.bincount(photo, new - old) / each, photo, donor, (new - old) / each, np.full(len(photo), 1 / each)
-        )
-        p_pass, p_fail = p_values(differences, -margin)
-        rows.append({"passes": p_pass <= 0.05, "fails": p_fail <= 0.05})
-    return tally(rows)
+    p = [p_values(_compared(rng, margin, world), -margin) for _ in range(draws)]
+    return tally([{"passes": above <= 0.05, "fails": below <= 0.05} for above, below in p])
+
+
+def gate_bounds(rng: np.random.Generator, draws: int, *, loss: float, **world: Any) -> Counted:
+    """A new model that is worse by ``loss``: does it lie beyond each of the bounds?"""
+    ends = [bounds(_compared(rng, loss, world)) for _ in range(draws)]
+    return tally([{"low_holds": low <= -loss, "high_holds": high >= -loss} for low, high in ends])
+
+
+def _compared(rng: np.random.Generator, loss: float, world: dict[str, Any]) -> Differences:
+    photo, donor, (old, new) = two_models(rng, loss=loss, **world)
+    value = (new - old) / (len(photo) / (photo.max() + 1))
+    return Differences(np.bincount(photo, value), photo, donor, value, np.bincount(photo)[photo] ** -1.0)
 
 
 def whole_gate(rng: np.random.Generator, draws: int, *, margin: float = 0.05, **world: Any) -> Counted:

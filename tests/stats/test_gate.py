@@ -20,6 +20,7 @@ from holdfast.stats.models.noninferiority import (
     score,
     statistic,
 )
+from holdfast.stats.models.watching import changes
 
 
 def answers(old: np.ndarray, new: np.ndarray):
@@ -51,25 +52,80 @@ def test_score_is_mcnemar_at_zero():
     assert score(10, 5, 100, 0) == pytest.approx(5 / np.sqrt(15))
 
 
-@pytest.mark.parametrize("null", [-0.001, -0.02, -0.05])
 @pytest.mark.parametrize("n", [12, 120, 1000])
-def test_bounds_where_nothing_changed_cover_the_exact_ones_of_none_of_n(n, null):
-    low, high = bounds(changed(n, 0, 0), null)
+def test_bounds_where_nothing_changed_cover_the_exact_ones_of_none_of_n(n):
+    low, high = bounds(changed(n, 0, 0))
     exact = stats.binomtest(0, n, alternative="less").proportion_ci(0.95).high
     assert -low >= exact and high >= exact
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(2, 80), st.integers(0, 80), st.integers(0, 80))
-def test_bounds_bracket_the_difference(n, better, worse):
+@given(st.integers(2, 80), st.integers(0, 80), st.integers(0, 80), st.floats(-0.9, 0.9))
+def test_bounds_are_where_the_test_begins_to_reject(n, better, worse, null):
     better, worse = min(better, n), min(worse, max(0, n - better))
     differences = changed(n, better, worse)
-    low, high = bounds(differences, -0.02)
+    low, high = bounds(differences)
     assert -1 <= low <= differences.mean + 1e-9 and differences.mean - 1e-9 <= high <= 1
-    mirrored = bounds(of_photos(-differences.photos), 0.02)
-    assert mirrored[0] == pytest.approx(-high, abs=1e-6) and mirrored[1] == pytest.approx(-low, abs=1e-6)
-    above, below = p_values(differences, -0.02)
-    assert (low > -0.02) == (above < 0.05) and (high < -0.02) == (below < 0.05)
+    mirrored = bounds(of_photos(-differences.photos))
+    assert mirrored == pytest.approx((-high, -low), abs=1e-6)
+    above, below = p_values(differences, null)
+    if min(abs(null - low), abs(null - high)) > 1e-4:
+        assert (low > null) == (above <= 0.05) and (high < null) == (below <= 0.05)
+
+
+@pytest.mark.parametrize("photos", [[0.5] * 3 + [0] * 57, [1, -0.5] * 6 + [0] * 20, [-0.25] * 30 + [0] * 9])
+def test_bounds_of_photos_with_several_rows_are_where_the_test_begins_to_reject(photos):
+    differences = of_photos(np.array(photos, float))
+    low, high = bounds(differences)
+    for null in np.linspace(-0.4, 0.4, 41):
+        above, below = p_values(differences, null)
+        assert (low > null) == (above <= 0.05) and (high < null) == (below <= 0.05)
+
+
+@pytest.mark.parametrize(("n", "tail"), [(12, 0.05), (36, 0.05), (36, 0.002)])
+def test_bounds_cover_over_all_outcomes(n, tail):
+    outcomes = [(b, c) for b in range(n + 1) for c in range(n + 1 - b)]
+    ends = np.array([bounds(changed(n, b, c), tail=tail) for b, c in outcomes])
+    better, worse = np.array(outcomes).T
+    for changing in (0.02, 0.1, 0.3, 0.6, 0.95, 1.0):
+        for gain in np.linspace(0, changing, 9):
+            truth = 2 * gain - changing
+            shares = [gain, changing - gain, 1 - changing]
+            chance = stats.multinomial.pmf(np.stack([better, worse, n - better - worse], axis=1), n, shares)
+            assert chance[ends[:, 0] > truth].sum() <= tail and chance[ends[:, 1] < truth].sum() <= tail
+
+
+def test_bounds_do_not_know_the_margin():
+    """34 of 36 photos lost: no valid bound is beyond −80.7 (if none could be gained, −83.5)."""
+    old, new = np.ones((36, 3)), np.ones((36, 3))
+    old[34:, 0], new[:, 0] = 0, 0
+    new[:3, 1], old[3:5, 1] = 0, 0
+    rows = [gate(*answers(old, new), margin=margin).conditions for margin in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)]
+    ends = [row[["low", "high"]].to_numpy() for row in rows]
+    assert all((part == ends[0]).all() for part in ends)
+    assert -0.835 < ends[0][0, 1] < -0.80 and ends[0][0, 0] < -34 / 36
+    series = changes(*answers(old, new), "m00", "m00", number=1, paired=True)
+    assert (series["low"] < ends[0][:, 0]).all() and (series["high"] > ends[0][:, 1]).all()
+
+
+def clustered_differences(rng: np.random.Generator, *, photos: int, rows: int, donors: int, loss: float):
+    """Rows of photos that are lost or gained together, by photo and by donor; the mean is −loss."""
+    photo, donor = np.repeat(np.arange(photos), rows), rng.integers(0, donors, photos * rows)
+    shift = (rng.random(donors) < 0.3)[donor] * 0.2 - 0.06
+    lost = rng.random(photos * rows) < loss + 0.1 + shift
+    gained = ~lost & (rng.random(photos * rows) < 0.1 / (0.9 - loss - shift))
+    value = (gained.astype(float) - lost) / rows
+    differences = Differences.of(np.bincount(photo, value), photo, donor, value, np.full(len(photo), 1 / rows))
+    return differences
+
+
+@pytest.mark.parametrize(("rows", "donors"), [(1, 12), (1, 40), (3, 12)])
+def test_bounds_cover_with_donors(rows, donors):
+    rng = np.random.default_rng(0)
+    ends = np.array(
+        [bounds(clustered_differences(rng, photos=100, rows=rows, donors=donors, loss=0.1)) for _ in range(400)]
+    )
+    assert (ends[:, 0] > -0.1).mean() <= 0.06 and (ends[:, 1] < -0.1).mean() <= 0.06
 
 
 def pass_rate(n: int, changing: float, truth: float, margin: float) -> tuple[float, float]:
@@ -133,7 +189,7 @@ def test_false_pass_with_several_rows_a_photo():
     for n in (30, 150):
         old = rng.binomial(4, 0.8, (3000, n)) / 4
         new = np.minimum(1, rng.binomial(4, 0.75, (3000, n)) / 4)
-        z = np.array([statistic(row, -0.05) for row in new - old])
+        z = np.array([statistic(of_photos(row), -0.05) for row in new - old])
         assert (z >= stats.t.ppf(0.95, n - 1)).mean() <= 0.06
 
 

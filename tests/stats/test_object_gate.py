@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -65,3 +67,17 @@ def test_bad_input_is_one_sentence() -> None:
         object_gate(old, old, conditions=["fog"])
     with pytest.raises(UserError, match="has no model 'other'"):
         object_gate(old, old, new_model="other")
+
+
+def test_bounds_of_recall_stay_in_its_range_and_those_of_counts_hold_the_mean() -> None:
+    """All is lost on 31 photos; and every photo has exactly six false alarms more."""
+    truths = [{"original": Planted(recall, 0.0)} for recall in (1.0, 0.0)]
+    old, new = (detector_answers(*made_detections(truth, photos=31)) for truth in truths)
+    row = object_gate(old, new).conditions.iloc[0]
+    assert row["difference"] == -1 and row["low"] == -1 and -0.92 < row["high"] < -0.8
+    noisy = old.pictures.assign(false_alarms=old.pictures["false_alarms"] + 6)
+    margins = [0.1, 6.0, 9.0]
+    rows = [object_gate(old, replace(old, pictures=noisy), alarms_margin=one).conditions.iloc[1] for one in margins]
+    assert all(row["low"] < 6 < row["high"] and row["high"] - row["low"] < 0.5 for row in rows)
+    assert len({(row["low"], row["high"]) for row in rows}) == 1
+    assert [row["verdict"] for row in rows] == ["failed", "undecided", "passed"]

@@ -61,7 +61,8 @@ class Gate:
         """Return what was compared, and which loss is tolerated."""
         old, new = self.models
         return (
-            f"New: {new}. Old: {old}. A loss of {100 * self.margin:g} points is tolerated. Bounds hold with 95 % each."
+            f"New: {new}. Old: {old}. The verdict tests a loss of {100 * self.margin:g} points. Bounds hold "
+            "with 95 % each, whatever loss is tolerated."
         )
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -231,10 +232,9 @@ class PairedPhotos:
 
     def numbers(self) -> dict[str, Any]:
         """Return what a gate's row says of these photos, whatever the test."""
-        photos = self.differences.photos
         return {
-            "old": self.old, "new": self.new, "difference": self.differences.mean, "n": len(photos),
-            "donors": self.differences.donors, "better": int((photos > 0).sum()), "worse": int((photos < 0).sum()),
+            "old": self.old, "new": self.new, "difference": self.differences.mean, "n": len(self.differences.photos),
+            "donors": self.differences.donors, "better": self.differences.better, "worse": self.differences.worse,
             "unanswered": self.unanswered,
         }  # fmt: skip
 
@@ -287,8 +287,8 @@ def _row(condition: str, pairs: PairedPhotos | None, margin: float, level: float
         return dict.fromkeys(COLUMNS, nan) | nothing | {"condition": condition}
     differences = pairs.differences
     few = 0 < differences.donors < LEAST_DONORS
-    p_pass, p_fail = (1.0, 1.0) if few else p_values(differences, -margin)
-    low, high = bounds(differences, -margin, level=level)
+    p_pass, p_fail = (1.0, 1.0) if few else p_values(differences, -margin, tail=1 - level)
+    low, high = bounds(differences, tail=1 - level)
     more = (nan, nan) if few else more_photos(differences, margin=margin, level=level, family=family)
     tested = {"low": low, "high": high, "p_pass": p_pass, "p_fail": p_fail}
     return {"condition": condition, **pairs.numbers(), **tested, "more_photos": more[0], "most_photos": more[1]}
@@ -304,7 +304,7 @@ def more_photos(
     Failing has to hold out over a ``family`` of conditions. NaN where these photos do not tell.
     """
     n = len(differences.photos)
-    z = statistic(differences.photos, -margin)
+    z = statistic(differences, -margin)
     if differences.donors:
         mean, error, _ = two_way(differences)
         z = min(z, (mean + margin) / error, key=abs)

@@ -1,9 +1,11 @@
-"""Tests whether a mean paired difference lies above a null: exact for single answers, two-way for shared donors."""
+"""Tests and bounds of a mean paired difference: exact for single answers, two-way for shared donors."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,23 +14,27 @@ from holdfast.stats.core.bootstrap import Codes, Floats, cluster_freedom, codes,
 from holdfast.stats.core.bootstrap import two_way as two_way_sums
 
 MOST_EXACT = 5_000  # Photos up to which p-values are computed over all outcomes
+MOST_CHANGED = 100  # Changed photos up to which they are, however many photos there are
 
 LEAST_DONORS = 5
 """Donors that a test needs. From 5 on it is measured to keep its level; fewer hardly ever decide anything."""
 
-_DOUBT = 0.001  # of the nuisance parameter's interval (Berger and Boos 1994)
+TAIL = 0.05  # of each one-sided bound and test
+_DOUBT = 0.02  # of the tail is spent on the nuisance parameter's interval (Berger and Boos 1994)
 _POINTS = 15  # of the nuisance parameter
+_NEAR = 1e-5  # to which bounds are computed: a hundredth of what is printed
 
 
 @dataclass(frozen=True)
 class Differences:
     """Differences new − old of photos, and what each cell (photo × donor) adds to them."""
 
-    photos: Floats  # (photos,) −1..1
+    photos: Floats  # (photos,) −1..1 if all photos weigh the same
     photo: Codes  # (cells,) codes
     donor: Codes  # (cells,) codes, −1 where there is none
     value: Floats  # (cells,) the cell's part of its photo's difference
-    share: Floats  # (cells,) the cell's part of its photo's rows
+    share: Floats  # (cells,) the cell's part of its photo's rows, times the photo's weight (1 on average)
+    counted: bool = False  # differences of counts, which have no ends, instead of shares
 
     @classmethod
     def of(cls, photos: Floats, photo: Codes, donor: Codes, gain: Floats, rows: Floats) -> Differences:
@@ -48,6 +54,31 @@ class Differences:
         """Return the mean over photos."""
         return float(self.photos.mean())
 
+    @property
+    def weight(self) -> Floats:
+        """Return the photos' weights, (photos,)."""
+        return sums(self.photo, self.share, len(self.photos))
+
+    @property
+    def once(self) -> bool:
+        """Return whether every photo was answered once: it became better or worse, or stayed."""
+        one_of_three = bool(np.isin(self.photos, (-1.0, 0.0, 1.0)).all())
+        return one_of_three and not self.counted and bool(np.ptp(self.weight) < 1e-9)
+
+    @property
+    def better(self) -> int:
+        """Return the number of photos that became better."""
+        return int((self.photos > 0).sum())
+
+    @property
+    def worse(self) -> int:
+        """Return the number of photos that became worse."""
+        return int((self.photos < 0).sum())
+
+    def turned(self) -> Differences:
+        """Return the differences old − new."""
+        return replace(self, photos=-self.photos, value=-self.value)
+
 
 def of_photos(photos: Floats) -> Differences:
     """Return differences of photos without donors."""
@@ -55,13 +86,17 @@ def of_photos(photos: Floats) -> Differences:
     return Differences(photos, np.arange(count), np.full(count, -1), photos, np.ones(count))
 
 
-def p_values(differences: Differences, null: float) -> tuple[float, float]:
+def p_values(differences: Differences, null: float, *, tail: float = TAIL) -> tuple[float, float]:
     """Return one-sided p-values against "at most ``null``" and against "at least ``null``".
 
-    Photos that are right or wrong once have the exact test of Tango's statistic, up to ``MOST_EXACT`` photos; others a
-    t-test. With donors, the larger of that and of the two-way test: both have to reject.
+    Photos that are right or wrong once have the exact test of Tango's statistic; others a t-test, which also allows
+    for changes in a direction that no photo took. With donors, the larger of that and of the two-way test: both have
+    to reject. ``tail``: the level that the p-values are held against.
     """
-    above, below = _photo_p_values(differences.photos, null)
+    if differences.once:
+        above, below = _once_p_values(differences, null, tail)
+    else:
+        above, below = _t_p_value(differences, null), _t_p_value(differences.turned(), -null)
     if differences.donors:
         mean, error, freedom = two_way(differences)
         z = (mean - null) / error
@@ -69,48 +104,91 @@ def p_values(differences: Differences, null: float) -> tuple[float, float]:
     return above, below
 
 
-def _photo_p_values(photos: Floats, null: float) -> tuple[float, float]:
-    n = len(photos)
-    if n <= MOST_EXACT and np.isin(photos, (-1.0, 0.0, 1.0)).all():
-        return exact_p_values(int((photos > 0).sum()), int((photos < 0).sum()), n, null)
-    z = statistic(photos, null)
+def bounds(differences: Differences, *, tail: float = TAIL) -> tuple[float, float]:
+    """Return one-sided lower and upper bounds of the mean difference: the nulls that ``p_values`` just rejects.
+
+    They depend on the photos and on ``tail`` only. Fewer than ``LEAST_DONORS`` donors bound nothing.
+    """
+    ends = (-math.inf, math.inf) if differences.counted else (-1.0, 1.0)
+    if 0 < differences.donors < LEAST_DONORS:
+        return ends
+    if differences.once:
+        better, worse, n = differences.better, differences.worse, len(differences.photos)
+        low, high = -_once_bound(worse, better, n, tail), _once_bound(better, worse, n, tail)
+    else:
+        low, high = -_t_bound(differences.turned(), tail), _t_bound(differences, tail)
+    if differences.donors:
+        mean, error, freedom = two_way(differences)
+        reach = t_quantile(freedom, 1 - tail) * error
+        low, high = min(low, mean - reach), max(high, mean + reach)
+    return max(low, ends[0]), min(high, ends[1])
+
+
+def _once_p_values(differences: Differences, null: float, tail: float) -> tuple[float, float]:
+    n, better, worse = len(differences.photos), differences.better, differences.worse
+    if _exact(better, worse, n):
+        return exact_p_values(better, worse, n, null, tail=tail)
+    z = score(better, worse, n, null)
     return t_tail(z, max(n - 1, 1)), t_tail(-z, max(n - 1, 1))
 
 
-def bounds(differences: Differences, null: float, *, level: float = 0.95) -> tuple[float, float]:
-    """Return one-sided lower and upper bounds of the mean difference, −1..1: the nulls that the test just rejects.
+def _exact(better: int, worse: int, n: int) -> bool:
+    return n <= MOST_EXACT or better + worse <= MOST_CHANGED
 
-    The statistic is held against t with photos − 1 degrees of freedom, scaled so that at ``null`` the bounds say what
-    the exact p-values say. With donors, the wider of these and of the two-way bounds.
+
+@lru_cache(maxsize=4096)
+def _once_bound(better: int, worse: int, n: int, tail: float) -> float:
+    """Return the upper bound of the difference of photos that were answered once."""
+    if better == n:
+        return 1.0
+    limit = -t_quantile(float(max(n - 1, 1)), 1 - tail)
+    ends = max((better - worse) / n, -1 + 1e-9), 1 - 1e-9
+    near = _crossing(lambda null: max(score(better, worse, n, null), -1e6) - limit, ends)
+    if not _exact(better, worse, n):
+        return near
+
+    def gap(null: float) -> float:
+        p = exact_p_values(better, worse, n, null, tail=tail)[1]
+        return float(scipy_special.ndtri(min(max(p, 1e-300), 1 - 1e-12)) - scipy_special.ndtri(tail))
+
+    around = max(ends[0], near - 1 / n), min(ends[1], near + 1 / n)
+    found = around if gap(around[0]) > 0 > gap(around[1]) else ends
+    return min(_crossing(gap, found) + _NEAR, 1.0)
+
+
+def _crossing(gap: Callable[[float], float], ends: tuple[float, float]) -> float:
+    """Return where a falling function crosses 0, the upper end if it does not."""
+    if gap(ends[1]) >= 0:
+        return ends[1]
+    return ends[0] if gap(ends[0]) <= 0 else float(scipy_optimize.brentq(gap, *ends, xtol=_NEAR))
+
+
+def _t_p_value(differences: Differences, null: float) -> float:
+    """Return the p-value against "at most ``null``" of photos with several rows.
+
+    If no photo became worse, t sees nothing of those that could: below 0 the chance to draw none of them counts.
     """
-    photos = differences.photos
-    freedom = float(max(len(photos) - 1, 1))
-    limit, ends = t_quantile(freedom, level), (-1 + 1e-9, 1 - 1e-9)
-    z, (above, below) = statistic(photos, null), _photo_p_values(photos, null)
-
-    def solve(target: float) -> float:
-        def gap(hypothesis: float) -> float:
-            return float(np.clip(statistic(photos, hypothesis), -1e6, 1e6)) - target
-
-        if gap(ends[0]) <= 0:
-            return -1.0
-        return 1.0 if gap(ends[1]) >= 0 else float(scipy_optimize.brentq(gap, *ends, xtol=1e-10))
-
-    low, high = solve(limit * _calibration(z, above, freedom)), solve(-limit * _calibration(-z, below, freedom))
-    if not photos.any():  # nothing changed: how many of all photos may change although none of these did, exactly
-        unseen = 1 - (1 - level - _DOUBT) ** (1 / len(photos))
-        low, high = min(low, -unseen), max(high, unseen)
-    if differences.donors:
-        mean, error, freedom = two_way(differences)
-        reach = t_quantile(freedom, level) * error
-        low, high = min(low, mean - reach), max(high, mean + reach)
-    return max(low, -1.0), min(high, 1.0)
+    freedom = float(max(len(differences.photos) - 1, 1))
+    p = t_tail(statistic(differences, null), freedom)
+    if null >= 0 or differences.worse or differences.counted:
+        return p
+    unseen = float(max(1 + null, 0.0) ** _worth(differences))
+    return max(p, min(unseen, t_tail(statistic(differences, 0.0), freedom)))
 
 
-def _calibration(z: float, p: float, freedom: float) -> float:
-    """Return the statistic over the one that would have the exact p-value; 1 where the test is far from rejecting."""
-    exact = t_quantile(freedom, 1 - p)
-    return z / exact if math.isfinite(z) and z > 0 and exact > 0.5 else 1.0
+def _t_bound(differences: Differences, tail: float) -> float:
+    """Return the upper bound that belongs to ``_t_p_value``."""
+    mean, error = _shrunk(differences)
+    high = mean + t_quantile(float(max(len(differences.photos) - 1, 1)), 1 - tail) * error
+    if high < 0 or differences.better or differences.counted:
+        return high
+    return max(high, 1 - float(tail ** (1 / _worth(differences))))
+
+
+def _worth(differences: Differences) -> float:
+    """Return the number of photos of even weight that these are worth."""
+    weight = differences.weight
+    return float(weight.sum() ** 2 / np.square(weight).sum())
 
 
 def t_tail(z: float, freedom: float) -> float:
@@ -118,17 +196,19 @@ def t_tail(z: float, freedom: float) -> float:
     return float(scipy_special.stdtr(freedom, -z))
 
 
-def exact_p_values(better: int, worse: int, n: int, null: float) -> tuple[float, float]:
+def exact_p_values(better: int, worse: int, n: int, null: float, *, tail: float = TAIL) -> tuple[float, float]:
     """Return p-values of Tango's statistic over all outcomes of n photos, the worst over how many photos change.
 
-    The share of changed photos is unknown: p is the largest over its 99.9 % interval, plus 0.001 (Berger and Boos).
+    The share of changed photos is unknown: p is the largest over its interval, plus the chance that this misses: 0.001
+    if p is held against a ``tail`` of 0.05 (Berger and Boos).
     """
+    doubt, deviations = _DOUBT * tail, max(6.0, -float(scipy_special.ndtri(tail / 1e4)))
     observed = score(better, worse, n, null)
     changed = better + worse
-    low = float(scipy_special.betaincinv(changed, n - changed + 1, _DOUBT / 2)) if changed else 0.0
-    high = float(scipy_special.betaincinv(changed + 1, n - changed, 1 - _DOUBT / 2)) if changed < n else 1.0
+    low = float(scipy_special.betaincinv(changed, n - changed + 1, doubt / 2)) if changed else 0.0
+    high = float(scipy_special.betaincinv(changed + 1, n - changed, 1 - doubt / 2)) if changed < n else 1.0
     shares = (np.unique(np.clip(np.linspace(low, high, _POINTS), abs(null), 1.0)) + null) / 2  # of better photos
-    gains, losses = _window(shares, n), _window(shares - null, n)
+    gains, losses = _window(shares, n, deviations), _window(shares - null, n, deviations)
     b, c = (table.reshape(-1) for table in np.meshgrid(gains, losses, indexing="ij"))
     b, c = b[b + c <= n], c[b + c <= n]
     z = scores(b, c, n, null)
@@ -146,29 +226,41 @@ def exact_p_values(better: int, worse: int, n: int, null: float) -> tuple[float,
         terms = [np.where(count > 0, count * math.log(max(part, 1e-300)), 0.0) for count, part in cells]
         chance = np.exp(ways + sum(terms))
         above, below = max(above, float(chance[over].sum())), max(below, float(chance[under].sum()))
-    return min(1.0, above + _DOUBT), min(1.0, below + _DOUBT)
+    return min(1.0, above + doubt), min(1.0, below + doubt)
 
 
-def _window(shares: Floats, n: int) -> Floats:
-    """Return the counts of n photos that are likely under any of the shares: within six standard deviations."""
-    spread = 6 * np.sqrt(n * np.clip(shares * (1 - shares), 0, None)) + 4
+def _window(shares: Floats, n: int, deviations: float) -> Floats:
+    """Return the counts of n photos that are likely under any of the shares: within so many standard deviations."""
+    spread = deviations * np.sqrt(n * np.clip(shares * (1 - shares), 0, None)) + 4
     low, high = (n * shares - spread).min(), (n * shares + spread).max()
     return np.arange(max(0, math.floor(low)), min(n, math.ceil(high)) + 1, dtype=np.float64)
 
 
-def statistic(photos: Floats, null: float) -> float:
+def statistic(differences: Differences, null: float) -> float:
     """Return how many standard errors the mean difference lies above ``null``.
 
     Differences of −1, 0 and 1 (photos that became worse, stayed, became better) give Tango's score statistic; others,
     from photos with several rows, a t-statistic with half a photo better and half a photo worse added, so that photos
     which all agree do not pass for certainty.
     """
-    n = len(photos)
-    if np.isin(photos, (-1.0, 0.0, 1.0)).all():
-        return score(float((photos > 0).sum()), float((photos < 0).sum()), n, null)
-    mean = float(photos.sum()) / (n + 1)
-    variance = (float((photos**2).sum()) + 1) / (n + 1) - mean**2
-    return (mean - null) / math.sqrt(variance / n)
+    if differences.once:
+        return score(differences.better, differences.worse, len(differences.photos), null)
+    mean, error = _shrunk(differences)
+    return (mean - null) / error
+
+
+def _shrunk(differences: Differences) -> tuple[float, float]:
+    """Return mean and standard error with half a photo better and half a photo worse added.
+
+    Counts have no ends that photos could have reached: those half photos lie one off the mean, which stays.
+    """
+    n, mean = len(differences.photos), differences.mean
+    spread = sums(differences.photo, differences.value - differences.share * mean, n)
+    variance = (float(np.square(spread).sum()) + 1) / (n + 1)
+    if not differences.counted:
+        variance += n * mean**2 / (n + 1) ** 2
+        mean *= n / (n + 1)
+    return mean, math.sqrt(variance / n)
 
 
 def two_way(differences: Differences) -> tuple[float, float, float]:
@@ -177,8 +269,7 @@ def two_way(differences: Differences) -> tuple[float, float, float]:
     The variance is the largest of photos', donors' (the jackknife's) and the two-way one, with half a photo better and
     half a photo worse added. Degrees of freedom are those of as many donors of even use, or of the photos if fewer.
     """
-    n = len(differences.photos)
-    mean = float(differences.photos.sum()) / (n + 1)
+    n, (mean, _) = len(differences.photos), _shrunk(differences)
     residual = (differences.value - differences.share * differences.mean) / n
     lender = lenders(differences.donor, differences.photo)
     donor = differences.photo if lender is None else lender

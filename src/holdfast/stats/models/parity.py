@@ -27,7 +27,7 @@ class Parity:
 
     ``conditions``: a row per condition: ``flips``, the share of pictures with two answers, with ``flips_low`` and
     ``flips_high`` (95 %), ``flipped`` and ``n``; accuracies ``old`` and ``new``, their ``difference`` with ``low`` and
-    ``high`` (90 %, which is what the two tests look at), photos ``lost`` and ``gained``, ``verdict`` ('' where the
+    ``high`` (one-sided 95 % bounds, whatever the margin), photos ``lost`` and ``gained``, ``verdict`` ('' where the
     object is gone), and ``more_photos`` that would decide.
     """
 
@@ -110,7 +110,7 @@ def _conditions(agreement: pd.DataFrame, gates: list[Gate]) -> pd.DataFrame:
             ahead, back = forward.loc[name], backward.loc[name]
             p_pass, p_fail = (max(ahead["p_pass"], back["p_pass"]), 2 * min(ahead["p_fail"], back["p_fail"]))
             entry |= {key: ahead[key] for key in ("old", "new", "difference")}
-            entry |= {"low": ahead["low"], "high": -back["low"], "lost": ahead["worse"], "gained": ahead["better"]}
+            entry |= {"low": ahead["low"], "high": ahead["high"], "lost": ahead["worse"], "gained": ahead["better"]}
             entry["verdict"] = "equivalent" if p_pass <= 0.05 else "different" if p_fail <= 0.05 else "undecided"
             entry["p"] = p_pass
             if entry["verdict"] == "undecided":

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.lazy import pd, scipy_stats
+from holdfast.core.lazy import pd
 from holdfast.stats.core.bootstrap import Floats, t_quantile
-from holdfast.stats.core.cells import exact, newcombe, summary
+from holdfast.stats.core.cells import newcombe, summary
 from holdfast.stats.core.grid import own_cells
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.models.gate import PairedPhotos, paired_conditions
-from holdfast.stats.models.noninferiority import LEAST_DONORS, two_way
+from holdfast.stats.models.noninferiority import LEAST_DONORS, bounds
 
 ALARMS = 0.05  # chance of any false alarm in a series, however long it gets
 WITHIN = 0.03  # level of each test for "within": tested photos are both a sample and the yardstick, 5 % allows for it
@@ -55,35 +55,12 @@ def changes(
 
 
 def paired_change(pairs: PairedPhotos | None, tail: float) -> dict[str, Any]:
-    """Return a condition's row: a two-way t interval that also keeps 0 where the exact sign test does."""
+    """Return a condition's row: the release gate's bounds, at this comparison's part of the error."""
     if pairs is None:
         return {"n": 0} | dict.fromkeys(("old", "new", "difference", "low", "high"), math.nan)
-    photos, ends = pairs.differences.photos, (-1.0, 1.0)
-    if not 0 < pairs.differences.donors < LEAST_DONORS:
-        mean, error, freedom = two_way(pairs.differences)
-        reach = t_quantile(freedom, 1 - tail) * error
-        ends = mean - reach, mean + reach
-        better, worse = int((photos > 0).sum()), int((photos < 0).sum())
-        low, high = _exact_ends(better, worse, len(photos), tail, once=bool(np.isin(photos, (-1, 0, 1)).all()))
-        ends = min(ends[0], low) if ends[0] <= 0 else ends[0], max(ends[1], high) if ends[1] >= 0 else ends[1]
-        if np.isin(photos, (-1, 0, 1)).all():
-            if scipy_stats.binom.cdf(better, better + worse, 0.5) > tail:
-                ends = ends[0], max(ends[1], 0.0)
-            if scipy_stats.binom.cdf(worse, better + worse, 0.5) > tail:
-                ends = min(ends[0], 0.0), ends[1]
+    low, high = bounds(pairs.differences, tail=tail)
     sides = {"old": pairs.old, "new": pairs.new, "difference": pairs.differences.mean}
-    return {"n": len(photos), **sides, "low": max(ends[0], -1.0), "high": min(ends[1], 1.0)}
-
-
-def _exact_ends(better: int, worse: int, n: int, tail: float, *, once: bool) -> tuple[float, float]:
-    """Return ends that hold however few photos changed, where t would see no spread: from exact bounds of both shares.
-
-    Photos with several renderings may change in part: then only a direction that no photo took is bounded.
-    """
-    (low_better, low_worse), (high_better, high_worse) = exact([better, worse], [n, n], 1 - tail)
-    if once:
-        return low_better - high_worse, high_better - low_worse
-    return 0.0 if worse else -high_worse, 0.0 if better else high_better
+    return {"n": len(pairs.differences.photos), **sides, "low": low, "high": high}
 
 
 def _unpaired(

@@ -13,10 +13,10 @@ from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
 from holdfast.stats.core.answers import numbered_column
-from holdfast.stats.core.bootstrap import codes, sums, t_quantile
+from holdfast.stats.core.bootstrap import codes, sums
 from holdfast.stats.core.grid import holm
 from holdfast.stats.models.gate import COLUMNS, Gate, more_photos, named_model
-from holdfast.stats.models.noninferiority import LEAST_DONORS, Differences, t_tail, two_way
+from holdfast.stats.models.noninferiority import LEAST_DONORS, Differences, bounds, p_values
 from holdfast.stats.objects.answers import DetectorAnswers
 
 ALARMS_MARGIN = 0.1
@@ -119,48 +119,26 @@ def _row(
     if pairs.empty:
         return row | dict.fromkeys(("n", "better", "worse", "donors"), 0) | {"p_pass": 1.0, "p_fail": 1.0}
     gain = sign * (pairs["new"] - pairs["old"]).to_numpy(np.float64)
-    differences = _differences(gain, pairs)
-    mean, reach, p_pass, p_fail = _tested(differences, margin, level)
+    differences = _differences(gain, pairs, counted=measure == ALARMS)
     few = 0 < differences.donors < LEAST_DONORS
+    p_pass, p_fail = (1.0, 1.0) if few else p_values(differences, -margin, tail=1 - level)
+    low, high = bounds(differences if sign > 0 else differences.turned(), tail=1 - level)
     more = (nan, nan) if few else more_photos(differences, margin=margin, level=level, family=family)
-    ends = sorted((sign * (mean - reach), sign * (mean + reach)))
     return row | {
         "old": float(pairs["old"].mean()), "new": float(pairs["new"].mean()),
         "difference": sign * float(gain.mean()) + 0.0,  # no negative zero
-        "low": ends[0], "high": ends[1], "n": len(differences.photos), "donors": differences.donors,
-        "better": int((differences.photos > 0).sum()), "worse": int((differences.photos < 0).sum()),
-        "p_pass": 1.0 if few else p_pass, "p_fail": 1.0 if few else p_fail,
+        "low": low, "high": high, "n": len(differences.photos), "donors": differences.donors,
+        "better": differences.better, "worse": differences.worse, "p_pass": p_pass, "p_fail": p_fail,
         "more_photos": more[0], "most_photos": more[1],
     }  # fmt: skip
 
 
-def _differences(gain: np.ndarray, pairs: pd.DataFrame) -> Differences:
+def _differences(gain: np.ndarray, pairs: pd.DataFrame, *, counted: bool) -> Differences:
     """Return what photos gain, scaled so that their mean is the mean over objects or pictures."""
     photo, count = codes(pairs["source_id"].to_numpy(object))
     scaled = gain * count / len(gain)
     donor, rows = numbered_column(pairs, "donor_id")[0], np.full(len(gain), count / len(gain))
-    return Differences.of(sums(photo, scaled, count), photo, donor, scaled, rows)
-
-
-def _tested(differences: Differences, margin: float, level: float) -> tuple[float, float, float, float]:
-    """Return the mean, how far its one-sided bounds reach, and the p-values of passing and of failing.
-
-    Half a photo is added that gains and half a photo that loses one, so that photos which all agree do not pass for
-    certainty. With donors the wider of the test over photos and the two-way test counts.
-    """
-    photos, n = differences.photos, len(differences.photos)
-    mean, freedom = float(photos.sum()) / (n + 1), float(max(n - 1, 1))
-    residual = differences.value - differences.share * differences.mean
-    spread = sums(differences.photo, residual, n)
-    error = math.sqrt((float((spread**2).sum()) + 1) / (n + 1) / n)
-    z = (mean + margin) / error
-    reach, above, below = t_quantile(freedom, level) * error, t_tail(z, freedom), t_tail(-z, freedom)
-    if differences.donors:
-        _, error, freedom = two_way(differences)
-        z = (mean + margin) / error
-        reach = max(reach, t_quantile(freedom, level) * error)
-        above, below = max(above, t_tail(z, freedom)), max(below, t_tail(-z, freedom))
-    return mean, reach, above, below
+    return replace(Differences.of(sums(photo, scaled, count), photo, donor, scaled, rows), counted=counted)
 
 
 def _sentence(row: Mapping[Any, Any], margin: float) -> str:

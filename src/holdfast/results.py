@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import condition_names, nearest, scenario_of, speaks_python, split_list, unknown
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes, read_votes
-from holdfast.scenarios import family_of, parse_conditions, scored_scenarios
+from holdfast.scenarios import Families, family_of, parse_conditions, scored_scenarios
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.store import Run, delivered, in_store
@@ -344,10 +344,12 @@ def background_conditions(counts: Counts) -> list[str]:
     return [name for name in counts.conditions if scenario_of(name) in names]
 
 
-def scenario_families(counts: Counts) -> dict[str, str]:
-    """Return condition → one of the six families of scenarios, for conditions that belong to one."""
-    families = {name: family_of(scenario_of(name)) for name in counts.conditions if name != ORIGINAL}
-    return {name: family for name, family in families.items() if family}
+def scenario_families(counts: Counts, families: Families = "holdfast") -> dict[str, str]:
+    """Return condition → its family of scenarios, for conditions that belong to one; ``families``: whose six."""
+    if families not in get_args(Families):
+        raise UserError(f"--families {families}: expected {' or '.join(get_args(Families))}")
+    known = {name: family_of(scenario_of(name), families) for name in counts.conditions if name != ORIGINAL}
+    return {name: family for name, family in known.items() if family}
 
 
 SCORED: dict[str, Any] = {"score_conditions": static_conditions, "background_conditions": background_conditions}
@@ -374,6 +376,9 @@ def report(
     between: bool = False,
     references: Mapping[str, str] | None = None,
     regression: Family = "ols",
+    confidence: float = 0.95,
+    digits: int | None = None,
+    families: Families = "holdfast",
     score: Components = "cross_inner",
     score_over: str | Sequence[str] = "",
     ddof: int = 0,
@@ -394,6 +399,9 @@ def report(
             ``report.between.build_between``.
         references: reference level of the regressions by factor: ``model``, ``condition``, ``label``.
         regression: ``ols``, or ``poisson`` for ratios of accuracies.
+        confidence: level of the regressions' intervals, such as 0.9; all other intervals are at the 95 % level.
+        digits: of the numbers in the regressions' tables after the decimal point; None: as each number needs.
+        families: families of scenarios whose drops are shown, ``holdfast`` or the six of ``ximagenet12``.
         score: ``scenario_class`` for the paper's earlier S = 1 − (σi + σe), over scenarios and classes, with standard
             deviations; ``scenario_class_variance`` with variances.
         score_over: conditions of the robustness score, as ``scored_conditions`` reads them; by default ``static``.
@@ -423,8 +431,8 @@ def report(
     costs, timing = recorded_costs(opened, asked, lambda: reduce(join_runs(opened).dataset))
     groups = groups_of(opened, by, attributes)
     analysis = Analysis(
-        scenario_families, model_groups, references, regression, score, costs, timing, groups, ddof=ddof,
-        losses_only=losses_only,
+        scenario_families, model_groups, references, regression, score, costs, timing,
+        groups, families=families, confidence=confidence, digits=digits, ddof=ddof, losses_only=losses_only,
     )  # fmt: skip
     chosen = {"score_conditions": partial(scored_conditions, over=score_over)} if score_over else {}
     with delivered(out) as folder:

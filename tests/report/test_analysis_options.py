@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_runs import make_run
+from scipy import stats
 
 import holdfast
 from commands import run
@@ -110,6 +111,53 @@ def test_the_score_follows_its_options_and_the_page_says_so(
     assert ("robustness score over" in out) == ("--score-over" in words)
 
 
+def test_the_six_families_of_the_paper_can_be_chosen(tmp_path: Path) -> None:
+    names = [
+        "blur_object",
+        "grey",
+        "bright_object",
+        "segmented",
+        "transparent",
+        "random_background",
+        "generated_background",
+    ]
+    path = make_run(tmp_path / "run", models=MODELS[:1], conditions=("original", *names), photos=4).path
+    families = {}
+    for whose in ("holdfast", "ximagenet12"):
+        run("report", path, "--out", tmp_path / whose, "--families", whose, "--resamples", "100")
+        families[whose] = pd.read_csv(tmp_path / whose / "tables" / "family_drops.csv").set_index("family")
+    ours = {"blur", "colour", "light", "cutout", "background", "generated", "all families"}
+    theirs = {"blur", "colour and brightness", "segmented", "transparent", "random background", "generated background"}
+    assert set(families["holdfast"].index) == ours and set(families["ximagenet12"].index) == theirs | {"all families"}
+    gaps, _ = by_hand(path, ("grey", "bright_object"))
+    drop = families["ximagenet12"].loc["colour and brightness", "drop"]
+    assert drop == pytest.approx(-gaps.to_numpy().mean())
+    assert "Families of scenarios of XIMAGENET-12" in (tmp_path / "ximagenet12" / "index.html").read_text()
+    assert "of XIMAGENET-12" not in (tmp_path / "holdfast" / "index.html").read_text()
+
+
+def test_confidence_and_digits_of_the_regression(made: Path, plain: Path, tmp_path: Path) -> None:
+    words = ("--confidence", "0.9", "--digits", "3")
+    run("report", made, "--out", tmp_path / "page", "--resamples", "100", *words)
+    usual, chosen = (pd.read_csv(folder / "tables" / "coefficients.csv") for folder in (plain, tmp_path / "page"))
+    assert chosen["p"].to_numpy() == pytest.approx(usual["p"].to_numpy(), nan_ok=True)
+    freedom = len(MODELS) * len(CONDITIONS) * 4 - (1 + 3 + 4 + 3)
+    half = stats.t(freedom).ppf(0.95) * chosen["published_standard_error"]
+    assert (chosen["published_high"] - chosen["estimate"]).to_numpy() == pytest.approx(half.to_numpy())
+    assert ((chosen["high"] - chosen["low"]) < (usual["high"] - usual["low"])).all()
+    quality = pd.read_csv(tmp_path / "page" / "tables" / "regression_quality.csv").set_index("measure")["value"]
+    fitted = holdfast.open_run(made).regression()
+    observed = fitted.residuals["fitted"] + fitted.residuals["residual"]
+    multiple = np.corrcoef(fitted.residuals["fitted"], observed)[0, 1]
+    assert quality["Multiple R"] == f"{multiple:.3f}" and quality["R²"] == f"{fitted.r_squared:.3f}"
+    text = (tmp_path / "page" / "index.html").read_text()
+    section = text[text.index('id="regression"') : text.index('id="confidence"')]
+    assert "Intervals are at the 90 % level" in section and "90 % interval" in section
+    assert "95 % interval" not in section.split("Do models differ")[0]
+    row = chosen.set_index("term").loc["scenario[grey]"]
+    assert f"{100 * row['estimate']:.3f}".replace("-", "−") in section
+
+
 def test_generated_backgrounds_enter_the_score_by_default(tmp_path: Path) -> None:
     kept = ("original", "generated_background")
     path = make_run(tmp_path / "run", models=MODELS[:1], conditions=kept, photos=6).path
@@ -137,6 +185,8 @@ def test_a_score_over_unknown_conditions_is_an_error(made: Path) -> None:
     ("option", "value", "sentence"),
     [
         ("--score-over", "blur_objects", "did you mean blur_object"),
+        ("--confidence", "1.5", "--confidence 1.5: expected a number between 0 and 1"),
+        ("--families", "theirs", "ximagenet12"),
         ("--ddof", "2", "less than or equal to 1"),
         ("--regression", "linear", "ols or poisson"),
         ("--score", "class", "scenario,class"),

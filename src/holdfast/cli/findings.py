@@ -109,6 +109,17 @@ def report(
         ),
     ] = None,
     regression: Annotated[str, Option(help="ols, or poisson for ratios of accuracies.")] = "ols",
+    confidence: Annotated[
+        float, Option(help="Level of the regressions' intervals, such as 0.9; other intervals stay at 0.95.")
+    ] = 0.95,
+    digits: Annotated[
+        int | None,
+        Option(min=0, max=6, help="Digits after the decimal point in the regressions' tables.", show_default=False),
+    ] = None,
+    families: Annotated[
+        str,
+        choice("holdfast", "ximagenet12", flag="--families", help="Families of scenarios whose drops are shown."),
+    ] = "holdfast",
     score: Annotated[
         str,
         Option(
@@ -171,7 +182,8 @@ def report(
         list(runs), out or runs[0] / "report", outcome=outcome, average=average, resamples=resamples, seed=seed,
         votes=None if votes is None else read_votes(votes),
         **_analysis(reference, regression, score, model_groups), speed=speed, device=device,
-        score_over=score_over, ddof=ddof, losses_only=losses_only,
+        confidence=confidence, digits=digits, families=families, score_over=score_over, ddof=ddof,
+        losses_only=losses_only,
         by=split_list(",".join(by or ())), attributes=attributes,
     )  # fmt: skip
     typer.echo(str(page))

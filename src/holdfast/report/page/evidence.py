@@ -16,6 +16,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.names import condition_name, without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.words import short_names
+from holdfast.scenarios import Families
 from holdfast.stats.core import cells as cell_statistics
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import Average
@@ -125,7 +126,7 @@ ScoreConditions = Callable[[Counts], Sequence[str]]
 """Returns the conditions that the robustness score is about; the default is all that keep the object."""
 
 
-ScenarioFamilies = Callable[[Counts], Mapping[str, str]]
+ScenarioFamilies = Callable[[Counts, Families], Mapping[str, str]]
 """Returns condition → family of scenarios, for the drop per family."""
 
 
@@ -148,6 +149,9 @@ class Analysis:
     costs: Mapping[str, ModelCost] = field(default_factory=dict)  # size and speed of models, by name
     timing: str = ""  # how the speed was measured
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    families: Families = "holdfast"  # whose families of scenarios
+    confidence: float = 0.95  # level of the regressions' intervals
+    digits: int | None = None  # of numbers in the regressions' tables; None: as each number needs
     ddof: int = 0  # of the robustness score's variances: they divide by the number of conditions less this
     losses_only: bool = False  # whether a gain over the originals leaves the robustness score as it is
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, percent, points, span
@@ -107,17 +108,23 @@ def fitted_sentence(fitted: Regression, name: Callable[[str], str], measure: str
     by = percent(abs(worst["estimate"])) if fitted.family == "poisson" else points(abs(worst["estimate"]))
     return (
         f"{text} Against {condition_label(fitted.references['condition'])}, {worst['row']} {verb} {measure} most, by "
-        f"{by} (95 % interval {span(worst['low'], worst['high'])})."
+        f"{by} ({fitted.level} interval {span(worst['low'], worst['high'])})."
     )
 
 
 def regression_parts(
-    fitted: Regression, name: Callable[[str], str], *, measure: str = "accuracy", prefix: str = ""
+    fitted: Regression,
+    name: Callable[[str], str],
+    *,
+    measure: str = "accuracy",
+    prefix: str = "",
+    digits: int | None = None,
 ) -> list[Part]:
     """Return coefficients, fit, normality tests and residual plots of a regression.
 
     ``fitted``: the regression, which must have a fit. ``name``: returns the name of a model as shown. ``prefix``: of
-    the names of figures and tables, so that two regressions may stand on a page.
+    the names of figures and tables, so that two regressions may stand on a page. ``digits``: of the numbers in the
+    tables after the decimal point; None: 1 to 4, as each number needs.
     """
     frame = _named_terms(fitted, name)
     references = fitted.references
@@ -139,13 +146,14 @@ def regression_parts(
         parts.append(
             Figure(
                 f"{prefix}coefficients",
-                f"Coefficients of the regression in {unit}, with 95 % intervals",
+                f"Coefficients of the regression in {unit}, with {fitted.level} intervals",
                 fitted_sentence(fitted, name, measure),
                 lambda width: coefficients(tidy, width, groups=groups, unit=scale),
                 f"Against the reference: {against}. Hollow marks may be chance (p ≥ .05).",
             )
         )
-    parts += [_coefficient_table(frame, fitted, prefix, unit), _sentences(fitted, measure), _quality(fitted, prefix)]
+    parts += [_coefficient_table(frame, fitted, prefix, unit, digits), _sentences(fitted, measure)]
+    parts.append(_quality(fitted, prefix, digits))
     notes = list(fitted.notes)
     if len(fitted.outside):
         cells = [
@@ -180,7 +188,7 @@ def _named_terms(fitted: Regression, name: Callable[[str], str]) -> pd.DataFrame
     return frame
 
 
-def _coefficient_table(frame: pd.DataFrame, fitted: Regression, prefix: str, unit: str) -> Table:
+def _coefficient_table(frame: pd.DataFrame, fitted: Regression, prefix: str, unit: str, digits: int | None) -> Table:
     merged = frame.merge(fitted.variance_inflation, on="term", how="left")
     ratio = fitted.family == "poisson"
     columns = [
@@ -194,7 +202,9 @@ def _coefficient_table(frame: pd.DataFrame, fitted: Regression, prefix: str, uni
         *(_PUBLISHED if "published_stars" in fitted.coefficients else ()),
         Column("vif", "VIF", "number", digits=2, hint="variance inflation: 1 when a term is unrelated to the others"),
     ]  # fmt: skip
-    note = "ns p ≥ .05, * < .05, ** < .01, *** < .001, **** < .0001." + _about_errors(fitted)
+    if digits is not None:
+        columns = [column if column.kind in ("text", "p") else replace(column, digits=digits) for column in columns]
+    note = f"Intervals are at the {fitted.level} level. {_STARS}" + _about_errors(fitted)
     return Table(f"{prefix}coefficients", f"Coefficients, in {unit}", merged, columns, note, folded=True)
 
 
@@ -203,6 +213,9 @@ _PUBLISHED = (
     Column("published_p", "Published p", "p"),
     Column("published_stars", "Published stars"),
 )  # The errors of the paper, where others stand before them
+
+
+_STARS = "ns p ≥ .05, * < .05, ** < .01, *** < .001, **** < .0001."
 
 
 def _about_errors(fitted: Regression) -> str:
@@ -227,16 +240,18 @@ def _sentences(fitted: Regression, measure: str) -> Listing:
     return Listing("Every coefficient in a sentence", texts)
 
 
-def _quality(fitted: Regression, prefix: str) -> Table:
+def _quality(fitted: Regression, prefix: str, digits: int | None) -> Table:
+    shown = 4 if digits is None else digits
     rows = [
         ("Cells", number(fitted.n, 0)),
         ("Degrees of freedom", number(fitted.degrees_of_freedom, 0)),
-        ("R²", number(fitted.r_squared, 4)),
-        ("Adjusted R²", number(fitted.adjusted_r_squared, 4)),
-        ("RMSE", number(fitted.rmse, 4)),
-        ("Sy.x", number(fitted.sy_x, 4)),
-        ("Sum of squares", number(fitted.sum_of_squares, 4)),
-        ("AICc", number(fitted.aicc, 1)),
+        ("Multiple R", number(fitted.multiple_r, shown)),
+        ("R²", number(fitted.r_squared, shown)),
+        ("Adjusted R²", number(fitted.adjusted_r_squared, shown)),
+        ("RMSE", number(fitted.rmse, shown)),
+        ("Sy.x", number(fitted.sy_x, shown)),
+        ("Sum of squares", number(fitted.sum_of_squares, shown)),
+        ("AICc", number(fitted.aicc, 1 if digits is None else digits)),
     ]
     for row in fitted.normality.to_dict("records"):
         result = row["reason"] or f"p = {number(row['p'], 4)}, {'passed' if row['passed'] else 'not normal'}"

@@ -236,6 +236,7 @@ def fit(evidence: Evidence) -> Section:
         cells_from_counts(evidence.counts, outcome=evidence.outcome),
         references=evidence.analysis.references,
         family=evidence.analysis.regression,
+        confidence=evidence.analysis.confidence,
         photos=photo_rows(evidence.counts, outcome=evidence.outcome),
     )
     section.parts.append(Heading("Accuracy ~ model + scenario + class"))
@@ -243,7 +244,7 @@ def fit(evidence: Evidence) -> Section:
         section.parts.append(Notice(fitted.reason))
     else:
         section.lead.insert(0, fitted_sentence(fitted, evidence.name, "accuracy"))
-        section.parts += regression_parts(fitted, evidence.name)
+        section.parts += regression_parts(fitted, evidence.name, digits=evidence.analysis.digits)
     section.parts.append(Heading("Do models differ in what a scenario costs them?"))
     section.parts += _interaction(evidence)
     return section

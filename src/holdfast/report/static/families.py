@@ -22,11 +22,13 @@ from holdfast.stats.effects.families import (
 
 def families(evidence: Evidence) -> list[Section]:
     """Return the section, or none where fewer than two families of scenarios were run."""
-    known = evidence.analysis.scenario_families(evidence.counts) if evidence.analysis.scenario_families else {}
+    chosen = evidence.analysis
+    known = chosen.scenario_families(evidence.counts, chosen.families) if chosen.scenario_families else {}
     if ORIGINAL not in evidence.conditions or len({known[name] for name in known if name in evidence.conditions}) < 2:
         return []
     lost = family_drops(evidence.counts, known, groups=evidence.analysis.model_groups, **evidence.settings)
-    section = Section("families", "Families of scenarios")
+    whose = " of XIMAGENET-12" if chosen.families == "ximagenet12" else ""
+    section = Section("families", f"Families of scenarios{whose}")
     if lost.reason:
         section.parts = [Notice(lost.reason)]
         return [section]

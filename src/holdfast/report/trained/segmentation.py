@@ -288,7 +288,10 @@ def _gallery(segmented: Segmented) -> list[Part]:
 def _fitted(segmented: Segmented) -> list[Part]:
     """Return the regression of IoU."""
     chosen = segmented.analysis
-    fitted = fit(cells_from_segments(segmented.frame), references=chosen.references, family=chosen.regression)
+    fitted = fit(
+        cells_from_segments(segmented.frame), references=chosen.references, family=chosen.regression,
+        confidence=chosen.confidence,
+    )  # fmt: skip
     parts: list[Part] = [Heading("IoU ~ model + scenario + class")]
     if fitted.reason:
         return [*parts, Notice(fitted.reason)]
@@ -297,7 +300,8 @@ def _fitted(segmented: Segmented) -> list[Part]:
         return segmented.short.get(model, model)
 
     sentence = fitted_sentence(fitted, name, "IoU") + " The background is left out."
-    return [*parts, Text([sentence]), *regression_parts(fitted, name, measure="IoU", prefix="segmentation_")]
+    shown = regression_parts(fitted, name, measure="IoU", prefix="segmentation_", digits=chosen.digits)
+    return [*parts, Text([sentence]), *shown]
 
 
 def _trainings(segmented: Segmented) -> list[Part]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from holdfast import registry
 from holdfast.core.errors import UserError
@@ -16,7 +16,15 @@ from holdfast.core.names import condition_name, parse_name, split_list, unknown
 from holdfast.scenarios.base.definition import FEATHER, PAPER, Scenario, Value
 
 FAMILIES = ("blur", "colour", "light", "cutout", "background", "generated")
-"""The six families of XIMAGENET-12: the first five group static scenarios, ``generated`` has one scenario."""
+"""Families of scenarios: the first five group static scenarios, ``generated`` has one scenario."""
+
+XIMAGENET12_FAMILIES = {
+    "blur": "blur", "colour": "colour and brightness", "light": "colour and brightness",
+    "background": "random background", "generated": "generated background",
+}  # fmt: skip
+"""Our family → that of XIMAGENET-12's six; the other two, segmented and transparent, are scenarios of ``cutout``."""
+
+Families = Literal["holdfast", "ximagenet12"]
 
 GROUPS = ("static", "diagnostic", "all", "industrial", "corruptions", "attacks", "objects", *FAMILIES[:5])
 """Groups of scenarios. ``all`` means the first two; the next four answer other questions or take long."""
@@ -130,8 +138,14 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
     return [make_condition(find_scenario(parsed.name), parsed.tag, parsed.options, feather=feather)]
 
 
-def family_of(name: str) -> str:
-    """Return the family of a static scenario or a generated background, '' for any other scenario."""
+def family_of(name: str, families: Families = "holdfast") -> str:
+    """Return the family of a static scenario or a generated background, '' for any other scenario.
+
+    ``families``: our six, or those of XIMAGENET-12 (``colour and brightness``, ``blur``, ``segmented``, …).
+    """
+    if families == "ximagenet12":
+        own = family_of(name)
+        return XIMAGENET12_FAMILIES.get(own, name if own else "")
     if name not in registry.scenarios:
         return ""
     definition = find_scenario(name)

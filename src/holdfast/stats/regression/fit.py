@@ -34,7 +34,8 @@ class Regression:
     """The fitted model. Where nothing could be fitted, ``reason`` says why, tables are empty and numbers NaN.
 
     ``coefficients``: a row per term: ``term`` (``scenario[blue]``), ``estimate`` (of accuracy, 0..1; of log accuracy
-    for Poisson), ``standard_error``, ``low`` and ``high`` (95 %), ``t`` (z for Poisson), ``p``, ``stars``.
+    for Poisson), ``standard_error``, ``low`` and ``high`` (at the level ``confidence``), ``t`` (z for Poisson), ``p``,
+    ``stars``.
     ``normality``: a row per test of the residuals: ``test``, ``statistic``, ``p``, ``passed`` (p ≥ .05), ``reason``.
     ``residuals``: a row per cell: ``fitted``, ``residual``, ``absolute``, ``quantile`` (of a normal with the residual
     standard deviation, for the Q–Q plot), ``order``. ``errors``: what standard errors, intervals, t, p and stars rest
@@ -47,6 +48,7 @@ class Regression:
     coefficients: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COEFFICIENTS))
     sentences: tuple[str, ...] = ()  # one per coefficient, in the same order
     references: dict[str, str] = field(default_factory=dict)  # column → the level that every other is compared with
+    confidence: float = 0.95  # level of the intervals
     r_squared: float = NAN  # 1 − SS/SS of the mean (for Poisson 1 − deviance/null deviance)
     adjusted_r_squared: float = NAN  # 1 − (1 − R²)(N − 1)/df
     rmse: float = NAN  # √(SS/N), in accuracy
@@ -65,11 +67,21 @@ class Regression:
     notes: tuple[str, ...] = ()  # what a reader has to know about this fit
     errors: str = "published"
 
+    @property
+    def multiple_r(self) -> float:
+        """Return the multiple correlation coefficient R: √R², NaN if the fit is worse than the mean."""
+        return float(np.sqrt(self.r_squared)) if self.r_squared >= 0 else NAN
+
+    @property
+    def level(self) -> str:
+        """Return the level of the intervals as ``95 %``."""
+        return f"{100 * self.confidence:.6g} %"
+
     def __repr__(self) -> str:
         if self.reason:
             return f"No regression: {self.reason}"
         explained = f"{percent(self.adjusted_r_squared, 0)} of the variance between {self.n} cells explained"
-        about = f"Accuracy, 95 % intervals ({explained}; errors: {self.errors}); .coefficients has the numbers:"
+        about = f"Accuracy, {self.level} intervals ({explained}; errors: {self.errors}); .coefficients has the numbers:"
         return "\n".join([about, *self.sentences, *self.notes])
 
 
@@ -110,6 +122,7 @@ def fit(
     references: Mapping[str, str] | None = None,
     family: Family = "ols",
     photos: pd.DataFrame | None = None,
+    confidence: float = 0.95,
 ) -> Regression:
     """Fit accuracy ~ model + scenario + class, additive, with treatment coding.
 
@@ -117,8 +130,10 @@ def fit(
     a log link and log n as offset, with errors robust to the variance (HC1), so that exp(estimate) is a ratio of
     accuracies. ``references``: by default the original and the first model and class. ``photos``: answers photo by
     photo (``clusters.photo_rows``): the errors of ``ols`` are then clustered by photo and donor, beside the published
-    ones.
+    ones. ``confidence``: level of the intervals, between 0 and 1.
     """
+    if not 0 < confidence < 1:
+        raise UserError(f"--confidence {confidence:g}: expected a number between 0 and 1, such as 0.9")
     table = cells[~cells["accuracy"].isna()].reset_index(drop=True)
     wanted = dict(references or {})
     _check_references(table, wanted)
@@ -140,8 +155,8 @@ def fit(
             family,
         )
     if family == "ols":
-        return _least_squares(table, design, photos)
-    return _poisson(table, design)
+        return _least_squares(table, design, photos, confidence)
+    return _poisson(table, design, confidence)
 
 
 def _check_references(table: pd.DataFrame, references: Mapping[str, str]) -> None:
@@ -193,7 +208,7 @@ def _within(values: Floats, groups: NDArray[np.intp]) -> Floats:
     return values - means[groups]
 
 
-def _least_squares(table: pd.DataFrame, design: _Design, photos: pd.DataFrame | None) -> Regression:
+def _least_squares(table: pd.DataFrame, design: _Design, photos: pd.DataFrame | None, confidence: float) -> Regression:
     import statsmodels.api as sm
 
     observed = table["accuracy"].to_numpy(np.float64)
@@ -217,7 +232,7 @@ def _least_squares(table: pd.DataFrame, design: _Design, photos: pd.DataFrame | 
     inverse = np.asarray(result.normalized_cov_params)
     published = _assembled(
         table, design, "ols", np.asarray(result.params), covariance, scipy_stats.t(df), observed - residual, residual,
-        r_squared, aicc, inverse,
+        r_squared, aicc, inverse, confidence,
     )  # fmt: skip
     return published if photos is None else _clustered(published, table, design, inverse, photos)
 
@@ -230,7 +245,7 @@ def _clustered(
     error, freedom, names = cluster_errors(table, inverse @ design.matrix.T, fitted, photos)
     error = np.where(error > 0, error, np.nan)  # every answer as fitted: nothing to test with
     old = published.coefficients
-    columns = _tested(old["estimate"].to_numpy(np.float64), error, scipy_stats.t(freedom))
+    columns = _tested(old["estimate"].to_numpy(np.float64), error, scipy_stats.t(freedom), published.confidence)
     beside = {f"published_{name}": old[name] for name in columns}
     coefficients = old.assign(**columns, **beside)
     return replace(
@@ -244,9 +259,9 @@ def _aicc(deviance: float, parameters: int, n: int) -> float:
     return float(deviance + 2 * parameters + 2 * parameters * (parameters + 1) / room) if room > 0 else NAN
 
 
-def _tested(estimate: Floats, error: Floats, distribution: Any) -> dict[str, Any]:
-    """Return standard errors, 95 % intervals, t, p and stars."""
-    half, t = distribution.ppf(0.975) * error, estimate / error
+def _tested(estimate: Floats, error: Floats, distribution: Any, confidence: float) -> dict[str, Any]:
+    """Return standard errors, intervals, t, p and stars."""
+    half, t = distribution.ppf((1 + confidence) / 2) * error, estimate / error
     p = 2 * distribution.sf(np.abs(t))
     return {
         "standard_error": error, "low": estimate - half, "high": estimate + half, "t": t, "p": p,
@@ -254,7 +269,7 @@ def _tested(estimate: Floats, error: Floats, distribution: Any) -> dict[str, Any
     }  # fmt: skip
 
 
-def _poisson(table: pd.DataFrame, design: _Design) -> Regression:
+def _poisson(table: pd.DataFrame, design: _Design, confidence: float) -> Regression:
     import statsmodels.api as sm
     from statsmodels.tools.sm_exceptions import ConvergenceWarning, PerfectSeparationWarning
 
@@ -282,18 +297,20 @@ def _poisson(table: pd.DataFrame, design: _Design) -> Regression:
     inverse = np.asarray(np.linalg.inv(design.matrix.T @ design.matrix), np.float64)
     return _assembled(
         table, design, "poisson", np.asarray(result.params), np.asarray(result.cov_params()), scipy_stats.norm(),
-        fitted, accuracy - fitted, float(r_squared), aicc, inverse,
+        fitted, accuracy - fitted, float(r_squared), aicc, inverse, confidence,
     )  # fmt: skip
 
 
 def _assembled(
     table: pd.DataFrame, design: _Design, family: Family, estimate: Floats, covariance: Floats, distribution: Any,
-    fitted: Floats, residual: Floats, r_squared: float, aicc: float, inverse: Floats,
+    fitted: Floats, residual: Floats, r_squared: float, aicc: float, inverse: Floats, confidence: float,
 ) -> Regression:  # fmt: skip
     n, df = len(table), len(table) - design.parameters
     names = [f"{FACTORS[column]}[{level}]" if column else "Intercept" for column, level in design.terms]
     error = np.sqrt(np.diag(covariance))
-    coefficients = pd.DataFrame({"term": names, "estimate": estimate} | _tested(estimate, error, distribution))
+    coefficients = pd.DataFrame(
+        {"term": names, "estimate": estimate} | _tested(estimate, error, distribution, confidence)
+    )
     # VIF = 1/(1 − R²) of a column on all others = its sum of squares about the mean × its diagonal of (X'X)⁻¹.
     spread = [_spread(table, column, level) for column, level in design.terms]
     inflation = pd.DataFrame({"term": names, "vif": np.array(spread) * np.diag(inverse)})
@@ -304,6 +321,7 @@ def _assembled(
         coefficients=coefficients,
         sentences=_sentences(design, coefficients, family),
         references=design.references,
+        confidence=confidence,
         r_squared=r_squared,
         adjusted_r_squared=1 - (1 - r_squared) * (n - 1) / df,
         rmse=float(np.sqrt(squares / n)),

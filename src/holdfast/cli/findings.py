@@ -181,8 +181,8 @@ def report(
     page = api.report(
         list(runs), out or runs[0] / "report", outcome=outcome, average=average, resamples=resamples, seed=seed,
         votes=None if votes is None else read_votes(votes),
-        **_analysis(reference, regression, score, model_groups), speed=speed, device=device,
-        confidence=confidence, digits=digits, families=families, score_over=score_over, ddof=ddof,
+        **_analysis(reference, regression, score, families, model_groups), speed=speed, device=device,
+        confidence=confidence, digits=digits, score_over=score_over, ddof=ddof,
         losses_only=losses_only,
         by=split_list(",".join(by or ())), attributes=attributes,
     )  # fmt: skip
@@ -197,7 +197,7 @@ SCORES = {
 
 
 def _analysis(
-    reference: list[str] | None, regression: str, score: str, model_groups: list[str] | None
+    reference: list[str] | None, regression: str, score: str, families: str, model_groups: list[str] | None
 ) -> dict[str, Any]:
     """Return the options of a report's regressions, score and groups, as ``api.report`` takes them."""
     if regression not in REGRESSIONS:
@@ -211,6 +211,7 @@ def _analysis(
         "references": dict(_pairs("--reference", "FACTOR=LEVEL", reference or [])),
         "regression": regression,
         "score": SCORES[score],
+        "families": families,
         "model_groups": groups or None,
     }
 

@@ -328,6 +328,22 @@ SPACES = ("dataset", "all")
 LOSSES = ("cross_entropy", "margin")
 
 
+AUTO = 0.0
+"""The step size that stands for ``auto``."""
+
+
+def _step_size(text: str) -> float:
+    if text.strip() == "auto":
+        return AUTO
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value > 0:
+        raise UserError(f"--step-size {text}: expected a number above 0, or auto")
+    return value
+
+
 @dataclass(frozen=True)
 class WalkOptions(Spec):
     """How far, which way and how fast images walk."""
@@ -337,7 +353,8 @@ class WalkOptions(Spec):
     steps: int = option(50, help="Largest number of steps of a walk.", least=1)
     step_size: float = option(
         0.001, help="How far a step moves every dimension of the latent (sign) or their root mean square (normalised); "
-        "raw gradients and Adam's steps are multiplied by it.",
+        "raw gradients and Adam's steps are multiplied by it. auto: short trials choose it.",
+        read=_step_size, typed="0.001", unit="NUMBER|auto",
     )  # fmt: skip
     gradient: str = option("sign", help="Form of a step.", choices=("sign", "normalised", "raw", "adam"))
     loss: str = option("cross_entropy", help="Loss that the walk climbs.", choices=LOSSES)
@@ -362,7 +379,7 @@ class WalkOptions(Spec):
         super().__post_init__()
         for name in ("step_size", "probe_size", "fgsm_epsilon"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
+            if not (math.isfinite(value) and value > 0) and (name, value) != ("step_size", AUTO):
                 raise UserError(f"{name.replace('_', ' ')} is a number above 0, not {value}")
 
 

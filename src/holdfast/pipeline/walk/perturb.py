@@ -25,6 +25,7 @@ from holdfast.pipeline.jobs.execute import Made, check_same, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, recorded_spec
+from holdfast.pipeline.walk.calibration import calibrated, step_notes
 from holdfast.pipeline.walk.publish import provenance, write_manifest
 from holdfast.pipeline.walk.recording import (
     KIND,
@@ -243,7 +244,9 @@ def perturb(
         tested = load_tested(known, collection)
         setting = load_setting(known, collection)
         prepared = prepare(spec, collection, progress)
-        recorded = _recorded(spec, setting, collection, run)
+        before = run.spec() if (run.path / "spec.json").exists() else {}
+        spec, setting, facts = calibrated(spec, setting, tested, collection, collection.samples, before)
+        recorded = _recorded(spec, setting, collection, before) | facts
         begin_run(run, recorded, prepared, summary, same=("verb", "dataset", "classes", "seed"))
         chosen = tuple(sample for sample in collection.samples if only is None or sample.sample_id in only)
         walks = _Walks(spec, run, setting, tested, prepared, chosen, progress, executor)
@@ -258,6 +261,7 @@ def perturb(
             summary.merge(walks.execute(todo, "baseline"))
         if in_rounds:
             summary.notes += _close_round(run)
+        summary.notes += step_notes(facts, spec.walk, walks.ended())
         if spec.keep_images:
             write_manifest(provenance(run), run.path / "images")
     return run, summary
@@ -281,9 +285,10 @@ def _close_round(run: Run) -> list[str]:
     ]
 
 
-def _recorded(spec: PerturbSpec, setting: WalkSetting, collection: Collection, run: Run) -> dict[str, Any]:
+def _recorded(
+    spec: PerturbSpec, setting: WalkSetting, collection: Collection, before: dict[str, Any]
+) -> dict[str, Any]:
     """Return what spec.json holds: this command, and the cards and relations of earlier ones, whose walks stay."""
-    before = run.spec() if (run.path / "spec.json").exists() else {}
     cards, kin = before.get("oracle_cards", []), before.get("kinship", [])
     mine = [list(row) for row in card(setting.oracle)]
     return recorded_spec(
@@ -360,6 +365,16 @@ class _Walks:
         rows = self.run.details("walks").rows(["row_id", "validated", "steps"]).to_pylist()
         steps = {row["row_id"]: row["steps"] for row in rows if row["validated"]}
         return lambda walk: steps.get(self.row_id(walk, PERTURBED))
+
+    def ended(self) -> list[dict[str, Any]]:
+        """Return how the walks of this command ended."""
+        ids = {
+            self.row_id(PlannedWalk(place, sample), PERTURBED)
+            for place in range(len(self.tested))
+            for sample in self.samples
+        }
+        rows = self.run.details("walks").rows(["row_id", "stop", "steps", "validated"]).to_pylist()
+        return [row for row in rows if row["row_id"] in ids]
 
     def incomplete(self) -> set[str]:
         """Return finished walks that lack the image, latents or frames asked for now: they are walked again."""

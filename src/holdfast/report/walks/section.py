@@ -25,6 +25,7 @@ from holdfast.report.walks.evidence import (
     wide,
 )
 from holdfast.report.walks.settings import how, setting_sentences, settings_compared, time
+from holdfast.report.walks.steps import step_parts
 from holdfast.stats.walks.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED, fmr_ranking
 
 TITLE = "As far as the oracle still agrees"
@@ -56,6 +57,7 @@ def dynamic_section(walks: ReportWalks, *, resamples: int, seed: int) -> Section
         *_by_class(walks),
         *_spaces(walks),
         *time(walks),
+        *step_parts(walks),
         *how(walks),
     ]
     return section

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, percent
@@ -37,7 +37,7 @@ def step_parts(walks: ReportWalks) -> list[Part]:
     return [*parts, *_trial_parts(pd.DataFrame(trials))] if trials else parts
 
 
-def _above_zero(value: Any) -> bool:
+def _above_zero(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and value > 0
 
 

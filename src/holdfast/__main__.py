@@ -12,10 +12,10 @@ def main() -> None:
     try:
         from holdfast.cli.main import main as run
     except ImportError as error:
-        found = lacks()
-        if not found or "--debug" in sys.argv:
+        troubles = lacks()
+        if not troubles or "--debug" in sys.argv:
             raise
-        sys.exit("\n".join([f"Holdfast cannot start: {error}", *found]))
+        sys.exit("\n".join([f"Holdfast cannot start: {error}", *troubles]))
     run()
 
 

@@ -106,8 +106,8 @@ def doctor() -> None:
     from holdfast.cli.listing import print_report
 
     print_report()
-    if found := lacks():
-        typer.echo("\n".join(found))
+    if troubles := lacks():
+        typer.echo("\n".join(troubles))
         raise typer.Exit(1)
 
 

@@ -29,8 +29,8 @@ def installed() -> Distribution | None:
 @functools.cache
 def installed_version() -> str:
     """Return Holdfast's version; ``0+unknown`` in a source tree that is not installed."""
-    found = installed()
-    return found.version if found else "0+unknown"
+    package = installed()
+    return package.version if package else "0+unknown"
 
 
 def pip_install(extra: str) -> str:
@@ -40,20 +40,20 @@ def pip_install(extra: str) -> str:
 
 def lacks() -> list[str]:
     """Return a sentence for everything that keeps this installation from working; extras may be missing."""
-    found = []
+    troubles = []
     if UNFINISHED_SETUP.is_file():
         step = UNFINISHED_SETUP.read_text(encoding="utf8")
-        found.append(f"make setup did not finish ({step}): run it again, it continues where it stopped")
+        troubles.append(f"make setup did not finish ({step}): run it again, it continues where it stopped")
     own = installed()
     if own is None:
-        found.append("Holdfast is not installed: pip install . in a checkout installs it")
+        troubles.append("Holdfast is not installed: pip install . in a checkout installs it")
     for line in (own.requires if own else None) or ():
         needed = re.match(r"([\w.-]+)(?:>=([\d.]+))?$", line)  # those of extras have a marker
         if needed and (trouble := _trouble(*needed.groups(""))):
-            found.append(trouble)
+            troubles.append(trouble)
     line = "{0} is damaged, files are missing: pip install --force-reinstall --no-deps {0}"
-    found.extend(line.format(package) for package in damaged())
-    return found
+    troubles.extend(line.format(package) for package in damaged())
+    return troubles
 
 
 def _trouble(name: str, lowest: str) -> str:
@@ -72,9 +72,9 @@ def _numbers(version: str) -> list[int]:
 
 def damaged() -> list[str]:
     """Return the installed packages of which files are missing, as ``name==version``."""
-    found = set()
+    packages = set()
     for package in distributions():
         files = (file for file in package.files or () if not file.name.endswith(".pyc"))
         if not all(Path(str(file.locate())).exists() for file in files):
-            found.add(f"{package.name}=={package.version}")
-    return sorted(found)
+            packages.add(f"{package.name}=={package.version}")
+    return sorted(packages)

@@ -17,7 +17,7 @@ from holdfast import api
 from holdfast.api import live
 from holdfast.check_rounds import EarlyCheck, Look, check_in_rounds, parse_budget
 from holdfast.core.errors import UserError
-from holdfast.core.files import plain_file_name, write_atomic
+from holdfast.core.files import clear_leftovers, plain_file_name, write_atomic
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.names import condition_words
 from holdfast.core.numbers import estimate, percent
@@ -264,6 +264,7 @@ def _page(results: api.Results, progress: Progress, **options: Any) -> Path:
         return page
     progress("report", 0, 1)
     page = results.report(**options)
+    clear_leftovers(mark)
     write_atomic(mark, f"{made_of} {bytes_sha256(page.read_bytes())}".encode())
     progress("report", 1, 1)
     return page

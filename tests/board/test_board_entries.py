@@ -113,19 +113,23 @@ def test_an_addition_that_was_cut_short_is_completed(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", static_rows("python:a") + static_rows("python:b"))
     (first,) = add(run, tmp_path / "board", models=["python:a"])
     before = first.read_bytes()
-    (second,) = add(run, tmp_path / "board")
-    assert "python-b" in second.name and first.read_bytes() == before
-    with pytest.raises(UserError, match="has this submission already"):
-        add(run, tmp_path / "board")
+    modified = first.stat().st_mtime_ns
+    same, second = add(run, tmp_path / "board")
+    assert same == first and "python-b" in second.name and first.read_bytes() == before
+    assert first.stat().st_mtime_ns == modified
 
 
 def test_a_run_is_added_once(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", static_rows("python:a"))
     add(run, tmp_path / "board")
-    there = sorted(path.name for path in (tmp_path / "board").iterdir())
-    with pytest.raises(UserError, match="has this submission already"):
-        add(run, tmp_path / "board")
-    assert sorted(path.name for path in (tmp_path / "board").iterdir()) == there
+    there = {path.name: path.read_bytes() for path in (tmp_path / "board").iterdir()}
+    add(run, tmp_path / "board")
+    (tmp_path / "meta.toml").write_text('title = "Another name"')
+    with pytest.raises(
+        UserError, match=r"has this submission already: \S+\.json has the same table and says something"
+    ):
+        add(run, tmp_path / "board", tmp_path / "meta.toml")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "board").iterdir()} == there
 
 
 def test_some_models_of_a_run(tmp_path: Path) -> None:

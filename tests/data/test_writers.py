@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image as PillowImage
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import UNFINISHED, whole_file, write_atomic
+from holdfast.core.files import unfinished, whole_file, write_atomic
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.types import Mask
 from holdfast.data.writers import (
@@ -111,7 +111,7 @@ def test_an_unwritable_place_is_an_error_and_leaves_nothing(tmp_path: Path) -> N
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.core.files._OWN", "fixed")
     monkeypatch.setattr("holdfast.core.files._COUNTER", iter([7]))
-    (tmp_path / f"{UNFINISHED}fixed-{os.getpid()}-7").symlink_to("/dev/full")
+    Path(f"{unfinished(tmp_path / 'x')}fixed-{os.getpid()}-7").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device"):
         write_atomic(tmp_path / "x", b"data")
     assert not list(tmp_path.iterdir())

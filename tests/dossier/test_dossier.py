@@ -292,5 +292,5 @@ def test_bad_calls_get_a_sentence(place, tmp_path):
         read_declaration(tmp_path / "x.json")
     with pytest.raises(UserError, match="iso-24029"):
         holdfast.dossier([place / "run"], tmp_path / "d", standards=["iso-24028"])
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(UserError, match="is there already"):
         holdfast.dossier([place / "run"], place / "dossier")

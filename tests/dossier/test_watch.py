@@ -174,10 +174,21 @@ def changed(series, change):
     path.write_text(json.dumps(held))
 
 
+def test_what_is_in_a_series_is_not_added_again(series):
+    """The command may have been killed after it wrote the series and before it wrote the page."""
+    runs = series.parent
+    (series / "index.html").unlink()
+    assert [len(holdfast.watch(series, runs / name)["entries"]) for name in ("first", "again", "first")] == [1, 2, 2]
+    photos = [holdfast.watch(series, photos=f"diorama:test?n=36&seed={seed}") for seed in (8, 8, 9, 8)]
+    assert [kept["entry"] for kept in photos] == [3, 3, 4, 5]  # an entry between makes it another check
+    assert (series / "index.html").is_file()
+
+
 def test_what_else_is_refused(series, tmp_path):
     runs = series.parent
+    shutil.copytree(runs / "first", runs / "copy")
     with pytest.raises(UserError, match="already, as number 1"):
-        holdfast.watch(series, runs / "first")
+        holdfast.watch(series, runs / "copy")
     with pytest.raises(UserError, match="no series yet"):
         holdfast.watch(tmp_path / "none")
     with pytest.raises(UserError, match="photos= are two things"):

@@ -207,16 +207,20 @@ def _model(run: Run, name: str, meta: Meta, device: str) -> Model:
 
 def _write(entries: list[tuple[Entry, bytes]], out: Path) -> list[Path]:
     """Write the entries that are not there yet: a command that a full disk or a kill has cut short can be repeated."""
-    for path in sorted(out.glob("*.json")):
-        existing = None if path.name == "datasets.json" else read_entry(path).table
-        entries = [pair for pair in entries if existing is None or pair[0].table != existing]
-        if not entries:
-            raise UserError(f"{out} has this submission already: {path.name} has the same table")
-    paths = []
-    for entry, data in entries:
-        with whole_file(out / f"{entry.id}.parquet") as temporary:
+    known = {path: read_entry(path) for path in sorted(out.glob("*.json")) if path.name != "datasets.json"}
+    paths = [out / f"{entry.id}.json" for entry, _ in entries]
+    for path, (entry, _) in zip(paths, entries, strict=True):
+        for other, existing in known.items():
+            if existing.table == entry.table and (other != path or entry_json(existing) != entry_json(entry)):
+                raise UserError(
+                    f"{out} has this submission already: {other.name} has the same table and says something else of "
+                    "the model. Delete it to replace it"
+                )
+    for path, (entry, data) in zip(paths, entries, strict=True):
+        if path in known and path.with_suffix(".parquet").is_file():
+            continue
+        with whole_file(out / f"{entry.id}.parquet", alone=True) as temporary:
             temporary.write_bytes(data)
-        paths.append(out / f"{entry.id}.json")
-        with whole_file(paths[-1]) as temporary:
+        with whole_file(path, alone=True) as temporary:
             temporary.write_text(entry_json(entry), encoding="utf8")
     return paths

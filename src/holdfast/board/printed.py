@@ -146,7 +146,7 @@ def import_model_info(files: list[Path], out: Path, *, threat: str = "") -> list
             raise UserError(f"{entry.id} is there already: the same model with the same numbers")
     paths = [out / f"{entry.id}.json" for entry in entries]
     for entry, path in zip(entries, paths, strict=True):
-        with whole_file(path) as temporary:
+        with whole_file(path, alone=True) as temporary:
             temporary.write_text(entry_json(entry), encoding="utf8")
     return paths
 

@@ -307,7 +307,7 @@ def _tied(
 
 def write_rows(verified: Verified, path: Path) -> None:
     """Write the compared rows as CSV."""
-    with whole_file(path) as temporary, temporary.open("w", encoding="utf8", newline="") as file:
+    with whole_file(path, alone=True) as temporary, temporary.open("w", encoding="utf8", newline="") as file:
         table = csv.DictWriter(file, [column.name for column in fields(Compared)])
         table.writeheader()
         for row in verified.rows:

@@ -13,6 +13,7 @@ from holdfast.cli.listing import TerminalProgress, print_frame, print_table
 from holdfast.cli.share import tell
 from holdfast.cli.verb import Average, Device, Labels, Limit, Masks, Outcome, Quiet, Seed, Track
 from holdfast.core.errors import UserError
+from holdfast.core.files import clear_leftovers, write_atomic
 from holdfast.core.names import split_list
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ def hand_on(
         if file is not None:
             text = content(gate, floors)
             try:
-                file.write_bytes(text if isinstance(text, bytes) else text.encode())
+                clear_leftovers(file)
+                write_atomic(file, text if isinstance(text, bytes) else text.encode())
             except OSError as error:
                 raise UserError(f"cannot write {file}: {error.strerror}") from error
     if github:

@@ -283,7 +283,7 @@ def watch(
 
     with TerminalProgress(quiet=quiet) as progress:
         kept = look(series, run, photos=photos, model=model, device=device, progress=progress)
-    last = kept["entries"][-1]
+    last = kept["entries"][kept["entry"] - 1]
     for entry in [last] if run or photos else kept["entries"]:
         typer.echo(sentence(entry))
         for note in entry["notes"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # pathlib would cost as much as creating a file does, and synth writes a thousand a second:
-# ruff: noqa: PTH103, PTH105, PTH108, PTH118, PTH120
+# ruff: noqa: PTH103, PTH105, PTH108, PTH118, PTH120, PTH208
 import itertools
 import json
 import os
@@ -11,6 +11,7 @@ import re
 import shutil
 import tomllib
 import uuid
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -62,14 +63,31 @@ def completed(path: str | Path) -> None:
         tell(str(path))
 
 
+def unfinished(path: str | os.PathLike[str]) -> str:
+    """Return how the temporary names of a file or folder begin, with its folder."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f"{UNFINISHED}{zlib.crc32(os.fsencode(name)):08x}-")
+
+
+def clear_leftovers(path: str | os.PathLike[str]) -> None:
+    """Delete what killed processes left of one file or folder; for places that ``store.writing`` does not hold."""
+    folder, mark = os.path.split(unfinished(path))
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for name in os.listdir(folder or "."):
+            if name.startswith(mark):
+                _remove(os.path.join(folder, name))
+
+
 @contextmanager
-def whole_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
+def whole_file(path: Path, *, sync: bool = False, alone: bool = False) -> Iterator[Path]:
     """Yield a new name beside ``path``: it becomes ``path`` when the block ends well and is deleted otherwise."""
     # Makes the folders above it. ``path``: the file to write. ``sync``: force the data to the disk before the file gets
     # its name, so that a power cut leaves no empty file. It costs more than encoding an image: tables are synced,
-    # images are not.
+    # images are not. ``alone``: first delete what killed processes left of it.
     _check_local(path)
-    temporary = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex}")
+    if alone:
+        clear_leftovers(path)
+    temporary = Path(f"{unfinished(path)}{uuid.uuid4().hex}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield temporary
@@ -96,7 +114,7 @@ def _sync(path: Path) -> None:
 def write_atomic(path: str | Path, data: bytes) -> None:
     """Write bytes as ``whole_file`` would, in half the time: folders are made only if one is missing."""
     folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f"{UNFINISHED}{_OWN}-{os.getpid()}-{next(_COUNTER)}")  # a UUID takes 10 µs
+    temporary = f"{unfinished(path)}{_OWN}-{os.getpid()}-{next(_COUNTER)}"  # a UUID takes 10 µs
     try:
         try:
             _write(temporary, data)
@@ -134,18 +152,22 @@ def clear_unfinished(folder: Path, *, ending: str = "") -> list[str]:
     for parent, folders, files in os.walk(folder):  # not pathlib: there may be millions of files
         for name in [name for name in folders if name.startswith(UNFINISHED)]:
             folders.remove(name)
-            leftover = os.path.join(parent, name)
-            if os.path.islink(leftover):  # noqa: PTH114
-                os.unlink(leftover)
-            else:
-                shutil.rmtree(leftover, ignore_errors=True)
+            _remove(os.path.join(parent, name))
         for name in files:
             if name.startswith(UNFINISHED):
-                with suppress(FileNotFoundError):
-                    os.unlink(os.path.join(parent, name))
+                _remove(os.path.join(parent, name))
             elif ending and name.endswith(ending):
                 finished.append(os.path.join(parent, name))
     return finished
+
+
+def _remove(leftover: str) -> None:
+    """Delete a file, a link or a folder that may be gone already."""
+    with suppress(FileNotFoundError):
+        try:
+            os.unlink(leftover)
+        except (IsADirectoryError, PermissionError):  # what it is called depends on the system
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def safe_part(part: str) -> str:

@@ -17,6 +17,7 @@ from holdfast.core.names import unknown
 from holdfast.dossier.chapters import chapters
 from holdfast.dossier.document import Chapter, Document, Grid, write_document
 from holdfast.dossier.evidence import DossierEvidence, DossierRun, Fact
+from holdfast.exchange.archive import whole_folder
 from holdfast.exchange.bundle import bundle
 from holdfast.results import open_run
 from holdfast.store import write_json
@@ -45,9 +46,6 @@ def dossier(
         title: of the document.
         pictures: whether photos and charts are shown.
     """
-    folder = Path(out)
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{out} is not empty; a dossier goes into a new folder")
     if not runs:
         raise UserError("a dossier needs a run directory at least")
     maps = [_read_map(name) for name in standards]
@@ -58,12 +56,27 @@ def dossier(
     names = list(dict.fromkeys(str(results.run.spec().get("dataset", "data")) for results in opened))
     if len(names) > 1:
         raise UserError(f"a dossier is of one dataset, and these runs have {', '.join(names)}: write one for each")
-    folder.mkdir(parents=True, exist_ok=True)
+    evidence = [DossierRun(results) for results in opened]
+    with whole_folder(Path(out)) as folder:
+        document = _written(evidence, folder, maps, votes=votes, title=title, pictures=pictures)
+    return Path(out) / document.name
+
+
+def _written(
+    runs: Sequence[DossierRun],
+    folder: Path,
+    maps: Sequence[dict[str, Any]],
+    *,
+    votes: str | Path | None,
+    title: str,
+    pictures: bool,
+) -> Path:
+    """Write bundles, document and seal into a folder; return the document's path."""
     bundles = {}
-    for number, results in enumerate(opened, start=1):
-        archive = folder / (f"bundle-{number}.zip" if len(opened) > 1 else "bundle.zip")
-        bundles[archive.name] = bundle(results.path, archive, report=False).sha256
-    evidence = DossierEvidence([DossierRun(results) for results in opened], folder, bundles, votes, pictures)
+    for number, run in enumerate(runs, start=1):
+        archive = folder / (f"bundle-{number}.zip" if len(runs) > 1 else "bundle.zip")
+        bundles[archive.name] = bundle(run.results.path, archive, report=False).sha256
+    evidence = DossierEvidence(runs, folder, bundles, votes, pictures)
     parts, facts = chapters(evidence)
     parts += [_mapped(items, facts) for items in maps]
     moment = datetime.now(UTC).isoformat(timespec="minutes").replace("+00:00", " UTC")

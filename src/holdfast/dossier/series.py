@@ -13,6 +13,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from holdfast.core.errors import HoldfastError, UserError, errors_in_keywords
+from holdfast.core.files import whole_file
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.dossier.series_page import write_series_page
@@ -44,6 +45,8 @@ def watch(
 ) -> dict[str, Any]:
     """Add a run to a series, or hold new photos against what was tested; return the series with its entries.
 
+    What the series has already is not added again; ``entry`` is its number.
+
     Args:
         series: folder of the series; a new one begins with its first run, which all later ones are compared with.
         run: a run directory of eval to add.
@@ -59,18 +62,22 @@ def watch(
         raise UserError(f"{series} is no series yet: holdfast watch {series} RUN begins one with its first run")
     with writing(folder):
         entries = _read(folder / SERIES)
+        entry: dict[str, Any] = {"number": len(entries)}
         if run is not None:
-            entries.append(_link(_added(folder, entries, Path(run), model), entries))
+            entry = _added(folder, entries, Path(run), model)
         elif photos is not None:
-            entries.append(_link(_checked(folder, entries, str(photos), device, progress), entries))
+            entry = _checked(folder, entries, str(photos), device, progress)
         kept = {"format": FORMAT, "version": 1, "entries": entries}
-        if run is not None or photos is not None:
+        if "number" not in entry:  # else the series has it: a command that was killed before the page is given again
+            entry = _link(entry, entries)
+            entries.append(entry)
             write_json(folder / SERIES, kept)
+            kept["entries"] = entries = _read(folder / SERIES)  # as every later page reads them
         missing = [
             entry["number"] for entry in entries if entry["kind"] == "run" and not _place(folder, entry).is_dir()
         ]
         page = write_series_page(entries, folder, missing)
-    return kept | {"page": str(page), "missing": missing}
+    return kept | {"page": str(page), "missing": missing, "entry": entry["number"]}
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -111,7 +118,7 @@ def _runs(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _added(folder: Path, entries: list[dict[str, Any]], path: Path, model: str | None) -> dict[str, Any]:
-    """Return the entry of a run: what changed since the first run of the series."""
+    """Return the entry of a run: what changed since the first run of the series; with its number if it is there."""
     results = open_run(path)
     name = _model(results, model)
     entry: dict[str, Any] = {
@@ -120,6 +127,8 @@ def _added(folder: Path, entries: list[dict[str, Any]], path: Path, model: str |
     }  # fmt: skip
     for earlier in _runs(entries):
         if earlier["rows"] == entry["rows"]:
+            if (earlier["run"], earlier["model"]) == (entry["run"], entry["model"]):
+                return earlier
             raise UserError(f"{path} is in the series already, as number {earlier['number']}")
     new_photos = _photos(results.run)
     entry["photos"] = len({source for source, *_ in new_photos})
@@ -199,7 +208,10 @@ def _photos(run: Run) -> set[tuple[str, ...]]:
 def _checked(
     folder: Path, entries: list[dict[str, Any]], photos: str, device: str, progress: Progress
 ) -> dict[str, Any]:
-    """Return the entry of new photos: whether they lie within what the last run of the series tested."""
+    """Return the entry of new photos: whether they lie within what the last run of the series tested.
+
+    If the last entry is of the same photos, it is returned: they are one check, however often the command is given.
+    """
     last = _runs(entries)[-1]
     samples = unlabelled(photos)
     try:
@@ -223,13 +235,25 @@ def _checked(
     tested = _load(stored) if stored.is_file() else None
     if tested is None:
         tested = profile(classifier, originals, conditions, **options)
-        np.savez(stored, **asdict(tested.values))
-    number = 1 + sum(entry["kind"] == "photos" for entry in entries)
+        with whole_file(stored) as temporary, temporary.open("wb") as file:
+            np.savez(file, **asdict(tested.values))
+    number = sum(entry["kind"] == "photos" for entry in entries)
+    if entries[-1]["kind"] == "photos":
+        again = _of_photos(photos, last, tested, new, len(samples), number)
+        if {**entries[-1], **again} == entries[-1]:
+            return entries[-1]
+    return _of_photos(photos, last, tested, new, len(samples), number + 1)
+
+
+def _of_photos(
+    photos: str, last: Mapping[str, Any], tested: PhotoProfile, new: PhotoProfile, samples: int, number: int
+) -> dict[str, Any]:
+    """Return the entry of the check of new photos with this number."""
     answer, drifts = placed(tested.values, new.values, number=number)
     notes = []
     if new.unread:
         name, reason = next(iter(new.unread.items()))
-        notes.append(f"{len(new.unread)} of {len(samples)} photos could not be read, such as {name}: {reason}")
+        notes.append(f"{len(new.unread)} of {samples} photos could not be read, such as {name}: {reason}")
     if not drifts:
         notes.append(f"fewer than {LEAST_PHOTOS} photos on one side say nothing")
     if not new.layer:

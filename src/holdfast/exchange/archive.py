@@ -22,8 +22,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.files import UNFINISHED, no_empty_folders
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.files import clear_leftovers, no_empty_folders, unfinished
 from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.store.foreign import parse_foreign_json
 
@@ -47,11 +46,8 @@ def whole_folder(out: Path) -> Iterator[Path]:
         raise UserError(f"{out} is a link; choose another --out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is there already; choose another --out")
-    # The target's own mark, so that what a killed process left of it goes with the next try.
-    mark = f"{UNFINISHED}{fingerprint(out.absolute().name)[:12]}-"
-    temporary = out.absolute().parent / f"{mark}{uuid.uuid4().hex}"
-    for leftover in temporary.parent.glob(f"{mark}*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    clear_leftovers(out.absolute())
+    temporary = Path(f"{unfinished(out.absolute())}{uuid.uuid4().hex}")
     with no_empty_folders(temporary.parent):
         try:
             temporary.mkdir(parents=True)

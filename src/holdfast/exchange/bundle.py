@@ -116,7 +116,7 @@ def bundle(
         stage = Path(folder) / opened.run_id
         notes = _stage(opened, stage, report=report, pictures=pictures, models=models, progress=progress)
         files = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
-        with whole_file(target) as temporary:
+        with whole_file(target, alone=True) as temporary:
             _write_zip(stage, files, temporary, progress)
         digest = file_sha256(target)
     return Bundled(target, len(files), target.stat().st_size, digest, tuple(notes))

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, case, func, literal, select, tuple_
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.files import write_atomic
+from holdfast.core.files import clear_leftovers, clear_unfinished, write_atomic
 from holdfast.data.darwin import MaskEntry, darwin_document
 from holdfast.data.mask_files import match_entries, read_mask_files
 from holdfast.data.masks import decode_coco
@@ -182,10 +182,12 @@ def export_masks(connection: Connection, set_id: int, path: Path, *, format: str
         if path.is_dir():
             raise UserError(f"COCO is one file, and {str(path)!r} is a folder")
         count, data = coco_bytes(connection, set_id)
+        clear_leftovers(path)
         write_atomic(path, data)
         return count
     if path.exists() and not path.is_dir():
         raise UserError(f"Darwin is a folder with a file an image, and {str(path)!r} is a file")
+    clear_unfinished(path)
     count = 0
     for name, data in darwin_files(connection, set_id):
         write_atomic(path / name, data)

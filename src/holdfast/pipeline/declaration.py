@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.distribution import installed_version
 from holdfast.core.errors import UserError
+from holdfast.core.files import clear_leftovers
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import condition_name, scenario_of, unknown
 from holdfast.core.types import ORIGINAL
@@ -149,6 +150,7 @@ def declare(
     declaration["fingerprint"] = fingerprint(declaration)
     if key is not None:
         declaration |= _signature(declaration["fingerprint"], Path(key))
+    clear_leftovers(out)
     write_json(Path(out), declaration)
     return declaration
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import safe_part
+from holdfast.core.files import clear_leftovers, safe_part
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address, stands_for
 from holdfast.core.schema import plain_schema
@@ -76,6 +76,7 @@ def write_split(
     rows = (_manifest_row(sample, data, home, out) for sample in samples)
     pieces = iter(lambda: list(islice(rows, 20_000)), [])  # a million rows would be a gigabyte
     table = pa.RecordBatchReader.from_batches(_SPLIT, (pa.RecordBatch.from_pylist(some, _SPLIT) for some in pieces))
+    clear_leftovers(out)
     if out.suffix == ".parquet":
         write_table(out, table)
     else:

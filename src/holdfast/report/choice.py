@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import write_atomic
+from holdfast.core.files import clear_leftovers, write_atomic
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, percent
 from holdfast.report.page import charts
@@ -50,6 +50,7 @@ def build(
         f"together. {settings['timing']}"
     )
     try:
+        clear_leftovers(out / "choice.json")
         write_atomic(out / "choice.json", as_json(choice, recommendation, settings).encode())
     except OSError as error:
         raise UserError(f"cannot write the page to {out}: {error.strerror}") from error

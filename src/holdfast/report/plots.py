@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd  # noqa: TID253 - a class here derives from DataFrame; results.py imports this module when asked
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import write_atomic
+from holdfast.core.files import clear_leftovers, write_atomic
 from holdfast.report.assembly import read_report, report_sections
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import WIDE, Figure, png, specification, svg
@@ -63,6 +63,7 @@ class Plot(dict[str, Any]):
             raise UserError(f"a plot is saved as {', '.join(makers)}, not as {out.name!r}")
         data = makers[out.suffix.lower()]()
         try:
+            clear_leftovers(out)
             write_atomic(out, data.encode() if isinstance(data, str) else data)
         except OSError as error:
             raise UserError(f"cannot write {out}: {error.strerror}") from error

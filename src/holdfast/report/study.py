@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import whole_file, write_atomic
+from holdfast.core.files import clear_unfinished, whole_file, write_atomic
 from holdfast.core.lazy import pd
 from holdfast.core.types import Image
 from holdfast.report.page.figures import Chart, Figure
@@ -68,6 +68,7 @@ def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Pat
     how = json.dumps(asked, indent=2, ensure_ascii=False)
     last = Section("how", "What was run", parts=[Code("Settings and versions", how)])
     try:
+        clear_unfinished(out / "results")
         for part in [part for section in sections for part in section.parts]:
             if isinstance(part, Table):
                 write_atomic(out / "results" / f"{part.name}.csv", as_csv(part.frame).encode())

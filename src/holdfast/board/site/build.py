@@ -32,7 +32,7 @@ from holdfast.board.site.groups import Tab, tabs_of
 from holdfast.board.site.measure import Cells, Measured, measured
 from holdfast.board.table import read_table
 from holdfast.core.errors import UserError
-from holdfast.core.files import write_atomic
+from holdfast.core.files import clear_leftovers, write_atomic
 from holdfast.core.schema import PREDICTIONS, SAMPLES
 from holdfast.engine import few_threads
 from holdfast.stats.core.cells import ClassAccuracies
@@ -276,6 +276,8 @@ def _write(
     site.mkdir(parents=True, exist_ok=True)
     for name in STATIC:
         shutil.copyfile(pages.HERE / "static" / name, site / name)
+    for page in ("index.html", "compare.html"):
+        clear_leftovers(site / page)
     for part in PARTS:
         shutil.rmtree(site / part, ignore_errors=True)
         (site / part).mkdir()

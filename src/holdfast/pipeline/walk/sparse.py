@@ -155,7 +155,7 @@ def write_mask(sparse: SparseMask, path: Path) -> None:
     """Write a mask as safetensors, its facts among the metadata."""
     from safetensors.numpy import save_file
 
-    with whole_file(path) as temporary:
+    with whole_file(path, alone=True) as temporary:
         save_file({"mask": sparse.mask.astype(np.uint8)}, temporary, metadata={"holdfast": json.dumps(sparse.facts)})
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.distribution import installed_version
 from holdfast.core.errors import UserError
-from holdfast.core.files import write_atomic
+from holdfast.core.files import clear_leftovers, clear_unfinished, write_atomic
 from holdfast.report.page import figures, tables
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Part, Section
@@ -64,6 +64,9 @@ def write_page(
     """
     about = {"title": title, "subject": subject, "facts": facts, "limits": limits, "run_names": run_names, "note": note}
     try:
+        for part_of_page in ("figures", "tables"):
+            clear_unfinished(out / part_of_page)
+        clear_leftovers(out / "index.html")
         wanted = [part for section in sections for part in section.parts if isinstance(part, Figure)]
         with ThreadPoolExecutor(2) as threads:  # the renderer lets other threads run
             pairs = list(threads.map(lambda figure: figures.drawn(figure, out / "figures"), wanted))

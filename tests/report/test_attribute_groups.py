@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from made_runs import make_run
+from scipy import stats
 from statsmodels.stats.proportion import confint_proportions_2indep
 
 import holdfast
@@ -45,6 +46,32 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = sorted(set(opened.rows(["source_id"])["source_id"].to_pylist()))
     write_light(opened, {name: "dark" if at % 3 else "bright" for at, name in enumerate(sources)})
     return folder
+
+
+def test_folds_of_a_split_have_mean_and_spread_without_any_training(tmp_path: Path) -> None:
+    run("synth", "diorama:test?n=72", "--scenarios", "original", "--out", tmp_path / "photos")
+    run("split", tmp_path / "photos", "--folds", "3", "--out", tmp_path / "folds.csv")
+    models, scenarios = "embedded:resnet_rho0,embedded:vit_rho95", "original,grey"
+    words = ("--models", models, "--scenarios", scenarios, "--device", "cpu")
+    run("eval", tmp_path / "folds.csv", *words, "--out", tmp_path / "run")
+    run("report", tmp_path / "run", "--by", "fold", "--out", tmp_path / "page", "--resamples", "100")
+    table = pd.read_csv(tmp_path / "page" / "tables" / "folds.csv").set_index(["model", "condition"])
+    assert len(table) == 4 and (table["folds"] == 3).all()
+    manifest = pd.read_csv(tmp_path / "folds.csv").set_index("sample_id")["fold"]
+    rows = holdfast.open_run(tmp_path / "run").rows().to_pandas()
+    rows["fold"] = rows["sample_id"].map(manifest)
+    rows = rows.astype(dict.fromkeys(("model", "condition", "label"), str))
+    for (model, condition), own in rows.groupby(["model", "condition"]):
+        folds = own.astype({"correct": float}).groupby(["fold", "label"])["correct"].mean().groupby("fold").mean()
+        row = table.loc[(model, condition)]
+        assert row[[f"accuracy_in_{fold}" for fold in folds.index]].to_numpy() == pytest.approx(folds.to_numpy())
+        half = stats.t(2).ppf(0.975) * folds.std() / np.sqrt(3)
+        assert row[["mean", "sd", "least", "most"]].tolist() == pytest.approx(
+            [folds.mean(), folds.std(), folds.min(), folds.max()]
+        )
+        assert row["high"] - row["mean"] == pytest.approx(half)
+    text = (tmp_path / "page" / "index.html").read_text()
+    assert "Errors by fold" in text and "mean ± standard deviation" in text and "over 3 folds" in text
 
 
 def test_a_gap_is_newcombes_difference_to_the_other_photos(made: Path) -> None:

@@ -23,24 +23,29 @@ from holdfast.data.readers.listed import AttributeTable
 from holdfast.engine import core_count
 from holdfast.pipeline.jobs.progress import Progress, with_progress
 from holdfast.stats.core.reduce import Counts
-from holdfast.stats.effects.families import MOST_VALUES, UNKNOWN, grouped, in_group
+from holdfast.stats.effects.families import FOLD, MOST_VALUES, UNKNOWN, grouped, in_group
 from holdfast.stats.regression.ties import ties
 from holdfast.store import Run
 
 BACKGROUND = "background cluster"
 _SIDE = 64  # pixels of the longer side of a picture whose background is described
 _MOST_CLUSTERS = 12
+_NO_FOLD = -1  # of a sample without one
+_COLUMNS = ("split", "fold", "licence")
+"""Columns of the samples that serve as attributes, unless the dataset has attributes of these names."""
 
 
 def attribute_values(runs: Sequence[Run], name: str, file: str | Path | None = None) -> dict[str, str]:
-    """Return source_id → value of an attribute; a UserError where no sample has it."""
+    """Return source_id → value of an attribute, or of split, fold or licence; UserError if no sample has it."""
     table = None if file is None else AttributeTable(file)
     values: dict[str, str] = {}
     known: set[str] = set()
     for run in runs:
-        samples = run.samples().select(["sample_id", "source_id", "attributes"])
-        for sample, source, text in zip(*(samples[column].to_pylist() for column in samples.column_names), strict=True):
-            own = json.loads(text) if text else {}
+        samples = run.samples().select(["sample_id", "source_id", "attributes", *_COLUMNS])
+        for row in samples.to_pylist():
+            sample, source = row["sample_id"], row["source_id"]
+            stated = {column: row[column] for column in _COLUMNS if row[column] not in (None, "", _NO_FOLD)}
+            own = stated | (json.loads(row["attributes"]) if row["attributes"] else {})
             own |= table.of(sample, source or "") if table else {}
             known |= own.keys()
             if own.get(name) is not None:
@@ -55,7 +60,8 @@ def groups_of(runs: Sequence[Run], names: Sequence[str], file: str | Path | None
     """Return attribute → source_id → group, for ``report --by``; numbers are cut into quarters."""
     if file is not None and not names:
         raise UserError("--attributes has no effect without --by: name the attributes to show")
-    groups = {name: grouped(attribute_values(runs, name, file)) for name in names}
+    values = {name: attribute_values(runs, name, file) for name in names}
+    groups = {name: own if name == FOLD else grouped(own) for name, own in values.items()}
     for name, values in groups.items():
         different = len(set(values.values()))
         if different > MOST_VALUES:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast.core.numbers import estimate, p_value, percent, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
@@ -11,6 +13,7 @@ from holdfast.report.page.tables import CONDITION, Column, Table, model_column, 
 from holdfast.report.page.words import condition_label, listing, plural
 from holdfast.stats.effects.families import (
     EVERY,
+    FOLD,
     FamilyDrops,
     attribute_drops,
     attribute_errors,
@@ -18,6 +21,7 @@ from holdfast.stats.effects.families import (
     group_verdicts,
     shape_share,
 )
+from holdfast.stats.effects.folds import EACH, fold_accuracy
 
 
 def families(evidence: Evidence) -> list[Section]:
@@ -183,7 +187,33 @@ def _attribute_section(evidence: Evidence, name: str, things: str) -> Section:
     ]
     section.parts += [Table(f"group_drops_{key}", title, lost, columns)] if len(lost) else []
     section.parts += _group_verdicts(evidence, name, key)
+    if name == FOLD:
+        _add_folds(evidence, section, grouped)
     return section
+
+
+def _add_folds(evidence: Evidence, section: Section, folds: Mapping[str, str]) -> None:
+    """Put accuracy per fold, its mean and its spread at the top of a section."""
+    frame = fold_accuracy(evidence.counts, folds, outcome=evidence.outcome, average=evidence.average)
+    frame = with_display_names(frame)
+    if frame.empty:
+        return
+    each = [column for column in frame if column.startswith(EACH.format(""))]
+    columns = [
+        CONDITION, model_column(evidence.short),
+        Column("mean", "Mean over folds", "percent", "low", "high", hint="with the 95 % t interval over folds"),
+        Column("sd", "SD", "points", hint="standard deviation over folds, with n − 1"),
+        *plain("percent", least="Least", most="Most"), Column("folds", "Folds", "integer"),
+        *(Column(column, f"Fold {column.removeprefix(EACH.format(''))}", "percent") for column in each),
+    ]  # fmt: skip
+    original = frame[frame["condition"] == ORIGINAL]
+    said = [
+        f"{evidence.name(row['model'])} {percent(row['mean'])} ± {points(row['sd'])} over {row['folds']} folds"
+        for row in original.to_dict("records")[:6]
+    ]
+    if said:
+        section.lead.insert(0, f"Accuracy on originals, mean ± standard deviation: {'; '.join(said)}.")
+    section.parts.insert(0, Table("folds", "Accuracy by fold, its mean and its spread", frame, columns))
 
 
 def _group_verdicts(evidence: Evidence, name: str, key: str) -> list[Table]:

@@ -196,6 +196,7 @@ def _welch(ours: Floats, theirs: Floats) -> Floats:
 
 COLUMNS = ["model", "value", "n", "error", "error_low", "error_high", "rest", "gap", "low", "high", "classes"]
 UNKNOWN = "(not given)"
+FOLD = "fold"  # the attribute whose values are repetitions of one measurement
 MOST_VALUES = 50  # more different texts are names of photos rather than groups
 _FEW_NUMBERS = 12  # so many different numbers are groups of their own; more are cut into quarters
 IN_TAIL = 800  # resamples per group that leave 20 beyond each end of a simultaneous interval
@@ -273,7 +274,7 @@ def attribute_drops(
     Intervals hold for all groups of a model and condition together (Bonferroni).
     """
     groups = len({values.get(source, UNKNOWN) for source in counts.cells["source_id"].astype(str).unique()})
-    frame = _by_group(
+    frame = by_group(
         counts, values, drops, outcome=outcome, average=average, resamples=max(resamples, IN_TAIL * groups), seed=seed,
         level=simultaneous(groups),
     )  # fmt: skip
@@ -282,11 +283,11 @@ def attribute_drops(
 
 def group_verdicts(counts: Counts, values: Mapping[str, str], **settings: Any) -> pd.DataFrame:
     """Return ``what_it_holds`` of each group of photos (column ``value``), the largest background effect first."""
-    frame = _by_group(counts, values, what_it_holds, **settings)
+    frame = by_group(counts, values, what_it_holds, **settings)
     return frame.sort_values("background_effect", ascending=False, kind="stable", ignore_index=True)
 
 
-def _by_group(
+def by_group(
     counts: Counts, values: Mapping[str, str], statistic: Callable[..., pd.DataFrame], **options: Any
 ) -> pd.DataFrame:
     """Return a statistic of each group of photos, below each other; the column ``value`` names the group."""

@@ -60,8 +60,8 @@ def groups_of(runs: Sequence[Run], names: Sequence[str], file: str | Path | None
     """Return attribute → source_id → group, for ``report --by``; numbers are cut into quarters."""
     if file is not None and not names:
         raise UserError("--attributes has no effect without --by: name the attributes to show")
-    values = {name: attribute_values(runs, name, file) for name in names}
-    groups = {name: own if name == FOLD else grouped(own) for name, own in values.items()}
+    stated = {name: attribute_values(runs, name, file) for name in names}
+    groups = {name: own if name == FOLD else grouped(own) for name, own in stated.items()}
     for name, values in groups.items():
         different = len(set(values.values()))
         if different > MOST_VALUES:

@@ -198,7 +198,7 @@ def _add_folds(evidence: Evidence, section: Section, folds: Mapping[str, str]) -
     frame = with_display_names(frame)
     if frame.empty:
         return
-    each = [column for column in frame if column.startswith(EACH.format(""))]
+    each = [column for column in map(str, frame) if column.startswith(EACH.format(""))]
     columns = [
         CONDITION, model_column(evidence.short),
         Column("mean", "Mean over folds", "percent", "low", "high", hint="with the 95 % t interval over folds"),

@@ -365,6 +365,8 @@ class WalkOptions(Spec):
     fgsm_epsilon: float = option(0.003, help="Length of that FGSM step, 0 to 1.")
     direction: str = option("loss", help="Climb the loss, or walk in one random direction per image.",
                             choices=("loss", "random"))  # fmt: skip
+    view: str = option("model", help="What the model sees: the part that eval shows it, or the whole image.",
+                       choices=("model", "whole"))  # fmt: skip
     stop_when_fooled: bool = option(False, help="End at the first accepted image with a wrong answer.")
     black_box: int = option(0, help="Probes per step, for models without gradients; 0 uses gradients.", least=0)
     probe_size: float = option(

@@ -16,7 +16,7 @@ from holdfast.core.lazy import torch
 from holdfast.core.numbers import percent
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.data.labels import outcomes
-from holdfast.pipeline.classifiers import Tested
+from holdfast.pipeline.classifiers import Tested, proved
 from holdfast.pipeline.specs import WalkOptions
 from holdfast.pipeline.walk.resources import PerturbSpec, UnderTest, WalkSetting, seen, square
 from holdfast.pipeline.walk.walk import WalkInput, WalkResult, walk_with
@@ -91,6 +91,8 @@ def calibrated(
             raise UserError("--step-size auto needs an oracle that answers at once; people do not. Give a number.")
         if not images:
             raise UserError("--step-size auto needs images that can be read. Give a number.")
+        for model in tested:
+            proved(model.classifier, samples, spec.max_pixels)
         trials = step_trials(spec, setting, tested, collection, images, facts["latent_scale"])
         step = chosen(trials, spec.walk.steps).step_size
         facts["step_trials"] = sorted((asdict(trial) for trial in trials), key=lambda trial: trial["step_size"])
@@ -164,18 +166,20 @@ def one_trial(
     right = validated = validated_right = 0
     failures: list[float] = []
     for model in tested:
-        under = UnderTest(model.classifier, model.labels, setting.loss_space)
+        under = UnderTest(model.classifier, model.labels, setting.loss_space, options.view)
         stepper = Stepper(setting.generator, under, setting.oracle, options, setting.mask)
         walkers = [
             WalkInput(sample.sample_id, image, classes[sample.label], seed_from(spec.seed, sample.sample_id, "walk"))
             for sample, image in images
         ]
         labels = {sample.sample_id: sample.label for sample, _ in images}
-        right += _right(model, [image for _, image in images], list(labels.values()))
+        right += _right(model, [image for _, image in images], list(labels.values()), options.view)
         results = list(walk_with(stepper, walkers, frames=set(labels)))
         kept = [result for result in results if result.validated]
         validated += len(kept)
-        validated_right += _right(model, [result.image for result in kept], [labels[result.key] for result in kept])
+        validated_right += _right(
+            model, [result.image for result in kept], [labels[result.key] for result in kept], options.view
+        )
         met = [first_failure(result, labels[result.key]) for result in results]
         failures += [failure for failure in met if failure is not None]
     middle = median(failures) if failures else math.inf
@@ -196,11 +200,11 @@ def first_failure(result: WalkResult, label: str) -> float | None:
     return float(failed[0]) if failed else math.inf
 
 
-def _right(model: Tested, images: Sequence[Image], labels: Sequence[str]) -> int:
+def _right(model: Tested, images: Sequence[Image], labels: Sequence[str], view: str) -> int:
     """Return how many images a model classifies correctly among the dataset's classes."""
     if not images:
         return 0
-    return sum(outcomes(seen(model.classifier, images), model.labels, labels)["correct_restricted"])
+    return sum(outcomes(seen(model.classifier, images, view), model.labels, labels)["correct_restricted"])
 
 
 def step_notes(facts: dict[str, Any], walk: WalkOptions, walks: Sequence[dict[str, Any]]) -> list[str]:

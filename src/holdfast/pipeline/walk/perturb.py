@@ -47,11 +47,13 @@ from holdfast.pipeline.walk.resources import (
     PerturbSpec,
     UnderTest,
     WalkSetting,
+    crop_of,
     kin_warnings,
     load_setting,
     load_tested,
     read_originals,
     square,
+    view_notes,
 )
 from holdfast.pipeline.walk.walk import PENDING, WalkInput, WalkResult, walk_with
 from holdfast.pipeline.walk.walk_step import Stepper
@@ -153,7 +155,7 @@ class WalkWorker:
             setting, options = resources.setting, self.spec.walk
             if baseline:
                 options = replace(options, direction="random", stop_when_fooled=False)
-            under = UnderTest(model.classifier, model.labels, setting.loss_space)
+            under = UnderTest(model.classifier, model.labels, setting.loss_space, options.view)
             stepper = Stepper(setting.generator, under, setting.oracle, options, setting.mask)
             resources.stepper = (place, baseline), stepper
         return resources.stepper[1]
@@ -261,6 +263,7 @@ def perturb(
             summary.merge(walks.execute(todo, "baseline"))
         if in_rounds:
             summary.notes += _close_round(run)
+        summary.notes += view_notes(tested, setting.size, spec.walk.view)
         summary.notes += step_notes(facts, spec.walk, walks.ended())
         if spec.keep_images:
             write_manifest(provenance(run), run.path / "images")
@@ -315,7 +318,8 @@ class _Walks:
         """Return the id of one row."""
         sample, model = walk.sample, self.tested[walk.model]
         key = walk_key(self.spec, self.prepared.collection.name, self.setting, sample, condition, model)
-        image = fingerprint([self.prepared.images[sample.sample_id], sample.label])
+        crop = crop_of(model.classifier, self.setting.size, self.spec.walk.view)
+        image = fingerprint([self.prepared.images[sample.sample_id], sample.label, *([crop] if crop else [])])
         return row_id(key, image=image, mask="", model=model.fingerprint)
 
     def plan(

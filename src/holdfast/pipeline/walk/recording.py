@@ -234,7 +234,7 @@ class WalkRecorder:
                 asked += [(walk.sample, name, pictures[name]) for name in conditions if name in pictures]
 
         def ask(part: Sequence[tuple[Sample, str, Image]]) -> list[Row]:
-            probabilities = seen(model.classifier, [image for _, _, image in part])
+            probabilities = seen(model.classifier, [image for _, _, image in part], self.spec.walk.view)
             return outcome_rows(probabilities, model.labels, [sample.label for sample, _, _ in part])
 
         answers = {}

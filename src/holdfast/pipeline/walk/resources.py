@@ -31,18 +31,54 @@ from holdfast.pipeline.walk.sparse import read_mask
 _BATCH = 64
 
 
-def seen(classifier: Classifier, images: Sequence[Image]) -> NDArray[np.float32]:
-    """Return probabilities, (n, labels), of RGB images of one size as a walk sees them."""
-    # A walk hands the whole image to the model at its input size. ``predict`` may resize and crop first, as is usual
-    # for photos; an image made against one view and tested in the other looks far more harmless than it is.
+def crop_of(classifier: Classifier, size: int, view: str = "model") -> tuple[int, int] | None:
+    """Return height and width of the middle that ``predict`` keeps of a square image, or None if it keeps all of it.
+
+    ``size``: pixels a side of the image. With ``view="whole"`` the model sees the whole image at its input size.
+    """
+    geometry = getattr(getattr(classifier, "preprocessing", None), "geometry", None)
+    if view == "whole" or geometry is None or not isinstance(geometry.resize, int):
+        return None
+    if not isinstance(classifier, DifferentiableClassifier):
+        return None  # it is asked through its own ``predict``
+    height, width = (min(size, round(size * side / geometry.resize)) for side in geometry.crop)
+    return None if (height, width) == (size, size) else (height, width)
+
+
+def middle(batch: torch.Tensor, crop: tuple[int, int] | None) -> torch.Tensor:
+    """Return the middle of images NCHW, or all of them without a crop."""
+    if crop is None:
+        return batch
+    top, left = ((whole - kept) // 2 for whole, kept in zip(batch.shape[-2:], crop, strict=True))
+    return batch[..., top : top + crop[0], left : left + crop[1]]
+
+
+def seen(classifier: Classifier, images: Sequence[Image], view: str = "model") -> NDArray[np.float32]:
+    """Return probabilities, (n, labels), of square RGB images of one size as a walk sees them."""
+    # The step's gradient and the final prediction must be of one view: an image made against one and tested in the
+    # other looks far more harmless than it is.
     if not isinstance(classifier, DifferentiableClassifier):
         return classifier.predict(images)
+    crop = crop_of(classifier, min(images[0].shape[:2]), view) if len(images) else None
     with torch.inference_mode():
         answers = [
-            classifier.logits(as_batch(images[start : start + _BATCH])) for start in range(0, len(images), _BATCH)
+            classifier.logits(middle(as_batch(images[start : start + _BATCH]), crop))
+            for start in range(0, len(images), _BATCH)
         ]
         probabilities: NDArray[np.float32] = torch.cat(answers).float().softmax(1).cpu().numpy()
     return probabilities
+
+
+def view_notes(tested: Sequence[Tested], size: int, view: str) -> list[str]:
+    """Return a sentence for each model that does not see the whole image, or that sees more of it than in ``eval``."""
+    notes = []
+    for model in tested:
+        name, usual = model.classifier.name, crop_of(model.classifier, size)
+        if usual and view == "model":
+            notes.append(f"{name} sees the middle {usual[0]} × {usual[1]} of {size} × {size} pixels, as in eval")
+        elif usual:
+            notes.append(f"{name} sees all {size} × {size} pixels; eval shows it the middle {usual[0]} × {usual[1]}")
+    return notes
 
 
 def needs_gradients(options: WalkOptions) -> bool:
@@ -70,11 +106,13 @@ class UnderTest:
     # ``space`` says which outputs compete in the loss: those of the dataset's classes (``dataset``) or ``all``.
     # ``answers`` names them: the dataset's classes, then, with ``all``, the outputs that belong to no class.
 
-    def __init__(self, classifier: Classifier, label_map: LabelMap, space: str = "dataset") -> None:
+    def __init__(
+        self, classifier: Classifier, label_map: LabelMap, space: str = "dataset", view: str = "whole"
+    ) -> None:
         if space not in SPACES:
             raise unknown("label space", space, SPACES)
         self.classifier = classifier
-        self.space = space
+        self.space, self.view = space, view
         self.differentiable = isinstance(classifier, DifferentiableClassifier)
         device = getattr(classifier, "device", "cpu") if self.differentiable else "cpu"
         self._grouped = ClassScores(label_map.members, len(label_map.outputs), space, device)
@@ -83,7 +121,8 @@ class UnderTest:
     def scores(self, batch: torch.Tensor) -> torch.Tensor:
         """Return logits, or a black box's log-probabilities, (n, answers), of an RGB tensor NCHW in 0..1."""
         if isinstance(self.classifier, DifferentiableClassifier):
-            return self._grouped(self.classifier.logits(batch).float())
+            crop = crop_of(self.classifier, min(batch.shape[-2:]), self.view)
+            return self._grouped(self.classifier.logits(middle(batch, crop)).float())
         probabilities = self.classifier.predict(as_pictures(batch))
         return self._grouped(torch.from_numpy(np.log(np.maximum(probabilities, 1e-12))).float())
 
@@ -174,6 +213,8 @@ def load_setting(spec: PerturbSpec, collection: Collection) -> WalkSetting:
         sparse.check(generator)
     loss_space = spec.loss_space or spec.space
     walk = {name: value for name, value in asdict(spec.walk).items() if name not in _SPEED_ONLY}
+    if walk["view"] == "model":
+        del walk["view"]  # part of the row id of models that crop, see ``perturb``
     parameters = walk | {
         "size": size,
         "generator": generator.name,

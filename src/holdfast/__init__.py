@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +67,19 @@ _HOMES = (
 def __getattr__(name: str) -> Any:
     # Imported on first use, so that `import holdfast` costs nothing.
     if name not in __all__:
+        if name[0] != "_" and not find_spec(f"holdfast.{name}") and (function := _of_another_package(name)):
+            return function
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     return getattr(import_module(_HOMES.get(name, "holdfast.api")), name)
+
+
+def _of_another_package(name: str) -> Any:
+    """Return the function of a verb that another package adds; None if there is none."""
+    from holdfast.api.verb import function_of
+    from holdfast.registry import verbs
+
+    typed = name.replace("_", "-")
+    return function_of(verbs.get(typed)) if typed in verbs and verbs.get(typed).python_name == name else None
 
 
 def __dir__() -> list[str]:

@@ -2,8 +2,8 @@
 
 An entry is an object or a lazy ``"module:attribute"``. Other packages add theirs through entry points in the groups
 ``holdfast.scenarios``, ``holdfast.models``, ``holdfast.detectors``, ``holdfast.segmenters``, ``holdfast.vlms``,
-``holdfast.data``, ``holdfast.annotators``, ``holdfast.generators``, ``holdfast.image_makers``, ``holdfast.oracles`` and
-``holdfast.studies``.
+``holdfast.data``, ``holdfast.annotators``, ``holdfast.generators``, ``holdfast.image_makers``, ``holdfast.oracles``,
+``holdfast.studies`` and ``holdfast.verbs``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar, cast
 from holdfast.core.errors import UserError, missing_extra
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.names import Name, unknown
+from holdfast.core.verbs import Verb
 
 T = TypeVar("T")
 
@@ -49,6 +50,14 @@ def find_attribute(name: Name) -> tuple[Any, str]:
         target = getattr(target, part)
     file = getattr(module, "__file__", None)
     return target, f"{name.name} {bytes_sha256(Path(file).read_bytes()) if file else ''}"
+
+
+def resolved(target: T | str) -> T:
+    """Return the object behind ``"module:attribute"``; an object is returned as it is."""
+    if not isinstance(target, str):
+        return target
+    module, _, attribute = target.partition(":")
+    return cast(T, getattr(importlib.import_module(module), attribute))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +106,8 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the object of a name, and import it if it is lazy."""
         entry = self.entry(name)
-        if not isinstance(entry.target, str):
-            return entry.target
-        module, _, attribute = entry.target.partition(":")
         try:
-            return cast(T, getattr(importlib.import_module(module), attribute))
+            return resolved(entry.target)
         except ModuleNotFoundError as error:
             raise UserError(
                 missing_extra(error)
@@ -149,6 +155,7 @@ generators: Registry[Any] = Registry("latent generator", "holdfast.generators")
 image_makers: Registry[Any] = Registry("image maker", "holdfast.image_makers")
 oracles: Registry[Any] = Registry("oracle", "holdfast.oracles")
 studies: Registry[Any] = Registry("study", "holdfast.studies")
+verbs: Registry[Verb] = Registry("verb", "holdfast.verbs", ("holdfast.commands",))
 
 _MODELS = (
     ("timm", "timm:load", "any timm architecture, pretrained weights by tag"),

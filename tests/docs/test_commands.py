@@ -163,7 +163,8 @@ def test_what_can_be_added_keeps_its_contract(page: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "mine", raising=False)
-    for kind in (registry.scenarios, registry.models, registry.data, registry.oracles, registry.studies):
+    for kind in (registry.scenarios, registry.models, registry.data, registry.oracles, registry.studies,
+                 registry.verbs):  # fmt: skip
         list(kind)  # everything that is there, before what the page adds and the next test must not see
         monkeypatch.setattr(kind, "_entries", dict(kind._entries))
     _run_python([one for one in blocks(BY_NAME[page]) if one.language == "python"])
@@ -222,7 +223,7 @@ def _run_python(several: list[Block]) -> None:
     for block in several:
         if block.title:
             Path(block.title).write_text(block.text)
-        exec(compile(block.text, str(block), "exec"), names)
+        exec(compile(block.text, str(block), "exec", dont_inherit=True), names)
 
 
 def _check_names(node: ast.AST, block: Block) -> None:

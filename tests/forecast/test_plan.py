@@ -94,7 +94,7 @@ def test_too_few_backgrounds_are_noted_beforehand(photos: Path, tmp_path: Path) 
 
 def test_mistakes_are_told() -> None:
     for options, words in (
-        ({"verb": "report"}, "verb that can be planned"),
+        ({"verb": "report"}, "holdfast plan cannot forecast report"),
         ({"verb": "eval"}, "eval needs DATA"),
         ({"verb": "eval", "data": "no/such/folder", "models": "a"}, "no/such/folder"),
         ({"verb": "eval", "data": "diorama:test?n=4", "models": "a", "scenarios": "blurr"}, "blurr"),

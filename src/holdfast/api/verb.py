@@ -14,7 +14,9 @@ from holdfast.api import live
 from holdfast.core.errors import UserError, errors_in_keywords, missing_extra
 from holdfast.core.names import unknown
 from holdfast.core.options import Declared, Option, Spec, make, options_of
-from holdfast.pipeline.jobs.progress import QUIET, quietable
+from holdfast.core.verbs import Verb
+from holdfast.pipeline.jobs.progress import QUIET, printed, quietable
+from holdfast.registry import resolved
 
 R = TypeVar("R")
 POSITIONAL, KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
@@ -88,6 +90,29 @@ def verb(
         return call
 
     return decorate
+
+
+_DEFAULTS = {"progress": printed, "executor": None}
+"""Arguments that a command always gives, and Python may leave out."""
+
+
+def function_of(declared: Verb) -> Callable[..., Any] | None:
+    """Return the function of a verb for ``import holdfast``; None if it has none."""
+    if declared.function is None:
+        return None
+    function = resolved(declared.function)
+    if declared.spec is None or declared.command is not None:
+        return function
+    signature = inspect.signature(function)
+    takes = signature.parameters
+    parameters = [each.replace(default=_DEFAULTS.get(name, each.default)) for name, each in takes.items()]
+
+    @functools.wraps(function)
+    def call(spec: Spec, **values: Any) -> Any:
+        return function(spec, **{name: value for name, value in (_DEFAULTS | values).items() if name in takes})
+
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return verb(declared.spec, about=declared.about)(call)
 
 
 def _required_models(parameter: inspect.Parameter) -> bool:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from holdfast.core.distribution import DISTRIBUTION, installed, pip_install
+from holdfast.core.distribution import DISTRIBUTION, installed, lacks, pip_install
 from holdfast.core.names import condition_names, unknown, visible
 from holdfast.core.numbers import number, percent
 from holdfast.core.types import NEEDS_MASK
@@ -35,8 +35,8 @@ KINDS = (
 )
 
 
-def print_listing(what: str) -> None:
-    """Print a line per thing of one of ``KINDS``, cut at the terminal's edge; without ``what`` a line per kind."""
+def ls(what: Annotated[str, typer.Argument(help=f"{', '.join(KINDS[:-1])} or {KINDS[-1]}.")] = "") -> None:
+    """List the names that commands take, one per line."""
     if what and what not in KINDS:
         raise unknown("list", what, KINDS)
     lists = {
@@ -186,8 +186,8 @@ OPTIONAL = (
 )
 
 
-def print_report() -> None:
-    """Print what is installed and what is missing."""
+def doctor() -> None:
+    """Say what is installed, and how to get what is missing; exit 1 if Holdfast itself lacks something."""
     facts = environment()
     console = console_for_tables()
     console.print(f"Python {facts['python']} on {facts['platform']}")
@@ -203,6 +203,9 @@ def print_report() -> None:
     chromium = shutil.which("chromium")
     for program, path, purpose in (("chromium", chromium, "browser"), ("postgres", postgres, "database")):
         console.print(f"{program}: {'found' if path else 'missing (make system installs it)'}, for {purpose} tests")
+    if troubles := lacks():
+        typer.echo("\n".join(troubles))
+        raise typer.Exit(1)
 
 
 def _required() -> Iterator[tuple[str, str, str]]:

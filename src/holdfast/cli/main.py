@@ -15,9 +15,10 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import compare, findings, generated, people, plan, runs, share
-from holdfast.cli.listing import KINDS
-from holdfast.core.distribution import installed_version, lacks
+from holdfast import registry
+from holdfast.cli import plan
+from holdfast.cli.verb import command_of
+from holdfast.core.distribution import installed_version
 from holdfast.core.errors import (
     DamageWarning,
     HoldfastError,
@@ -66,23 +67,12 @@ class _ShownStream:
         return getattr(self.rich_proxied_file, name)
 
 
-app = typer.Typer(
-    name="holdfast",
-    cls=_Commands,
-    help="Does my vision model see the object, or lean on everything around it?",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
 def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(f"holdfast {installed_version()}")
         raise typer.Exit()
 
 
-@app.callback()
 def _options(
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
     version: Annotated[
@@ -92,64 +82,47 @@ def _options(
     pass
 
 
-def list_names(
-    what: Annotated[str, typer.Argument(help=f"{', '.join(KINDS[:-1])} or {KINDS[-1]}.")] = "",
-) -> None:
-    """List the names that commands take, one per line."""
-    from holdfast.cli.listing import print_listing
-
-    print_listing(what)
-
-
-def doctor() -> None:
-    """Say what is installed, and how to get what is missing; exit 1 if Holdfast itself lacks something."""
-    from holdfast.cli.listing import print_report
-
-    print_report()
-    if troubles := lacks():
-        typer.echo("\n".join(troubles))
-        raise typer.Exit(1)
-
-
-PLANNED = {
-    "eval": runs.evaluate, "synth": generated.synth, "perturb": runs.perturb, "generate": generated.generate,
-    "mine": generated.mine, "mask": generated.mask, "ask": runs.ask, "train": runs.train, "segment": runs.segment,
-    "telltale": runs.telltale,
-}  # fmt: skip
-GROUPS: dict[str, tuple[Any, ...]] = {
-    "Start here": (findings.demo, findings.check, list_names, runs.evaluate, findings.report),
-    "Images and masks": (generated.data, generated.mask, generated.synth, generated.split, generated.leaks),
-    "Measure": (
-        compare.compare, compare.parity, compare.sidecar,
-        runs.perturb, runs.sparse, runs.ask, runs.train, runs.segment, runs.telltale,
-        findings.explain, findings.choose, findings.study, findings.audit,
-    ),
-    "Generate": (generated.generate, generated.mine, generated.modes, generated.remedy),
-    "People": (people.annotate, people.review, people.serve),
-    "Share": (
-        share.bundle, share.open_, share.export, share.verify, share.declare, share.dossier, share.watch,
-        share.board_app,
-    ),
-    "Maintain": (doctor, plan.app_of(PLANNED)),
-}  # fmt: skip
-NAMES = {runs.evaluate: "eval", list_names: "ls", share.open_: "open"}
-SIDE_BY_SIDE = """The commands of one answer, side by side:
-
-holdfast check MODEL PHOTOS: masks, eval and report in one go
-
-holdfast eval DATA --models A,B --out RUN: the table of any number of models
-
-holdfast report RUN; explain RUN; compare RUN NEW_RUN: what reads it"""
-"""Stands below the help of each of them, since they take their arguments in different orders."""
-TOGETHER = (findings.check, runs.evaluate, findings.report, findings.explain, compare.compare)
-
-for _title, _commands in GROUPS.items():
-    for _command in _commands:
-        if isinstance(_command, typer.Typer):
-            app.add_typer(_command, rich_help_panel=_title)
+def build() -> typer.Typer:
+    """Return the command line with every verb: those of the core, then those of other packages."""
+    app = typer.Typer(
+        name="holdfast",
+        cls=_Commands,
+        help="Does my vision model see the object, or lean on everything around it?",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    planned = {}
+    for name in registry.verbs:
+        try:
+            verb = registry.verbs.get(name)
+            command = command_of(verb)
+        except Exception as error:  # of another package, which must not stop the rest
+            _add_broken(app, name, f"{registry.verbs.entry(name).summary}, cannot be loaded: {text_of(error)}")
+            continue
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=verb.group)
         else:
-            _below = SIDE_BY_SIDE if _command in TOGETHER else None
-            app.command(NAMES.get(_command), rich_help_panel=_title, epilog=_below)(_command)
+            app.command(name, rich_help_panel=verb.group, epilog=verb.epilog)(command)
+        if verb.workload is not None:
+            planned[name] = command
+    app.add_typer(plan.app_of(planned), rich_help_panel="Maintain")
+    return app
+
+
+def _add_broken(app: typer.Typer, name: str, sentence: str) -> None:
+    """Add a command that says why it is not there."""
+
+    def broken() -> None:
+        raise UserError(f"{name}, {sentence}")
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    panel = "Cannot be loaded"
+    app.command(name, rich_help_panel=panel, help=f"{sentence}.", context_settings=anything)(broken)
+
+
+app = build()
 
 _STOPPED = "stopped; run the same command again to go on"
 _INTERRUPTED, _TERMINATED = 130, 143

@@ -7,7 +7,7 @@ import inspect
 import keyword
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_args
@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_args
 import typer
 
 from holdfast.cli.listing import TerminalProgress
+from holdfast.core.errors import UserError
 from holdfast.core.options import Declared, Spec, check, make, option, options_of
 from holdfast.core.options import Option as SpecOption
 from holdfast.core.places import shown
+from holdfast.core.verbs import Verb
 from holdfast.pipeline.jobs.progress import hushed
 from holdfast.pipeline.specs import ChooseSpec, DataSpec, EvaluateSpec
+from holdfast.registry import resolved
 
 if TYPE_CHECKING:
     from holdfast.engine import Executor
@@ -140,6 +143,31 @@ def verb(
         return with_parameters(command, parameters)
 
     return decorate
+
+
+def command_of(declared: Verb) -> Any:
+    """Return what Typer takes of a verb: its own command, or one made from its spec and its function."""
+    if declared.command is not None:
+        return resolved(declared.command)
+    if declared.spec is None or declared.function is None:
+        raise UserError(f"the verb {declared.name} needs a spec and a function, or a command")
+    function = resolved(declared.function)
+    takes = inspect.signature(function).parameters
+
+    def command(job: CommandCall[Any]) -> None:
+        with ExitStack() as stack:
+            if "out" in takes:
+                folder, executor, progress = stack.enter_context(job.running())
+                given = {"out": folder, "executor": executor, "progress": progress}
+            else:
+                given = {"progress": stack.enter_context(TerminalProgress(quiet=job.quiet))}
+            result = function(job.spec, **{name: value for name, value in given.items() if name in takes})
+        for line in declared.show(result):
+            typer.echo(line)
+
+    command.__name__, command.__doc__ = declared.python_name, (function.__doc__ or "").partition("\n\n")[0]
+    out = (declared.out or OUT) if "out" in takes else ""
+    return verb(declared.spec, out=out, engine="executor" in takes)(command)
 
 
 def with_parameters(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:

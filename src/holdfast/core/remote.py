@@ -99,11 +99,11 @@ class _Deadline:
     def connect(self, address: tuple[str, int], *_: Any) -> socket.socket:
         """Return a connection to the first of a host's addresses that accepts one, in the time that is left."""
         trouble: OSError = OSError("the host has no address")
-        for found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        for answer in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
             if self.left <= 0:
                 raise TimeoutError
             try:
-                connection = socket.create_connection(cast("tuple[str, int]", found[4][:2]), timeout=self.left)
+                connection = socket.create_connection(cast("tuple[str, int]", answer[4][:2]), timeout=self.left)
             except OSError as error:
                 trouble = error
                 continue

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from holdfast import registry
 from holdfast.core.errors import UserError
-from holdfast.core.names import unknown
 from holdfast.core.options import make, options_of
 from holdfast.core.types import Collection
 from holdfast.engine import core_count
@@ -44,14 +44,15 @@ class Workload:
 
 def workload(verb: str, options: Mapping[str, Any]) -> Workload:
     """Count what a command will work on."""
-    if verb not in VERBS:
-        raise unknown("verb that can be planned", verb, VERBS)
-    spec, count = VERBS[verb]
-    known = options_of(spec)
+    declared = registry.verbs.get(verb)
+    if declared.workload is None or declared.spec is None:
+        raise UserError(f"holdfast plan cannot forecast {verb}: it declares no workload (docs/adding/verb.md)")
+    count, known = registry.resolved(declared.workload), options_of(declared.spec)
     # Engine options and `workers` are not the spec's; lists are typed with commas.
     given = {name: text(value) if isinstance(value, (list, tuple)) else value for name, value in options.items()
              if name in known and name != "workers"}  # fmt: skip
-    return count(make(spec, given, verb=verb), options)
+    load: Workload = count(make(declared.spec, given, verb=verb), options)
+    return load
 
 
 def _images(spec: specs.DataSpec, **counts: Any) -> tuple[Workload, Collection]:
@@ -86,7 +87,8 @@ def _about_donors(spec: specs.DataSpec, collection: Collection, photos: int) -> 
     return (f"{advice}: --backgrounds FOLDER lends others",) if advice else ()
 
 
-def _synth(spec: specs.SynthSpec, options: Mapping[str, Any]) -> Workload:
+def synthesised(spec: specs.SynthSpec, options: Mapping[str, Any]) -> Workload:
+    """Count the images of a ``synth``."""
     load = _rendered(spec, 1)
     workers = int(options.get("workers") or core_count())
     if spec.format in SHARD_FORMATS:
@@ -94,13 +96,15 @@ def _synth(spec: specs.SynthSpec, options: Mapping[str, Any]) -> Workload:
     return replace(load, part=max(1, min(32, load.units // (4 * workers)), load.units // 2000))
 
 
-def _eval(spec: specs.EvaluateSpec, options: Mapping[str, Any]) -> Workload:
+def evaluated(spec: specs.EvaluateSpec, options: Mapping[str, Any]) -> Workload:
+    """Count the rows of an ``eval``."""
     load = _rendered(spec, max(1, len(spec.models)))
     few = 4 * spec.batch_size // max(1, load.conditions)
     return replace(load, part=max(8, load.units // 500, few))
 
 
-def _perturb(spec: specs.PerturbSpec, options: Mapping[str, Any]) -> Workload:
+def perturbed(spec: specs.PerturbSpec, options: Mapping[str, Any]) -> Workload:
+    """Count the images that walks start from."""
     if not options.get("out"):
         raise UserError("say where the run goes: --out RUN")
     batch = 1 if spec.walk.deterministic else spec.walk.batch_size
@@ -109,14 +113,26 @@ def _perturb(spec: specs.PerturbSpec, options: Mapping[str, Any]) -> Workload:
     return _images(spec, models=len(spec.models) or 1, first=batch, grain=batch, notes=notes)[0]
 
 
-def _generate(spec: specs.GenerateSpec, options: Mapping[str, Any]) -> Workload:
+def generated(spec: specs.GenerateSpec, options: Mapping[str, Any]) -> Workload:
+    """Count the images of a pool."""
     from holdfast.pipeline.generate.plan import plan_prompts
 
     count = len(plan_prompts(spec).requests)
     return Workload(count, "images", count, first=spec.batch_size, grain=spec.batch_size)
 
 
-def _mine(spec: specs.MineSpec, options: Mapping[str, Any]) -> Workload:
+def masked(spec: specs.MaskSpec, options: Mapping[str, Any]) -> Workload:
+    """Count the images that masks are made for."""
+    return _images(spec)[0]
+
+
+def asked(spec: specs.AskSpec, options: Mapping[str, Any]) -> Workload:
+    """Count the images that models are asked about."""
+    return _images(spec, models=max(1, len(spec.models)))[0]
+
+
+def mined(spec: specs.MineSpec, options: Mapping[str, Any]) -> Workload:
+    """Count the prompts of a pool that is mined."""
     load, _ = _images(
         specs.DataSpec(spec.pool, limit=spec.limit), models=len(spec.surrogates) + len(spec.targets), first=96
     )
@@ -124,7 +140,7 @@ def _mine(spec: specs.MineSpec, options: Mapping[str, Any]) -> Workload:
     return replace(load, unit="prompts", notes=(note,))
 
 
-def _trained(spec: specs.TrainSpec, options: Mapping[str, Any]) -> Workload:
+def trained(spec: specs.TrainSpec, options: Mapping[str, Any]) -> Workload:
     """Count jobs of networks × conditions × folds, each with its epochs, for the verbs that train."""
     load, collection = _images(spec)
     conditions = 1 if isinstance(spec, specs.TelltaleSpec) else len(parse_conditions(spec.scenarios))
@@ -154,18 +170,3 @@ def _trained(spec: specs.TrainSpec, options: Mapping[str, Any]) -> Workload:
         load, conditions=conditions, models=len(networks), work=work, first=max(6 * len(collection.classes), 8),
         variants=tuple(variants), notes=tuple(notes),
     )  # fmt: skip
-
-
-VERBS: Mapping[str, tuple[type, Callable[[Any, Mapping[str, Any]], Workload]]] = {
-    "eval": (specs.EvaluateSpec, _eval),
-    "synth": (specs.SynthSpec, _synth),
-    "perturb": (specs.PerturbSpec, _perturb),
-    "generate": (specs.GenerateSpec, _generate),
-    "mine": (specs.MineSpec, _mine),
-    "mask": (specs.MaskSpec, lambda spec, _: _images(spec)[0]),
-    "ask": (specs.AskSpec, lambda spec, _: _images(spec, models=max(1, len(spec.models)))[0]),
-    "train": (specs.TrainSpec, _trained),
-    "segment": (specs.SegmentSpec, _trained),
-    "telltale": (specs.TelltaleSpec, _trained),
-}
-"""Verb → its spec, and how its work is counted."""

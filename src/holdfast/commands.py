@@ -1,0 +1,88 @@
+"""The verbs of the core, in the order of ``holdfast --help``. Other packages add theirs by entry points."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast import registry
+from holdfast.core.options import Spec
+from holdfast.core.verbs import Verb
+from holdfast.pipeline import specs
+
+SIDE_BY_SIDE = """The commands of one answer, side by side:
+
+holdfast check MODEL PHOTOS: masks, eval and report in one go
+
+holdfast eval DATA --models A,B --out RUN: the table of any number of models
+
+holdfast report RUN; explain RUN; compare RUN NEW_RUN: what reads it"""
+"""Stands below the help of each of them, since they take their arguments in different orders."""
+TOGETHER = ("check", "eval", "report", "explain", "compare")
+
+
+def _verb(name: str, command: str, function: str = "", spec: type[Spec] | None = None, workload: str = "") -> Verb:
+    """Return a verb without its group; a function is in ``holdfast.api``, if no other module is named."""
+    home = "" if not function or ":" in function else "api:"
+    return Verb(
+        name, "", function=f"holdfast.{home}{function}" if function else None, spec=spec,
+        command=f"holdfast.cli.{command}", workload=f"holdfast.forecast.workload:{workload}" if workload else None,
+        epilog=SIDE_BY_SIDE if name in TOGETHER else None,
+    )  # fmt: skip
+
+
+_GROUPS = {
+    "Start here": (
+        _verb("demo", "findings:demo"),
+        _verb("check", "findings:check", "verbs:check"),
+        _verb("ls", "listing:ls"),
+        _verb("eval", "runs:evaluate", "evaluate", specs.EvaluateSpec, "evaluated"),
+        _verb("report", "findings:report", "report"),
+    ),
+    "Images and masks": (
+        _verb("data", "generated:data", "data", specs.InventorySpec),
+        _verb("mask", "generated:mask", "mask", specs.MaskSpec, "masked"),
+        _verb("synth", "generated:synth", "synth", specs.SynthSpec, "synthesised"),
+        _verb("split", "generated:split"),
+        _verb("leaks", "generated:leaks"),
+    ),
+    "Measure": (
+        _verb("compare", "compare:compare", "compare"),
+        _verb("parity", "compare:parity", "parity"),
+        _verb("sidecar", "compare:sidecar", "sidecar"),
+        _verb("perturb", "runs:perturb", "perturb", specs.PerturbSpec, "perturbed"),
+        _verb("sparse", "runs:sparse"),
+        _verb("ask", "runs:ask", "ask", specs.AskSpec, "asked"),
+        _verb("train", "runs:train", "train", specs.TrainSpec, "trained"),
+        _verb("segment", "runs:segment", "segment", specs.SegmentSpec, "trained"),
+        _verb("telltale", "runs:telltale", "telltale", specs.TelltaleSpec, "trained"),
+        _verb("explain", "findings:explain", "explain", specs.ExplainSpec),
+        _verb("choose", "findings:choose", "choose", specs.ChooseSpec),
+        _verb("study", "findings:study"),
+        _verb("audit", "findings:audit"),
+    ),
+    "Generate": (
+        _verb("generate", "generated:generate", "generate", specs.GenerateSpec, "generated"),
+        _verb("mine", "generated:mine", "mine", specs.MineSpec, "mined"),
+        _verb("modes", "generated:modes", "modes", specs.ModesSpec),
+        _verb("remedy", "generated:remedy", "remedy", specs.RemedySpec),
+    ),
+    "People": (
+        _verb("annotate", "people:annotate"),
+        _verb("review", "people:review"),
+        _verb("serve", "people:serve"),
+    ),
+    "Share": (
+        _verb("bundle", "share:bundle", "verbs:bundle"),
+        _verb("open", "share:open_"),
+        _verb("export", "share:export", "verbs:export"),
+        _verb("verify", "share:verify", "verbs:verify", specs.RerunOptions),
+        _verb("declare", "share:declare", "dossier:declare"),
+        _verb("dossier", "share:dossier", "dossier:dossier"),
+        _verb("watch", "share:watch", "dossier:watch"),
+        _verb("board", "share:board_app"),
+    ),
+    "Maintain": (_verb("doctor", "listing:doctor"),),
+}
+VERBS = tuple(replace(verb, group=group) for group, verbs in _GROUPS.items() for verb in verbs)
+for _each in VERBS:
+    registry.verbs.register(_each.name, _each, summary=_each.group)

@@ -20,7 +20,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import clear_leftovers, plain_file_name, write_atomic
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.names import condition_words
-from holdfast.core.numbers import estimate, percent
+from holdfast.core.numbers import PER_IMAGE, estimate, percent
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.data.findings import DataFinding
 from holdfast.data.inventory import check_exchange, take_inventory
@@ -217,12 +217,12 @@ def _check_detector(
         f"{name} on {spec['dataset']} ({about}; boxes count from a score of {spec['thresholds'][name]:.2f} on):",
         f"{verdict['headline']}.",
         *(str(text) for text in (verdict["rests_on"], verdict["small_print"]) if text),
-        "Objects found (recall, 95 % interval) and false alarms per picture:",
+        "Objects found (recall, 95 % interval) and false alarms per image:",
     ]
     rows = {row["condition"]: row for row in evidence.table.to_dict("records")}
     for row in (rows[condition] for condition in SHOWN if condition in rows):
         recall = estimate(row["recall"], row["recall_low"], row["recall_high"]) if row["objects"] else "no object"
-        lines.append(f"  {condition_words(row['condition']):22} {recall}, {row['false_alarms']:.2f}")
+        lines.append(f"  {condition_words(row['condition']):22} {recall}, {PER_IMAGE.value(row['false_alarms'])}")
     lines += [f"Note: {warning}" for warning in verdict["warnings"]]
     lines += [f"Next: {text} {command}".rstrip() for text, command in detector_steps(evidence)]
     return Check(results, page, verdict, None, None, None, lines)

@@ -220,5 +220,5 @@ def test_the_site_shows_detectors(board: Path, tmp_path: Path) -> None:
     assert "Recall, surroundings changed" in index
     assert 'data-rank-mean-recall="2"' in index  # a detector that goes by the scene comes second
     page = (tmp_path / "site" / "models" / f"{entry_of(board, SCENE).stem}.html").read_text(encoding="utf8")
-    assert "False alarms per picture" in page
+    assert "False alarms per image" in page
     assert "On backgrounds from elsewhere it finds 0.0 of 100 objects" in page

@@ -39,7 +39,9 @@ def test_results_of_detectors(run: Run) -> None:
 def test_compare_is_a_gate_with_exit_codes(run: Run, tmp_path: Path) -> None:
     worse = TRUTHS | {"original": Planted(0.7, 0.1)}
     new = detector_run(tmp_path / "new", made_detections(worse, photos=150))
-    same = CliRunner().invoke(app, ["compare", str(run.path), str(run.path), "--alarms-margin", "0.2"])
+    same = CliRunner().invoke(
+        app, ["compare", str(run.path), str(run.path), "--alarms-margin", "0.2", "--margin", "0.05"]
+    )
     assert same.exit_code == 0 and "Passed" in same.output
     failed = CliRunner().invoke(app, ["compare", str(run.path), str(new.path)])
     assert failed.exit_code == 1 and "points of recall lost under original" in failed.output.replace("\n", " ")

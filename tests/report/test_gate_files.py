@@ -10,10 +10,19 @@ import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from made_runs import make_run
+from promises.worlds import counts_of
 
 from commands import run
+from holdfast.exchange.gate_files import as_annotations, as_junit, as_markdown
+from holdfast.stats.effects.sequential import sequential_gate
+from holdfast.stats.models.gate import gate
+from holdfast.stats.models.watching import changes
+from holdfast.stats.objects.answers import detector_answers
+from holdfast.stats.objects.gate import object_gate
+from made_detections import Planted, made_detections
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,6 +61,7 @@ def test_files_say_what_the_gate_says(runs: Path, tmp_path: Path, monkeypatch: p
     assert text.count("\n| ") == 4 and r"blur\_object" in text and (tmp_path / "summary.md").read_text() == text
     lines = [line for line in out.splitlines() if line.startswith("::")]
     assert len(lines) == sum(not ok for ok in verdicts.values()) + 1
+    assert lines[0].startswith(("::error title=holdfast release gate::", "::warning title=holdfast release gate::"))
     assert all(re.fullmatch(r"::(error|warning|notice) title=holdfast [^:,]+::[^\r\n]+", line) for line in lines)
 
 
@@ -91,3 +101,53 @@ def test_the_pytest_plugin_fails_a_test_by_the_gate(runs: Path, tmp_path: Path) 
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "Failed: more than 2 points lost under original" in done.stdout and "Undecided" in done.stdout
+
+
+def test_files_of_detectors_have_the_unit_of_each_quantity() -> None:
+    """0.04 false alarms per image are no 4 %, and recall that is lost whole has no bound beyond −100 points."""
+    truths = {"original": Planted(1.0, 0.04)}, {"original": Planted(0.0, 0.08)}
+    old, new = (detector_answers(*made_detections(truth, photos=25)) for truth in truths)
+    found = object_gate(old, new)
+    rows = found.conditions.set_index("measure")
+    text = as_markdown(found)
+    recall, alarms = (line.split(" | ") for line in text.splitlines() if line.startswith("| ") and "original" in line)
+    before, after = (f"{rows.loc['false alarms', key]:.2f}" for key in ("old", "new"))
+    assert recall[2:4] == ["100.0 %", "0.0 %"] and alarms[2:4] == [before, after] != ["0.00", "0.00"]
+    assert recall[4] == "−100.0 points" and alarms[5].endswith(" per image") and "%" not in "".join(alarms)
+    for shown in (text, as_junit(found).decode(), repr(found), "\n".join(as_annotations(found))):
+        numbers = [float(word.replace("−", "-")) for word in re.findall(r"[+−]\d+\.\d+", shown)]
+        assert numbers and min(numbers) >= -100, shown
+        assert f"{100 * rows.loc['false alarms', 'new']:.1f} %" not in shown
+
+
+def test_the_verdict_is_among_the_ten_annotations_that_github_keeps() -> None:
+    right = np.ones((40, 1, 14))
+    lines = list(as_annotations(gate(counts_of(right), counts_of(0 * right))))
+    assert len(lines) == 15 and "release gate" in lines[0]
+
+
+def test_only_conditions_that_were_compared_are_tested_at_once() -> None:
+    old, new = np.ones((300, 1, 16)), np.ones((300, 1, 4))
+    new[:11, 0, 0] = 0  # 3.7 points: by itself it would fail
+    found = gate(counts_of(old), counts_of(new))
+    assert "4 conditions are tested at once" in repr(found) and "16" not in found.footnotes()[0]
+    kept = found.conditions[found.conditions["n"] > 0]
+    alone = gate(counts_of(old[:, :, :1]), counts_of(new[:, :, :1])).conditions["p_fail"].iloc[0]
+    assert kept["p_fail"].iloc[0] == pytest.approx(4 * alone)
+    early = sequential_gate(counts_of(old), counts_of(new)).conditions
+    assert early["p_fail"].notna().sum() == 4
+    truths = {name: Planted(0.9, 0.2) for name in ("original", "grey", "red", "blue")}
+    before = detector_answers(*made_detections(truths, photos=60))
+    after = detector_answers(*made_detections({"original": Planted(0.7, 0.2)}, photos=60))
+    both, one = object_gate(before, after), object_gate(before, after, conditions=["original"])
+    assert both.conditions["p_fail"].dropna().to_list() == one.conditions["p_fail"].to_list()
+
+
+def test_a_series_spends_its_error_on_what_was_compared() -> None:
+    right = np.ones((60, 1, 6))
+    few = np.ones((60, 1, 2))
+    wide, narrow = (
+        changes(counts_of(first), counts_of(few), "m00", "m00", number=1, paired=True)
+        for first in (right, right[:, :, :2])
+    )
+    assert wide["low"].dropna().to_list() == narrow["low"].to_list()

@@ -24,7 +24,7 @@ def test_an_equal_detector_passes_and_a_worse_one_fails() -> None:
     lost = object_gate(_answers(0.8, 0.3, seed=5), _answers(0.6, 0.3, seed=5))
     assert lost.verdict == "failed"
     assert "points of recall lost under random_background" in lost.sentence
-    assert "false alarms per picture added" not in lost.sentence
+    assert "false alarms per image added" not in lost.sentence
     table = lost.conditions.set_index(["measure", "condition"])
     row = table.loc["recall", "random_background"]
     assert row["low"] < -0.2 < row["high"] and row["worse"] > 0 and row["better"] == 0
@@ -61,7 +61,7 @@ def test_bad_input_is_one_sentence() -> None:
     old = _answers(0.8, 0.3, photos=12)
     with pytest.raises(UserError, match="share of recall"):
         object_gate(old, old, margin=2)
-    with pytest.raises(UserError, match="per picture"):
+    with pytest.raises(UserError, match="per image"):
         object_gate(old, old, alarms_margin=-1)
     with pytest.raises(UserError, match="No condition 'fog'"):
         object_gate(old, old, conditions=["fog"])

@@ -35,9 +35,7 @@ def compare(
     margin: Annotated[
         float, Option(min=0, max=1, help="Loss of accuracy (detectors: of recall) that is tolerated, 0 to 1.")
     ] = 0.02,
-    alarms_margin: Annotated[
-        float | None, Option(min=0, help="Detectors: false alarms more per picture (0.1).")
-    ] = None,
+    alarms_margin: Annotated[float | None, Option(min=0, help="Detectors: false alarms more per image (0.1).")] = None,
     old_model: Annotated[str | None, Option(help="Which model, if OLD has several.")] = None,
     new_model: Annotated[str | None, Option(help="Which model, if NEW has several.")] = None,
     conditions: Annotated[list[str] | None, Option(help="Compare only these conditions, separated by commas.")] = None,

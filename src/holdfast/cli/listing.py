@@ -20,7 +20,7 @@ from rich.table import Table
 
 from holdfast.core.distribution import DISTRIBUTION, installed, lacks, pip_install
 from holdfast.core.names import condition_names, unknown, visible
-from holdfast.core.numbers import number, percent
+from holdfast.core.numbers import PER_IMAGE, number, percent
 from holdfast.core.types import NEEDS_MASK
 from holdfast.pipeline.jobs.progress import PAUSE, ProgressLines, Summary, environment, version
 
@@ -109,7 +109,7 @@ def print_table(titles: Sequence[object], rows: Iterable[Sequence[object]], *, t
 
 
 def print_recall(run: Run) -> None:
-    """Print recall and false alarms per picture by condition and detector; the report has intervals and verdicts."""
+    """Print recall and false alarms per image by condition and detector; the report has intervals and verdicts."""
     from holdfast.core.schema import IMAGES, OBJECTS
     from holdfast.store import Parts
 
@@ -121,8 +121,8 @@ def print_recall(run: Run) -> None:
     recall = counted.groupby(_CELL, observed=True)["found"].mean()
     alarms = images[images["status"] == "ok"].groupby(_CELL, observed=True, sort=False)["false_alarms"].mean()
     _print_conditions(
-        {place: f"{percent(recall.get(place, math.nan))} / {mean:.2f}" for place, mean in alarms.items()},
-        "objects found / false alarms per picture",
+        {place: f"{percent(recall.get(place, math.nan))} / {PER_IMAGE.value(mean)}" for place, mean in alarms.items()},
+        "objects found / false alarms per image",
     )
 
 

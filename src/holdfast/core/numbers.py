@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
 MINUS = "−"
@@ -53,3 +54,35 @@ def p_value(value: float) -> str:
 
 def _missing(value: float) -> bool:
     return value is None or math.isnan(value) or math.isinf(value)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """How the values of a quantity and their changes are printed."""
+
+    scale: float
+    digits: int
+    unit: str  # of a value
+    change: str  # unit of a change
+
+    def value(self, value: float) -> str:
+        """Return a value with its unit, as ``92.5 %`` or ``0.04``."""
+        return MISSING if _missing(value) else f"{number(self.scale * value, self.digits)}{self.unit}"
+
+    def bare(self, change: float) -> str:
+        """Return a change without its unit, as ``−7.6`` or ``+0.04``."""
+        return number(self.scale * change, self.digits, sign=True)
+
+    def changed(self, change: float) -> str:
+        """Return a change with its unit, as ``−7.6 points`` or ``+0.04 per image``."""
+        return MISSING if _missing(change) else f"{self.bare(change)}{self.change}"
+
+    def allowed(self, margin: float) -> str:
+        """Return a margin with its unit, as ``2 points``."""
+        return f"{self.scale * margin:g}{self.change}"
+
+
+SHARE = Quantity(100, 1, " %", " points")
+PER_IMAGE = Quantity(1, 2, "", " per image")
+QUANTITIES = {"accuracy": SHARE, "recall": SHARE, "ap": SHARE, "false alarms": PER_IMAGE, "predictions": PER_IMAGE}
+"""The unit of each quantity that is compared or printed in a line of text."""

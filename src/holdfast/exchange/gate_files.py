@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-from holdfast.core.numbers import number, percent
-from holdfast.stats.models.gate import Gate, Verdict
+from holdfast.stats.models.gate import Gate, Verdict, quantity_of
 
 _LEVELS = {"failed": "error", "undecided": "warning", "passed": "notice"}
 _SIGNS = {"failed": "❌ failed", "undecided": "❔ undecided", "passed": "✅ passed"}
@@ -58,14 +57,17 @@ def as_junit(gate: Gate, floors: Sequence[tuple[str, Verdict, str]] = ()) -> byt
 def as_markdown(gate: Gate, floors: Sequence[tuple[str, Verdict, str]] = ()) -> str:
     """Return the verdict, a table of the conditions and the floors, for a comment or a job's summary."""
     head = "| condition | verdict | old | new | new − old, at least | at most | photos |\n|---|---|---|---|---|---|---|"
-    rows = [
-        f"| {_cell(_name(row))} | {_SIGNS[row['verdict']]} | {percent(row['old'])} | {percent(row['new'])} | "
-        f"{number(100 * row['low'], 1, sign=True)} | {number(100 * row['high'], 1, sign=True)} | {row['n']} |"
-        for row in gate.conditions[gate.conditions["n"] > 0].to_dict("records")
-    ]
+    rows = [_line(row) for row in gate.conditions[gate.conditions["n"] > 0].to_dict("records")]
     listed = [f"- {_SIGNS[verdict]}: {_cell(sentence)}" for _, verdict, sentence in floors]
     title = f"## Holdfast: {_SIGNS[gate.verdict]}"
     return "\n".join([title, "", _cell(gate.sentence), "", head, *rows, *([""] if listed else []), *listed, ""])
+
+
+def _line(row: dict[Any, Any]) -> str:
+    quantity = quantity_of(row)
+    values = [quantity.value(row[key]) for key in ("old", "new")]
+    ends = [quantity.changed(row[key]) for key in ("low", "high")]
+    return f"| {' | '.join([_cell(_name(row)), _SIGNS[row['verdict']], *values, *ends, str(row['n'])])} |"
 
 
 def _cell(text: str) -> str:
@@ -74,11 +76,15 @@ def _cell(text: str) -> str:
 
 
 def as_annotations(gate: Gate, floors: Sequence[tuple[str, Verdict, str]] = ()) -> Iterator[str]:
-    """Yield GitHub's workflow commands: an error per failed case, a warning per undecided one, and the whole."""
-    for case in cases(gate, floors):
-        if case.verdict != "passed":
-            yield _annotation(case.verdict, case.name, case.sentence)
+    """Yield GitHub's workflow commands: the whole, then an error per failed case and a warning per undecided one.
+
+    GitHub keeps ten of each level, so the worst come first.
+    """
     yield _annotation(gate.verdict, "release gate", gate.sentence)
+    for verdict in ("failed", "undecided"):
+        for case in cases(gate, floors):
+            if case.verdict == verdict:
+                yield _annotation(case.verdict, case.name, case.sentence)
 
 
 def _annotation(verdict: Verdict, title: str, message: str) -> str:

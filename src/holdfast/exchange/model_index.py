@@ -46,7 +46,7 @@ _WORDS = {
     "fmr_matched": "FMR, matched",
     "reconstruction": "accuracy on reconstructions",
     "random_walk": "accuracy on random walks",
-    "false_alarms": "false alarms per picture",
+    "false_alarms": "false alarms per image",
     "ap": "AP",
     "ap50": "AP50",
     "mean_iou": "mean IoU",

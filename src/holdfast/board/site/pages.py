@@ -66,7 +66,7 @@ def measure_of(name: str, protocol: str) -> Measure:
     what, _, condition = name.partition(":")
     if condition:
         within = " (trained on it)" if what == "accuracy_within" else ""
-        kind: Kind = "number" if what == "false_alarms" else "percent"
+        kind: Kind = KNOWN[what].kind if what in KNOWN else "percent"
         words = f"{what.replace('_', ' ')} under {condition}"
         return Measure(name, condition_words(condition) + within, kind, hint=words)
     kind = "percent" if any(word in name for word in ("accuracy", "rate", "acc", "fmr")) else "number"
@@ -245,7 +245,7 @@ def _facts(member: Measured, pairs: Sequence[tuple[Measure, Score]]) -> list[tup
     return [(measure.title, text_of(measure, score.estimate), interval_of(measure, score)) for measure, score in kept]
 
 
-_BARS = {"recall": "Recall", "false_alarms": "False alarms per picture", "ap": "AP"}
+_BARS = {"recall": "Recall", "false_alarms": "False alarms per image", "ap": "AP"}
 
 
 def _conditions(pairs: Sequence[tuple[Measure, Score]]) -> dict[str, list[tuple[Measure, Score, dict[str, float]]]]:

@@ -20,7 +20,6 @@ from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, span
 from holdfast.stats.core.answers import Answers, from_counts
 from holdfast.stats.core.bootstrap import Floats
-from holdfast.stats.core.grid import holm
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.drops import NO_EFFECT, Effect
 from holdfast.stats.effects.verdict import (
@@ -34,7 +33,7 @@ from holdfast.stats.effects.verdict import (
     gathered,
     verdict_row,
 )
-from holdfast.stats.models.gate import COLUMNS, Gate, named_model, paired_conditions
+from holdfast.stats.models.gate import COLUMNS, Gate, named_model, paired_conditions, with_verdicts
 
 ALPHA = 0.025  # Chance of each one-sided error over all looks together: the two sides of a 95 % interval
 
@@ -261,10 +260,7 @@ def sequential_gate(
             row |= pairs.numbers() | {"donors": 0}
             row |= dict(zip(("p_pass", "p_fail", "low", "high"), tested, strict=True))
         rows.append(row)
-    table = pd.DataFrame(rows, columns=COLUMNS)
-    table["p_fail"] = holm(table["p_fail"].fillna(1).to_numpy(np.float64))
-    passed, failed = table["p_pass"].fillna(1) <= 1 - level, table["p_fail"] <= 1 - level
-    table["verdict"] = np.select([passed, failed], ["passed", "failed"], "undecided")
+    table = with_verdicts(rows, level)
     table["sentence"] = [
         f"{row['condition']}: {number(100 * row['difference'], 1, sign=True)} points on {row['n']} photos so far "
         f"({span(row['low'], row['high'], sign=True)}): {row['verdict']}."

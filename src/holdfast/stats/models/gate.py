@@ -12,7 +12,7 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words
-from holdfast.core.numbers import number, percent
+from holdfast.core.numbers import QUANTITIES, SHARE, Quantity
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import codes, mcnemar, sums, t_quantile
 from holdfast.stats.core.grid import chosen, holm, own_cells
@@ -27,7 +27,7 @@ POWER = 0.8
 
 COLUMNS = [
     "condition", "old", "new", "difference", "low", "high", "n", "donors", "better", "worse", "unanswered", "p_pass",
-    "p_fail", "verdict", "more_photos", "most_photos", "sentence",
+    "p_fail", "kept_by_holm", "verdict", "more_photos", "most_photos", "sentence",
 ]  # fmt: skip
 
 
@@ -73,13 +73,12 @@ class Gate:
         return rows if any(row[-1] for row in rows[1:]) else [row[:-1] for row in rows]
 
     def _row(self, row: Mapping[Any, Any]) -> tuple[str, ...]:
-        share = row.get("measure", "recall") == "recall"  # others are numbers per picture
+        quantity = quantity_of(row)
         name = " ".join(text for text in (str(row.get("measure", "")), condition_words(row["condition"])) if text)
         if not row["n"]:
             return name, "", "", "", "0", str(row["verdict"]), ""
-        old, new = (percent(row[key]) if share else f"{row[key]:.2f}" for key in ("old", "new"))
-        ends = [row[key] * (100 if share else 1) for key in ("difference", "low", "high")]
-        change, low, high = (number(value, 1 if share else 2, sign=True) for value in ends)
+        old, new = (quantity.value(row[key]) for key in ("old", "new"))
+        change, low, high = (quantity.bare(row[key]) for key in ("difference", "low", "high"))
         more = row["more_photos"]
         needed = "" if math.isnan(more) else f"{more:,.0f} to {row['most_photos']:,.0f}"
         verdict = f"{row['verdict']}{' *' if self._kept(row) else ''}"
@@ -87,17 +86,17 @@ class Gate:
 
     def _kept(self, row: Mapping[Any, Any]) -> bool:
         """Return whether a condition fails by itself, and is undecided among all that were tested."""
-        share = row.get("measure", "recall") == "recall"
-        return bool(row["n"] and share and row["verdict"] == "undecided" and row["high"] < -self.margin)
+        return bool(row["n"] and row["verdict"] == "undecided" and row["kept_by_holm"])
 
     def footnotes(self) -> list[str]:
         """Return what the stars of the table mean."""
-        rows = self.conditions.to_dict("records")
+        rows = [row for row in self.conditions.to_dict("records") if row["n"]]
         if not any(map(self._kept, rows)):
             return []
+        tested = f"{len(rows)} {'tests are made' if 'measure' in self.conditions else 'conditions are tested'} at once"
         return [
-            f"* By itself it would have failed. {len(rows)} conditions are tested at once, so that one of them looks "
-            "this bad by chance more often; Holm's correction for that asks for more photos."
+            f"* By itself it would have failed. {tested}, so that one of them looks this bad by chance more often; "
+            "Holm's correction for that asks for more photos."
         ]
 
     def advice(self) -> list[str]:
@@ -161,17 +160,28 @@ def gate(
     by default all of the old run that leave the object in.
     """
     pairs = paired_conditions(old, new, margin, old_model, new_model, outcome, conditions)
-    rows = [_row(name, pair, margin, level, len(pairs)) for name, pair in pairs.items()]
-    table = pd.DataFrame(rows)
+    family = sum(pair is not None for pair in pairs.values())
+    table = with_verdicts([_row(name, pair, margin, level, family) for name, pair in pairs.items()], level)
+    table["sentence"] = [_sentence(row, margin) for row in table.to_dict("records")]
+    models = (named_model(_models(old), old_model, "old"), named_model(_models(new), new_model, "new"))
+    return replace(_overall(table, margin, level), models=models)
+
+
+def with_verdicts(rows: Sequence[Mapping[str, object]], level: float) -> pd.DataFrame:
+    """Return rows as a table, with p-values of failing corrected over those that were compared, and verdicts."""
+    table = pd.DataFrame([*rows], columns=[*(["measure"] if rows and "measure" in rows[0] else []), *COLUMNS])
     alone = table["p_fail"].to_numpy(np.float64)
     table["p_fail"] = holm(alone)
     table["kept_by_holm"] = (alone <= 1 - level) & (table["p_fail"] > 1 - level)
     fails = np.where(table["p_fail"] <= 1 - level, "failed", "undecided")
     table["verdict"] = np.where(table["p_pass"] <= 1 - level, "passed", fails).astype(object)
     table.loc[table["verdict"] != "undecided", ["more_photos", "most_photos"]] = np.nan
-    table["sentence"] = [_sentence(row, margin) for row in table.to_dict("records")]
-    models = (named_model(_models(old), old_model, "old"), named_model(_models(new), new_model, "new"))
-    return replace(_overall(table[COLUMNS], margin, level), models=models)
+    return table
+
+
+def quantity_of(row: Mapping[Any, Any]) -> Quantity:
+    """Return the quantity that a row of a gate compares."""
+    return QUANTITIES[str(row.get("measure", "accuracy"))]
 
 
 def paired_conditions(
@@ -323,8 +333,8 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
     if row["unanswered"] == n:
         return f"{name}: the new model failed with an error on all {n} photos, which count as wrong."
     donors = f" with {row['donors']} donors" if row["donors"] else ""
-    change = f"{number(100 * row['difference'], 1, sign=True)} points on {n} photos{donors}"
-    reach = f"at least {number(100 * row['low'], 1, sign=True)} and at most {number(100 * row['high'], 1, sign=True)}"
+    change = f"{SHARE.changed(row['difference'])} on {n} photos{donors}"
+    reach = f"at least {SHARE.bare(row['low'])} and at most {SHARE.bare(row['high'])}"
     lost = f"; {row['unanswered']} photos only the new model failed on count as wrong" if row["unanswered"] else ""
     more = float(row["more_photos"])
     if 0 < row["donors"] < LEAST_DONORS:

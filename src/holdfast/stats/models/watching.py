@@ -42,7 +42,7 @@ def changes(
     runs have the same photos; else accuracies are means over classes that both have, of independent photos.
     """
     names = [name for name in old.conditions if name in set(own_cells(old)["condition"].astype(str))]
-    tail = spent(number) / max(len(names), 1)
+    tail = spent(number) / max(sum(name in new.conditions for name in names), 1)
     if paired:
         pairs = paired_conditions(old, new, 0.0, old_model, new_model, outcome, names)
         rows = [{"condition": name} | paired_change(pairs.get(name), tail) for name in names]

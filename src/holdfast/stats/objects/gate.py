@@ -12,10 +12,10 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
+from holdfast.core.numbers import SHARE
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import codes, sums
-from holdfast.stats.core.grid import holm
-from holdfast.stats.models.gate import COLUMNS, Gate, more_photos, named_model
+from holdfast.stats.models.gate import COLUMNS, Gate, more_photos, named_model, quantity_of, with_verdicts
 from holdfast.stats.models.noninferiority import LEAST_DONORS, Differences, bounds, p_values
 from holdfast.stats.objects.answers import DetectorAnswers
 
@@ -43,7 +43,7 @@ def object_gate(
     if not 0 <= margin < 1:
         raise UserError(f"A margin is a share of recall from 0 to 1, not {margin}.")
     if not (math.isfinite(alarms_margin) and alarms_margin >= 0):
-        raise UserError(f"The margin of false alarms is a number per picture from 0 on, not {alarms_margin}.")
+        raise UserError(f"The margin of false alarms is a number per image from 0 on, not {alarms_margin}.")
     ours, theirs = _only(old, old_model, "old"), _only(new, new_model, "new")
     known = [name for name in old.conditions if (old.pictures["condition"] == name).any()]
     for name in conditions or ():
@@ -52,24 +52,20 @@ def object_gate(
     names = [name for name in known if conditions is None or name in conditions]
     if not set(old.sources) & {*new.sources, *new.failed["source_id"]}:
         raise UserError("The two runs have no photo in common: compare runs on the same data.")
-    family = sum(1 + (not without_object(name)) for name in names)
-    rows = []
+    tests: list[tuple[str, str, pd.DataFrame, int]] = []
     for name in names:
         if not without_object(name):
             pairs, lost = _recall_pairs(old, new, ours, theirs, name)
-            rows.append(_row(RECALL, name, pairs, 1, margin, level, family, lost))
-        pairs = _alarm_pairs(old, new, ours, theirs, name)
-        rows.append(_row(ALARMS, name, pairs, -1, alarms_margin, level, family, 0))
-    table = pd.DataFrame(rows)
-    table["p_fail"] = holm(table["p_fail"].to_numpy(np.float64))
-    table["verdict"] = [
-        "passed" if p <= 1 - level else "failed" if q <= 1 - level else "undecided"
-        for p, q in zip(table["p_pass"], table["p_fail"], strict=True)
-    ]
-    table.loc[table["verdict"] != "undecided", ["more_photos", "most_photos"]] = np.nan
+            tests.append((RECALL, name, pairs, lost))
+        tests.append((ALARMS, name, _alarm_pairs(old, new, ours, theirs, name), 0))
+    family = sum(len(pairs) > 0 for _, _, pairs, _ in tests)
+    ways = {RECALL: (1, margin), ALARMS: (-1, alarms_margin)}
+    table = with_verdicts(
+        [_row(measure, name, pairs, *ways[measure], level, family, lost) for measure, name, pairs, lost in tests], level
+    )
     margins = {RECALL: margin, ALARMS: alarms_margin}
     table["sentence"] = [_sentence(row, margins[row["measure"]]) for row in table.to_dict("records")]
-    return replace(_overall(table[["measure", *COLUMNS]], margins), models=(ours, theirs))
+    return replace(_overall(table, margins), models=(ours, theirs))
 
 
 def _only(answers: DetectorAnswers, model: str | None, which: str) -> str:
@@ -117,7 +113,7 @@ def _row(
     nan = float("nan")
     row: dict[str, Any] = dict.fromkeys(COLUMNS, nan) | {"measure": measure, "condition": condition, "unanswered": lost}
     if pairs.empty:
-        return row | dict.fromkeys(("n", "better", "worse", "donors"), 0) | {"p_pass": 1.0, "p_fail": 1.0}
+        return row | dict.fromkeys(("n", "better", "worse", "donors"), 0)
     gain = sign * (pairs["new"] - pairs["old"]).to_numpy(np.float64)
     differences = _differences(gain, pairs, counted=measure == ALARMS)
     few = 0 < differences.donors < LEAST_DONORS
@@ -145,17 +141,18 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
     name = f"{row['measure']} under {row['condition']}"
     if not row["n"]:
         return f"{name}: no photo was answered by both, so nothing can be said."
-    scale, unit = (100, " points") if row["measure"] == RECALL else (1, " per picture")
-    digits = 1 if row["measure"] == RECALL else 2
-    change = f"{scale * row['difference']:+.{digits}f}{unit} on {row['n']} photos"
-    reach = f"at least {scale * row['low']:+.{digits}f} and at most {scale * row['high']:+.{digits}f}"
-    lost = f"; {row['unanswered']} pictures only the new model failed on count as lost" if row["unanswered"] else ""
+    quantity = quantity_of(row)
+    change = f"{quantity.changed(row['difference'])} on {row['n']} photos"
+    reach = f"at least {quantity.bare(row['low'])} and at most {quantity.bare(row['high'])}"
+    lost = f"; {row['unanswered']} images only the new model failed on count as lost" if row["unanswered"] else ""
     ends = {
-        "passed": f"no worse than {scale * margin:g}{unit}",
-        "failed": f"worse than the {scale * margin:g}{unit} allowed",
+        "passed": f"no worse than {quantity.allowed(margin)}",
+        "failed": f"worse than the {quantity.allowed(margin)} allowed",
         "undecided": "undecided",
     }
     end = ends[row["verdict"]]
+    if row["kept_by_holm"]:
+        end += "; alone it would have failed, but Holm's correction over all tests asks for more"
     if 0 < row["donors"] < LEAST_DONORS:
         end += f"; {row['donors']} donors cannot carry a gate, give at least {LEAST_DONORS}"
     elif row["verdict"] == "undecided" and math.isfinite(row["more_photos"]):
@@ -166,7 +163,7 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
 def _overall(table: pd.DataFrame, margins: Mapping[str, float]) -> Gate:
     open_ones = table[table["verdict"] == "undecided"]
     more = float(open_ones["more_photos"].max()) if len(open_ones) else float("nan")
-    recall, alarms = f"{100 * margins[RECALL]:g} points of recall", f"{margins[ALARMS]:g} false alarms per picture"
+    recall, alarms = f"{SHARE.allowed(margins[RECALL])} of recall", f"{margins[ALARMS]:g} false alarms per image"
     if (table["verdict"] == "failed").any():
         bad = table[table["verdict"] == "failed"]
         texts = [

@@ -107,7 +107,7 @@ def _rests_on(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]
     after = numbers.get(RANDOM)
     if after and np.isfinite(after["false_alarms_change"]):
         before = after["false_alarms"] - after["false_alarms_change"]
-        texts.append(f"False alarms per picture go from {before:.2f} to {after['false_alarms']:.2f} there.")
+        texts.append(f"False alarms per image go from {before:.2f} to {after['false_alarms']:.2f} there.")
     return " ".join(texts)
 
 
@@ -134,9 +134,7 @@ def _warnings(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]
         )
     alone = numbers.get(ONLY)
     if alone and alone["predictions_low"] > 0.1:
-        warnings.append(
-            f"On backgrounds with nothing on them it reports {alone['predictions']:.2f} objects per picture."
-        )
+        warnings.append(f"On backgrounds with nothing on them it reports {alone['predictions']:.2f} objects per image.")
     hidden = [condition_words(name) for name, row in numbers.items() if row.get("ap_hides")]
     if hidden:
         warnings.append(

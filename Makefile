@@ -4,12 +4,14 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS ?= all,test
+PACKAGES := $(wildcard packages/*)
+SOURCES := src tests packages benchmarks recipes conftest.py docs/hooks.py docs/house.py docs/packages.py docs/environment.py
 
 .PHONY: setup system lint audit bom test test-all pytest demo bench promises load storm docs house clean
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(PACKAGES:%=%/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Holdfast needs Python 3.11 or newer; PYTHON=... make setup chooses one")'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python docs/environment.py --extras '$(EXTRAS)' --torch-index '$(TORCH_INDEX)'
@@ -28,8 +30,8 @@ system: ## Debian's browser, database, proxy and moved clock, for the tests that
 	fi
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks recipes docs/hooks.py docs/house.py docs/packages.py docs/environment.py
-	$(BIN)/ruff format --check src tests benchmarks recipes docs/hooks.py docs/house.py docs/packages.py docs/environment.py
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/packages.py audit --seconds $(AUDIT_S)

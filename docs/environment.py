@@ -88,8 +88,9 @@ def set_up(extras: str, torch_index: str, *, lowest: bool = False) -> None:
         options += ["--torch-backend", "cpu"]
     else:
         print("  comes with the next step, as the package index has it", flush=True)
-    _step(3, f"Holdfast with {extras} and all that they need, the longest step")
-    _install(uv, ["--editable", f"{ROOT}[{extras}]"], options)
+    _step(3, f"Holdfast with {extras}, its packages and all that they need, the longest step")
+    editable = [f"{ROOT}[{extras}]", *map(str, sorted(ROOT.glob("packages/*")))]
+    _install(uv, [word for place in editable for word in ("--editable", place)], options)
     _step(4, "weights of mobilenet_v2, u2netp and MobileSAM")
     missing = [name for name in WITHOUT_DEPENDENCIES if not _is_installed(name)]
     if missing:

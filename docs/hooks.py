@@ -26,12 +26,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made here."""
     for where, text in made_pages():
         files.append(File.generated(config, where, content=text))
+    for path, where in OF_PACKAGES.items():
+        files.append(File.generated(config, where, abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     """Let links to files of the repository lead to the pages that the site makes of them."""
-    folder = ROOT / "docs" / Path(page.file.src_uri).parent
+    where = page.file.src_uri
+    folder = HOMES.get(where, ROOT / "docs" / where).parent
 
     def on_site(link: re.Match[str]) -> str:
         target = (folder / link[1]).resolve()
@@ -39,16 +42,25 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
             other = f"cards/{target.parent.relative_to(ASSETS).as_posix()}.md"
         elif target in PAGES_OF:
             other = PAGES_OF[target]
+        elif where in HOMES and target.is_relative_to(ROOT / "docs"):
+            other = target.relative_to(ROOT / "docs").as_posix()
         else:
             return link[0]
-        return f"]({os.path.relpath(ROOT / 'docs' / other, folder)}{link[2] or ''})"
+        return f"]({os.path.relpath(other, Path(where).parent)}{link[2] or ''})"
 
     return (
         markdown if page.file.src_uri == "notebook.md" else re.sub(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)", on_site, markdown)
     )
 
 
-PAGES_OF = {
+OF_PACKAGES = {
+    path: f"{path.parents[len(path.relative_to(docs).parts)].name}/{path.relative_to(docs).as_posix()}"
+    for docs in sorted(ROOT.glob("packages/*/docs"))
+    for path in sorted(docs.rglob("*.*"))
+}
+"""Pages and images of the companion packages → where the site has them: ``packages/X/docs/y.md`` is ``X/y.md``."""
+HOMES = {where: path for path, where in OF_PACKAGES.items()}
+PAGES_OF = OF_PACKAGES | {
     ROOT / "docs" / "notebook.ipynb": "notebook.md",
     ROOT / "CONTRIBUTING.md": "contributing.md",
     ROOT / "CHANGELOG.md": "changelog.md",

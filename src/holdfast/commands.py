@@ -57,7 +57,6 @@ _GROUPS = {
         _verb("telltale", "runs:telltale", "telltale", specs.TelltaleSpec, "trained"),
         _verb("explain", "findings:explain", "explain", specs.ExplainSpec),
         _verb("choose", "findings:choose", "choose", specs.ChooseSpec),
-        _verb("study", "findings:study"),
         _verb("audit", "findings:audit"),
     ),
     "Generate": (

@@ -3,20 +3,23 @@
 An entry is an object or a lazy ``"module:attribute"``. Other packages add theirs through entry points in the groups
 ``holdfast.scenarios``, ``holdfast.models``, ``holdfast.detectors``, ``holdfast.segmenters``, ``holdfast.vlms``,
 ``holdfast.data``, ``holdfast.annotators``, ``holdfast.generators``, ``holdfast.image_makers``, ``holdfast.oracles``,
-``holdfast.studies`` and ``holdfast.verbs``.
+``holdfast.studies`` and ``holdfast.verbs``. An entry of the group ``holdfast.plugins`` names a module that registers
+several with their summaries when it is imported.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from holdfast.core.errors import UserError, missing_extra
+from holdfast.core.errors import PluginWarning, UserError, missing_extra
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.names import Name, unknown
 from holdfast.core.verbs import Verb
@@ -136,12 +139,24 @@ class Registry(Generic[T]):
         if self._complete:
             return
         self._complete = True
+        _load_plugins()
         for module in self._modules:
             importlib.import_module(module)
         for point in importlib.metadata.entry_points(group=self._group):
             if point.name not in self._entries and point.name not in self._aliases:
                 origin = point.dist.name if point.dist else point.module
                 self.register(point.name, point.value, summary=f"from {origin}")
+
+
+@functools.cache
+def _load_plugins() -> None:
+    """Import the modules with which other packages register names; one that fails is a warning."""
+    for point in importlib.metadata.entry_points(group="holdfast.plugins"):
+        try:
+            point.load()
+        except Exception as error:  # of another package, which must not stop the rest
+            origin = point.dist.name if point.dist else point.name
+            warnings.warn(f"{origin} cannot be loaded: {error}", PluginWarning, stacklevel=2)
 
 
 scenarios: Registry[Any] = Registry("scenario", "holdfast.scenarios", ("holdfast.scenarios",))
@@ -302,52 +317,6 @@ _ORACLES = (
     ("https", "remote:load", "the same, encrypted"),
     ("human", "human:load", "people, from the votes that holdfast review --export wrote (human:FOLDER)"),
 )
-_STUDIES = (
-    ("dose", "trained.dose:STUDY", "how much models lean on the background, by how far their training let them"),
-    (
-        "background-truth",
-        "background_truth:STUDY",
-        "the pasted estimate of the background's effect against the true one",
-    ),
-    (
-        "detectors",
-        "trained.detectors:STUDY",
-        "the same of object detectors: what they lose, by the tie in their training",
-    ),
-    ("transfer", "walking.transfer:STUDY", "images made against each model, shown to all the others"),
-    ("start", "walking.walk_settings:START_STUDY", "walks from the image itself against walks from an FGSM image"),
-    ("step-size", "walking.walk_settings:STEP_SIZE_STUDY", "validated share and FMR by the size of a walk's steps"),
-    ("generators", "generators:STUDY", "the same prompts through two generations of image maker: hard rate, validity"),
-    (
-        "generator-swap",
-        "walking.walk_settings:GENERATOR_SWAP_STUDY",
-        "the models' order by FMR under several generators",
-    ),
-    ("oracle-swap", "walking.oracles:SWAP_STUDY", "FMR under several oracles, and how far these agree"),
-    ("oracle-attack", "walking.oracles:ATTACK_STUDY", "the oracle itself led astray step by step, beside classifiers"),
-    (
-        "adversarial-training",
-        "trained.ways_of_training:ADVERSARIAL_STUDY",
-        "plain against PGD-trained models, images swapped both ways",
-    ),
-    (
-        "augmentation",
-        "trained.augmentation:STUDY",
-        "perturbed copies of training scenes as augmentation, then tested again",
-    ),
-    (
-        "robust-training",
-        "trained.ways_of_training:ROBUST_STUDY",
-        "ways of robust training: static against dynamic order",
-    ),
-    ("greyscale", "trained.ways_of_training:GREYSCALE_STUDY", "a model trained without colour against one with it"),
-    ("heads", "trained.ways_of_training:HEADS_STUDY", "FMR against the number of attention heads of a small Swin"),
-    ("prompts", "prompts:STUDY", "ways to ask for a generated background: how real they look, what they cost"),
-    ("realism", "realism:STUDY", "how real and varied the pictures of a pool are, and what they show unasked"),
-    ("metrics", "metrics:STUDY", "do robustness metrics rank models alike, and as accuracy on other data does?"),
-    ("ximagenet12", "ximagenet12:STUDY", "EX1, EX2 and EX3 of XIMAGENET-12 on drawn scenes, with what its paper shows"),
-    ("masks", "masks:STUDY", "how scores and verdicts move with the quality of the masks"),
-)
 for _registry, _room, _table in (
     (models, "models", _MODELS),
     (vlms, "models", _VLMS),
@@ -358,7 +327,6 @@ for _registry, _room, _table in (
     (generators, "generate", _GENERATORS),
     (image_makers, "generate", _IMAGE_MAKERS),
     (oracles, "oracle", _ORACLES),
-    (studies, "studies", _STUDIES),
 ):
     for _name, _target, _summary in _table:
         _full = _target if _target.startswith("holdfast.") else f"holdfast.{_room}.{_target}"

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(ROOT.glob("packages/*/README.md")),
+    *sorted(ROOT.glob("packages/*/docs/**/*.md")),
+]
 NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
 _FENCE = re.compile(r'^ *```(\w*)(?: title="(.+)")?$')
 _CODE_SPAN = re.compile(r"`(holdfast [a-z][^`]*)`")

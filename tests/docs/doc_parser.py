@@ -9,7 +9,7 @@ import typer
 from holdfast import registry
 from holdfast.cli.main import app
 from holdfast.scenarios import parse_conditions
-from holdfast.studies.study import chosen
+from holdfast_studies.study import chosen
 
 _APP: Any = typer.main.get_command(app)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from doc_blocks import ROOT
 
-PACKAGE = ROOT / "src" / "holdfast"
+SOURCES = [ROOT / "src", *sorted(ROOT.glob("packages/*/src"))]
 RIDDLES = frozenset({"one", "found", "told", "made", "there"})
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
 SAME_CLASS_NAME: dict[str, str] = {}
@@ -17,8 +17,9 @@ SAME_CLASS_NAME: dict[str, str] = {}
 
 
 def trees() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE), ast.parse(path.read_text(encoding="utf8"))
+    for source in SOURCES:
+        for path in sorted(source.rglob("*.py")):
+            yield path.relative_to(source), ast.parse(path.read_text(encoding="utf8"))
 
 
 def bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:

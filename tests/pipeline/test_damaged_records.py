@@ -18,8 +18,8 @@ from holdfast.pipeline.train import fitting
 from holdfast.pipeline.train.train import write_jobs
 from holdfast.results import Results
 from holdfast.store import Run
-from holdfast.studies.walking import transfer
 from holdfast.training import small_models
+from holdfast_studies.walking import transfer
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "jobs/net/original/fold-0/job.json": lambda root: write_jobs(Run(root)),

@@ -14,7 +14,7 @@ from holdfast.cli.main import app
 from holdfast.core.errors import UserError
 from holdfast.data.labels import imagenet_space, map_labels
 from holdfast.data.nine_classes import RANGES, in_nine_classes
-from holdfast.studies.study import StudyOptions, collection_of
+from holdfast_studies.study import StudyOptions, collection_of
 
 CODE = '''
 import numpy as np

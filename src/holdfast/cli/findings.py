@@ -1,4 +1,4 @@
-"""Commands that say what a model does: check, report, audit, choose, explain, study, demo."""
+"""Commands that say what a model does: check, report, audit, choose, explain, demo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from holdfast.cli.compare import Baseline, named, refuse_baseline
-from holdfast.cli.listing import TerminalProgress, echo_summary, print_frame, print_table
+from holdfast.cli.listing import TerminalProgress, echo_summary, print_frame
 from holdfast.cli.share import tell
 from holdfast.cli.verb import (
     Average,
@@ -20,7 +20,6 @@ from holdfast.cli.verb import (
     Masks,
     Outcome,
     Quiet,
-    Seed,
     Track,
     choice,
     verb,
@@ -288,34 +287,6 @@ def explain(
             )
     echo_summary(explained.summary, f"{run}/details/attributions")
     typer.echo(str((out or run / "explain") / "index.html"))
-
-
-def study(
-    name: Annotated[str, Argument(help="Which study (holdfast ls studies).")],
-    out: Annotated[Path | None, Option(help="Where to write; an existing study is continued.")] = None,
-    quick: Annotated[bool, Option("--quick", help="A rehearsal: takes seconds, and finds nothing.")] = False,
-    device: Device = "auto",
-    seed: Seed = 0,
-    set_: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a setting.")] = None,
-    settings: Annotated[bool, Option("--settings", help="List the study's settings and stop.")] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Ask one question of many models: trains or evaluates what it needs, and reports the answer."""
-    from holdfast import registry
-    from holdfast.studies.study import kind_of, run_study, written
-
-    if settings:
-        print_table(("setting", "default", "with --quick", "a value is", "meaning"), (
-            (own.name, written(own.default), "" if own.quick is None else written(own.quick), kind_of(own), own.meaning)
-            for own in registry.studies.get(name).settings
-        ))  # fmt: skip
-        return
-    registry.studies.entry(name)
-    if out is None:
-        raise UserError(f"say where the study writes: holdfast study {name} --out DIR")
-    with TerminalProgress(quiet=quiet) as progress:
-        page = run_study(name, out, assignments=set_ or (), quick=quick, device=device, seed=seed, progress=progress)
-    typer.echo(str(page))
 
 
 def demo(

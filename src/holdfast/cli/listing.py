@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from holdfast.core.distribution import DISTRIBUTION, installed, lacks, pip_install
+from holdfast.core.errors import UserError
 from holdfast.core.names import condition_names, unknown, visible
 from holdfast.core.numbers import PER_IMAGE, number, percent
 from holdfast.core.types import NEEDS_MASK
@@ -42,6 +43,8 @@ def ls(what: Annotated[str, typer.Argument(help=f"{', '.join(KINDS[:-1])} or {KI
     lists = {
         kind: list(_scenarios() if kind == "scenarios" else _entries(kind)) for kind in ([what] if what else KINDS)
     }
+    if what and not lists[what]:
+        raise UserError(f"no {what} are installed: {pip_install(what)} brings some")
     table = Table(box=None, pad_edge=False, show_header=False)
     rows = lists[what] if what else [
         (f"holdfast ls {kind}", str(len(rows)), f"{', '.join(row[0] for row in rows[:5])} …")

@@ -18,10 +18,11 @@ from typer.core import TyperGroup
 from holdfast import registry
 from holdfast.cli import plan
 from holdfast.cli.verb import command_of
-from holdfast.core.distribution import installed_version
+from holdfast.core.distribution import COMPANIONS, installed_version, pip_install
 from holdfast.core.errors import (
     DamageWarning,
     HoldfastError,
+    PluginWarning,
     UserError,
     machine_trouble,
     no_exit,
@@ -36,6 +37,14 @@ _UsageError: Any = typer.BadParameter.__bases__[0]  # of the click that this typ
 
 class _Commands(TyperGroup):
     """The commands, in which nothing but typer itself ends the process."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; the error for one of a package that is not installed says which."""
+        command = super().get_command(ctx, cmd_name)
+        for extra, names in COMPANIONS.items():
+            if command is None and cmd_name in names:
+                raise UserError(f"holdfast {cmd_name} comes with {pip_install(extra)}")
+        return command
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; a model that calls ``sys.exit`` fails it."""
@@ -184,7 +193,7 @@ def _ending(error: Exception) -> tuple[str, int]:
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **stream: Any) -> None:
     """Print Holdfast's own warnings as sentences, and those of libraries as Python does."""
-    if issubclass(category, DamageWarning):
+    if issubclass(category, (DamageWarning, PluginWarning)):
         print(f"holdfast: {message}", file=sys.stderr)
     else:
         _python_shows_warning(message, category, *place, **stream)

@@ -33,8 +33,14 @@ def installed_version() -> str:
     return package.version if package else "0+unknown"
 
 
+COMPANIONS: dict[str, tuple[str, ...]] = {"studies": ("study",)}
+"""Extra → commands of its package, which is in ``packages/`` of a checkout."""
+
+
 def pip_install(extra: str) -> str:
     """Return the command that installs an extra, and the same in a checkout."""
+    if extra in COMPANIONS:
+        return f"pip install '{DISTRIBUTION}[{extra}]' (in a checkout: packages/{extra})"
     return f"pip install '{DISTRIBUTION}[{extra}]' (in a checkout: '.[{extra}]')"
 
 

@@ -103,6 +103,10 @@ class DamageWarning(UserWarning):
     """A damaged file was set aside and its contents are made again."""
 
 
+class PluginWarning(UserWarning):
+    """A package that extends Holdfast cannot be loaded; everything else works."""
+
+
 _GO_ON = "what was finished is kept: run the same command again"
 DISK_FULL = f"the disk is full; free some space; {_GO_ON}"
 OUT_OF_MEMORY = f"memory ran out; use a smaller --batch-size or fewer --workers; {_GO_ON}"

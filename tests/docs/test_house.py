@@ -84,9 +84,10 @@ def test_the_picture_is_as_new_as_the_code(house: ModuleType) -> None:
 def test_the_files_that_the_architecture_names_exist() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf8")
     names = set(re.findall(r"`([a-z_/]+/[a-z_]*(?:\.py)?)`", text))
-    missing = {name for name in names if not any((base / name).exists() for base in (ROOT / "src/holdfast", ROOT))}
+    bases = [ROOT, ROOT / "src/holdfast", *ROOT.glob("packages/*/src/*")]
+    missing = {name for name in names if not any((base / name).exists() for base in bases)}
     rooms = {"tensors/", "recipes/", "generated/", "details/", "damaged/"}  # in a room, at the root, in a run directory
-    inside = [path for path in (ROOT / "src/holdfast").rglob("*") if path.is_dir()]
+    inside = [path for base in bases[1:] for path in base.rglob("*") if path.is_dir()]
     missing = {name for name in missing if not any(str(path).endswith("/" + name.rstrip("/")) for path in inside)}
     assert len(names) > 40
     assert missing <= rooms

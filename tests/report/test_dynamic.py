@@ -20,6 +20,7 @@ from made_walks import CARD, OPTIONS, make_walks
 
 from holdfast.core.schema import FRAMES, WALK_TIMES, end_picture, original_picture
 from holdfast.report import build
+from holdfast.report.page.evidence import Analysis
 from holdfast.stats.walks.fmr import fmr, from_counts
 from holdfast.stats.walks.walk_rows import paired
 from holdfast.store import Parts, Run, write_json
@@ -237,6 +238,25 @@ def test_mean_accuracies_on_the_way_are_of_the_same_walks(tmp_path: Path) -> Non
     own = next(row for row in table(tmp_path / "report", "fmr_baselines") if row["model"].endswith("a"))
     share = f"{100 * float(own['standard_accuracy']):.1f}"
     assert f"Mean accuracy over 1 model with all of these: original {share} %" in said
+
+
+def test_groups_of_images_have_their_own_acceptance_and_fmr(tmp_path: Path) -> None:
+    """As the statistics of each group's images alone, the group that the oracle accepts least first."""
+    run = make_walks(tmp_path / "run", photos=20)
+    images = paired(run.rows())
+    names = sorted(set(images["source_id"]))
+    tones = {name: ("dark" if place % 2 else "light") for place, name in enumerate(names)}
+    tones.pop(next(iter(tones)))
+    page = build([run], tmp_path / "report", resamples=200, analysis=Analysis(attributes={"tone": tones}))
+    rows = table(tmp_path / "report", "walks_by_tone")
+    assert {row["group"] for row in rows} == {"dark", "light", "not known"}
+    for tone in ("dark", "light"):
+        own = fmr(images[images["source_id"].map(tones) == tone])
+        own = own[own["label"] == ""].set_index(["model", "measure"])
+        for row in (row for row in rows if row["group"] == tone):
+            for measure in ("validation_rate", "perturbed_accuracy", "fmr"):
+                assert float(row[measure]) == pytest.approx(own.loc[(row["model"], measure), "estimate"]), row
+    assert "the oracle accepts" in words(page.read_text(encoding="utf8"))
 
 
 def test_rejected_walks_are_outcomes_not_errors(plain: tuple[Run, Path, str]) -> None:

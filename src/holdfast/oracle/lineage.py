@@ -146,6 +146,8 @@ _CLIP = (
     "Reads text: a word written in the picture can outweigh the object (typographic attacks).",
     "The wording of the prompt moves its scores; two templates are two oracles.",
     "Weak at counting, fine-grained kinds, and rare classes; backgrounds that usually go with a class raise its score.",
+    "Trained on captions from the web, it associates people's looks, origin and gender with roles and judgements, and "
+    "errs more often on people and places that are rare there (its model card); report --by shows VR by group.",
 )
 _EMBEDDED = (
     "A stand-in for a foundation model within the drawn world; says nothing about photos.",

@@ -182,7 +182,7 @@ def report_sections(
         if task == "detect" and evidence.analysis.attributes and len(answers.answers.counted):
             objects = reduce(answers.answers.as_classified())
             sections += groups(Evidence(objects, average="micro", **resampling, analysis=evidence.analysis), "object")
-    sections += _walk_sections(read.rows, resampling, votes) if read.walks else []
+    sections += _walk_sections(read.rows, resampling, votes, evidence.analysis.attributes) if read.walks else []
     errors = trouble(read.whole, runs, ended=read.rows.dataset.count_rows(filter=_NO_FAILURE))
     if read.alone is not None:
         errors.lead = errors.lead[1:]  # it is about classified rows; questions have their own
@@ -211,13 +211,16 @@ def _without_walks(rows: ReportRows) -> ReportRows:
     return ReportRows(rows.runs_with(~_WALKED), rows.dataset.filter(~_WALKED))
 
 
-def _walk_sections(rows: ReportRows, resampling: dict[str, Any], votes: Votes | None) -> list[Section]:
+def _walk_sections(
+    rows: ReportRows, resampling: dict[str, Any], votes: Votes | None, attributes: Mapping[str, Mapping[str, str]]
+) -> list[Section]:
     walks = read_walks(rows)
     if walks is None:
         notice = Notice("No walk of any image ended; the reasons are below.")
         return [Section("dynamic", DYNAMIC_TITLE, parts=[notice])]
     people = [] if votes is None else [corrected_by_people(walks, votes, **resampling)]
-    return [dynamic_section(walks, **resampling), *people, ends_of_walks(walks), stopped(walks), filmstrips(walks)]
+    main = dynamic_section(walks, **resampling, attributes=attributes)
+    return [main, *people, ends_of_walks(walks), stopped(walks), filmstrips(walks)]
 
 
 def _static_sections(

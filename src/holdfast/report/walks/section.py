@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.core.lazy import pd
@@ -24,6 +24,7 @@ from holdfast.report.walks.evidence import (
     share,
     wide,
 )
+from holdfast.report.walks.groups import by_attributes
 from holdfast.report.walks.settings import how, setting_sentences, settings_compared, time
 from holdfast.report.walks.steps import step_parts
 from holdfast.stats.walks.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED, fmr_ranking
@@ -42,7 +43,9 @@ STAGES = (
 )
 
 
-def dynamic_section(walks: ReportWalks, *, resamples: int, seed: int) -> Section:
+def dynamic_section(
+    walks: ReportWalks, *, resamples: int, seed: int, attributes: Mapping[str, Mapping[str, str]] | None = None
+) -> Section:
     """Return SA, PA, VR and FMR with all variants, baselines, ranks, and how the walks were made."""
     section = Section("dynamic", TITLE)
     frame = wide(walks, walks.family[walks.family["label"] == ""])
@@ -55,6 +58,7 @@ def dynamic_section(walks: ReportWalks, *, resamples: int, seed: int) -> Section
         *_ranks(walks, resamples, seed),
         *settings_compared(walks, frame),
         *_by_class(walks),
+        *by_attributes(walks, attributes or {}),
         *_spaces(walks),
         *time(walks),
         *step_parts(walks),

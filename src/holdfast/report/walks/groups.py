@@ -38,7 +38,8 @@ def _sentence(walks: ReportWalks, name: str, frame: pd.DataFrame) -> str:
     if known["group"].nunique() < 2:
         return f"All images with a known {name} are of one group."
     said = []
-    for (model, walk), own in known.groupby(["model", "walk"], sort=False):
+    for model, walk in walks.order:
+        own = known[(known["model"] == model) & (known["walk"] == walk)]
         low, high = own.iloc[0], own.iloc[-1]
         if low["validation_rate"] == high["validation_rate"]:
             rest = "in every group"

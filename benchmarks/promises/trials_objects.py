@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
-from holdfast.stats.objects.effects import object_effect
+from holdfast.stats.objects.effects import Precision, change_per_image, object_effect, per_image
 from holdfast.stats.objects.matching import MatchTable, PredictedBoxes, TrueBoxes, match
-from holdfast.stats.objects.precision import average_precision, change_interval, resampled_precision
+from holdfast.stats.objects.precision import average_precision
 from promises.promise import Counted, tally
+
+LENT_OUT = -1
+"""As many donors as photos: each lends its background to others."""
 
 
 def recall_drop(
@@ -47,43 +51,91 @@ def recall_drop(
     return tally(rows)
 
 
-def precision_change(rng: np.random.Generator, draws: int, *, photos: int, recall: float, alarms: float) -> Counted:
-    """AP in the original and under a condition in which other objects are found; the truth is that of many photos."""
+def counted(
+    rng: np.random.Generator, draws: int, *, images: int, mean: float, donors: int = 0, alike: float = 0.0
+) -> Counted:
+    """False alarms per image in the original and under a condition; backgrounds differ in how many they raise.
+
+    ``donors``: backgrounds that images share under the condition, ``LENT_OUT``: the images lend theirs to each other;
+    ``alike``: the variance of a background's rate over its squared mean.
+    """
+    rows = []
+    names = np.arange(images).astype(str)
+    for _ in range(draws):
+        own = rng.gamma(1 / alike, alike, images) if alike else np.ones(images)
+        frame = pd.DataFrame({"source_id": names, "sample_id": names, "donor_id": None})
+        before = frame.assign(false_alarms=rng.poisson(mean * own))
+        donor = rng.integers(0, donors if donors > 0 else images, images) if donors else np.arange(images)
+        lent = rng.gamma(1 / alike, alike, images)[donor] if alike else np.ones(images)
+        after = frame.assign(false_alarms=rng.poisson(mean * lent), donor_id=donor.astype(str) if donors else None)
+        level = per_image(after, "false_alarms", "value")
+        change = change_per_image(before, after, "false_alarms", "value", "c")
+        rows.append(
+            {
+                "covers": level["value_low"] <= mean <= level["value_high"],
+                "change_covers": change["value_change_low"] <= 0 <= change["value_change_high"],
+            }
+        )
+    return tally(rows)
+
+
+def precision_change(
+    rng: np.random.Generator, draws: int, *, photos: int, recall: float, alarms: float, donors: int = 0
+) -> Counted:
+    """AP in the original and under a condition in which other objects are found; the truth is that of many photos.
+
+    ``donors``: backgrounds that photos share under the condition, ``LENT_OUT``: the photos lend theirs to each other.
+    """
     truth = [_truth(0.9, 0.5), _truth(recall, alarms)]
+    none = np.full(photos, -1)
     rows = []
     for _ in range(draws):
-        tables = _scenes(rng, photos, (0.9, 0.5), (recall, alarms))
-        values = [average_precision(table, ("all",)).mean() for table in tables]
+        donor = rng.integers(0, donors if donors > 0 else photos, photos) if donors else none
+        tables = _scenes(rng, photos, (0.9, 0.5, none), (recall, alarms, donor))
         seed = int(rng.integers(1 << 30))
-        first, second = (resampled_precision(table, photos, seed=seed)[:, 0] for table in tables)
-        low, high = change_interval(values[1], second, photos)
-        change_low, change_high = change_interval(values[1] - values[0], second - first, photos)
+        first, second = (
+            Precision.from_table(table, np.arange(photos), lender, photos, seed)
+            for table, lender in zip(tables, (none, donor), strict=True)
+        )
+        row = second.numbers() | second.changes(first, "c")
         rows.append(
-            {"covers": low <= truth[1] <= high, "change_covers": change_low <= truth[1] - truth[0] <= change_high}
+            {
+                "covers": row["ap_low"] <= truth[1] <= row["ap_high"],
+                "change_covers": row["ap_change_low"] <= truth[1] - truth[0] <= row["ap_change_high"],
+            }
         )
     return tally(rows)
 
 
 @cache
 def _truth(recall: float, alarms: float) -> float:
-    samples = [_scenes(np.random.default_rng(seed), 20_000, (recall, alarms))[0] for seed in range(8)]
+    none = np.full(20_000, -1)
+    samples = [_scenes(np.random.default_rng(seed), 20_000, (recall, alarms, none))[0] for seed in range(8)]
     return float(np.mean([average_precision(table, ("all",)).mean() for table in samples]))
 
 
-def _scenes(rng: np.random.Generator, photos: int, *conditions: tuple[float, float]) -> list[MatchTable]:
-    """Return the matches of the same photos under each condition: one to four objects of three classes each."""
+def _scenes(rng: np.random.Generator, photos: int, *conditions: tuple[float, float, np.ndarray]) -> list[MatchTable]:
+    """Return the matches of the same photos under each condition: one to four objects of three classes each.
+
+    A condition is the chance of an object, the false alarms per image, and each image's donor: three tenths
+    of the latent variance are the background's, and donors differ in how many false alarms they raise.
+    """
     image = np.repeat(np.arange(photos), rng.integers(1, 5, photos))
     label = rng.integers(0, 3, len(image))
     corner, side = rng.uniform(0, 300, (len(image), 2)), rng.uniform(30, 120, (len(image), 2))
     corners = np.concatenate([corner, corner + side], axis=1)
     truth = TrueBoxes(image, label, corners, side.prod(axis=1), np.zeros(len(image), bool))
-    luck = np.where(rng.random(len(image)) < 0.3, rng.random(photos)[image], rng.random(len(image)))
+    photo, thing = rng.standard_normal(photos)[image], rng.standard_normal(len(image))
     tables = []
-    for recall, alarms in conditions:
-        hit = np.flatnonzero(luck < recall)
+    for recall, alarms, donor in conditions:
+        behind, rate = rng.standard_normal(photos), np.full(photos, alarms)
+        if donor.max() >= 0:
+            behind = rng.standard_normal(int(donor.max()) + 1)[donor]
+            rate = alarms * rng.gamma(2, 0.5, int(donor.max()) + 1)[donor]
+        luck = np.sqrt(0.2) * photo + np.sqrt(0.3) * behind[image] + np.sqrt(0.5) * thing
+        hit = np.flatnonzero(norm.cdf(luck) < recall)
         moved = corners[hit] + rng.normal(0, 0.06, (len(hit), 4)) * np.tile(side[hit], 2)
-        count = rng.poisson(alarms, photos)
-        where = np.repeat(np.arange(photos), count)
+        where = np.repeat(np.arange(photos), rng.poisson(rate))
         other = rng.uniform(400, 600, (len(where), 2))
         said: dict[str, Any] = {
             "image": np.append(image[hit], where),

@@ -190,8 +190,12 @@ def asked(rng: np.random.Generator, draws: int, *, photos: int, each: int = 2, a
     return tally(rows)
 
 
-def outlined(rng: np.random.Generator, draws: int, *, classes: int, each: int) -> Counted:
-    """Objects of unlike size of which a model finds a part, with some pixels beside them; less under a scenario."""
+def outlined(rng: np.random.Generator, draws: int, *, classes: int, each: int, donors: int | None = None) -> Counted:
+    """Objects of unlike size of which a model finds a part, with some pixels beside them; less under a scenario.
+
+    ``donors``: backgrounds that photos share under the scenario, 0: the photos lend theirs to each other; they have
+    half of the latent variance of what is found.
+    """
     label = np.repeat(np.arange(classes), each)
     pixels, found, beside = 10_000.0, (0.85, 0.6), 100.0
     size = 1_000 * np.exp(0.5**2 / 2)
@@ -208,7 +212,11 @@ def outlined(rng: np.random.Generator, draws: int, *, classes: int, each: int) -
         luck = rng.normal(0, 1, len(label))
         frames = []
         for condition, share in zip(("original", "c1"), found, strict=True):
-            quantile = norm.cdf(0.7 * luck + np.sqrt(1 - 0.7**2) * rng.normal(0, 1, len(label)))
+            donor, behind = np.full(len(label), -1), rng.normal(0, 1, len(label))
+            if donors is not None and condition != "original":
+                donor = rng.integers(0, donors or len(label), len(label))
+                behind = rng.normal(0, 1, donors or len(label))[donor]
+            quantile = norm.cdf((luck + np.sqrt(2) * behind + rng.normal(0, 1, len(label))) / 2)
             both = true * beta.ppf(quantile, 6 * share, 6 * (1 - share))
             false = rng.exponential(beside, len(label))
             for own, (meet, ours, theirs) in (
@@ -220,7 +228,8 @@ def outlined(rng: np.random.Generator, draws: int, *, classes: int, each: int) -
                 )
                 about = {"model": "m", "trained_on": "", "condition": condition, "label": names, "class": own}
                 ids = {"row_id": [f"{condition} {at}" for at in range(len(label))],
-                       "source_id": [f"s{at}" for at in range(len(label))]}  # fmt: skip
+                       "source_id": [f"s{at}" for at in range(len(label))],
+                       "donor_id": [f"d{at}" if at >= 0 else None for at in donor]}  # fmt: skip
                 frames.append(pd.DataFrame(about | ids | counts))
         table = segments(pd.concat(frames, ignore_index=True), resamples=1000, seed=int(rng.integers(1 << 30)))
         row = table.set_index("condition").loc["c1"]

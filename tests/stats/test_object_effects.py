@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.stats.objects.answers import detector_answers
-from holdfast.stats.objects.effects import objects_under_conditions, regions_found, score_reliability
+from holdfast.stats.objects.effects import objects_under_conditions, per_image, regions_found, score_reliability
 from holdfast.stats.objects.verdict import what_detectors_hold
 from made_detections import THRESHOLD, Planted, made_detections
 
@@ -49,6 +49,48 @@ def test_average_precision_hides_what_recall_shows() -> None:
     assert after["ap_hides"]
     plain = _rows({ORIGINAL: Planted(0.95, 0.0), RANDOM: Planted(0.6, 0.0)}, photos=120).loc[RANDOM]
     assert plain["ap_change_high"] < 0 and not plain["ap_hides"]
+
+
+def test_means_of_counts_have_the_interval_of_t() -> None:
+    """Ten images with 6 false alarms, five with 5 and five with 7: 6 ± 2.09 · √(10 / 19 / 20)."""
+    frame = pd.DataFrame({"source_id": np.arange(20).astype(str), "donor_id": None, "n": [6] * 10 + [5] * 5 + [7] * 5})
+    found = per_image(frame, "n", "value")
+    assert found["value"] == 6
+    assert (found["value_low"], found["value_high"]) == pytest.approx((5.66, 6.34), abs=0.015)
+
+
+def test_nothing_counted_is_no_certainty() -> None:
+    frame = pd.DataFrame({"source_id": np.arange(20).astype(str), "donor_id": None, "n": 0, "one": 1})
+    none, one = per_image(frame, "n", "value"), per_image(frame, "one", "value")
+    assert none["value_low"] == 0 and 3 / 20 < none["value_high"] < 5 / 20
+    assert 0.8 < one["value_low"] < 1 < one["value_high"] < 1.2
+
+
+def test_shared_donors_widen_every_interval() -> None:
+    """Three of six backgrounds hide every object: that says less about other backgrounds than 60 photos seem to."""
+    objects, images, detections = made_detections({ORIGINAL: Planted(1.0, 0.0), RANDOM: Planted(1.0, 0.0)}, photos=60)
+    photo = images["source_id"].to_pandas().str[1:].astype(int)
+    donor = {row: f"donor {place % 6}" for row, place in zip(images["row_id"].to_pylist(), photo, strict=True)}
+    hidden = {"donor 0", "donor 2", "donor 4"}
+    tables = {}
+    for shared in (False, True):
+        changed = []
+        for table in (objects, images, detections):
+            rows = table.to_pylist()
+            for row in rows:
+                lent = row["condition"] == RANDOM
+                row["donor_id"] = donor[row["row_id"]] if lent and shared else None
+                if lent and donor[row["row_id"]] in hidden:
+                    row |= {"found": False, "predicted": "", "n_predictions": 0, "hidden": True}
+            if "n_objects" not in table.column_names and "found" not in table.column_names:
+                rows = [row for row in rows if "hidden" not in row]
+            changed.append(pa.Table.from_pylist(rows, table.schema))
+        answers = detector_answers(*changed)
+        tables[shared] = objects_under_conditions(answers, resamples=400).set_index("condition").loc[RANDOM]
+    for name in ("ap", "ap_change", "recall", "recall_drop", "predictions", "predictions_change", "ece"):
+        widths = [tables[shared][f"{name}_high"] - tables[shared][f"{name}_low"] for shared in (False, True)]
+        assert tables[False][name] == tables[True][name], name
+        assert widths[1] > (1.0 if name == "ece" else 1.7) * widths[0], (name, widths)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,12 @@ import pytest
 from made_boxes import made_boxes
 
 from holdfast.stats.objects.matching import SIZES, PredictedBoxes, TrueBoxes, match
-from holdfast.stats.objects.precision import average_precision, change_interval, resampled_precision
+from holdfast.stats.objects.precision import (
+    average_precision,
+    change_interval,
+    precision_influence,
+    resampled_precision,
+)
 
 
 def _with_pycocotools(truth: TrueBoxes, predicted: PredictedBoxes, *, images: int, classes: int) -> Any:
@@ -122,9 +127,32 @@ def test_a_resample_is_what_the_repeated_photos_give() -> None:
 
 
 def test_one_photo_has_no_interval() -> None:
-    assert np.isnan(change_interval(0.5, np.array([0.5, 0.6]), 1)).all()
-    low, high = change_interval(0.5, np.random.default_rng(0).normal(0.5, 0.1, 400), 1000)
+    assert np.isnan(change_interval(0.5, np.array([0.5, 0.6]), 1)[1:]).all()
+    _, low, high = change_interval(0.5, np.random.default_rng(0).normal(0.5, 0.1, 400), 1000)
     assert low == pytest.approx(0.3, abs=0.03) and high == pytest.approx(0.7, abs=0.03)
+
+
+def test_resamples_that_all_agree_are_no_certainty() -> None:
+    _, low, high = change_interval(1.0, np.ones(400), 30)
+    assert low == pytest.approx(1 - 0.116, abs=0.001) and high > 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_an_image_adds_is_what_goes_without_it(seed: int) -> None:
+    """The derivative against average precision of all photos but one."""
+    images = 60
+    table = match(*made_boxes(seed, images=images), classes=3, sizes=("all",))
+    added = precision_influence(table, images)
+    np.testing.assert_allclose(added.sum(axis=0), 0, atol=1e-12)
+    whole = average_precision(table, ("all",)).numbers()
+    for place, name in enumerate(("ap", "ap50", "ap75")):
+        rest = [
+            average_precision(table.among(np.delete(np.arange(images), image)), ("all",)).numbers()[name]
+            for image in range(images)
+        ]
+        moved = whole[name] - np.array(rest)
+        assert np.corrcoef(added[:, place], moved)[0, 1] > 0.9
+        assert added[:, place].std() == pytest.approx(moved.std(), rel=0.15)
 
 
 def test_sizes_by_name() -> None:

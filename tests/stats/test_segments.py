@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import t
 from torchmetrics.classification import MulticlassAccuracy, MulticlassJaccardIndex
 
 from holdfast.core.schema import PREDICTIONS, SEGMENTS
@@ -123,21 +124,45 @@ def test_a_missed_object_has_a_boundary_score_of_nothing() -> None:
     assert shown.loc["cat", ["iou", "boundary_f", "boundary_recall"]].tolist() == [0, 0, 0]
 
 
+def _sums(values: np.ndarray, photo: np.ndarray, label: np.ndarray, donor: np.ndarray) -> segments._Cells:
+    return segments._Cells(np.c_[values, np.ones(len(values))], photo, label, donor, np.zeros(len(values), int))
+
+
+def _mean(rows: np.ndarray) -> np.ndarray:
+    return rows[:, 0] / rows[:, 1]
+
+
 def test_intervals_have_the_right_width() -> None:
     """The standard error of a mean, known in advance, with four photos in each of three classes."""
     rng = np.random.default_rng(1)
-    labels = np.repeat(np.arange(3), 4)
-    values = rng.normal(100, 10, (12, 1))
-    sums = segments._resampled(values, np.arange(12), labels, 40_000, 0)
-    expected = np.sqrt(sum(4 * values[labels == label].var(ddof=1) for label in range(3)))
-    assert sums.std() == pytest.approx(expected, rel=0.02)
-    assert sums.mean() == pytest.approx(values.sum(), rel=0.001)
+    labels, places, none = np.repeat(np.arange(3), 4), np.arange(12), np.full(12, -1)
+    values = rng.normal(0.5, 0.01, 12)
+    found = _sums(values, places, labels, none).estimate(_mean, (0, 1), resamples=20_000)
+    error = np.sqrt(sum(4 * values[labels == label].var(ddof=1) for label in range(3))) / 12
+    assert found.value == pytest.approx(values.mean())
+    assert found.high - found.low == pytest.approx(2 * t.ppf(0.975, 9) * error * np.sqrt(12 / 11), rel=0.02)
 
 
-def test_a_class_with_one_photo_always_stays() -> None:
-    table = np.array([[1.0], [10.0], [10.0]])
-    sums = segments._resampled(table, np.arange(3), np.array([0, 1, 1]), 50, 0)
-    assert (sums >= 1 + 20 - 1e-9).all()
+def test_images_with_one_donor_count_as_one_cluster() -> None:
+    """Four donors that are all there is to know: the interval of a mean over four, whatever the number of images."""
+    donor = np.repeat(np.arange(4), 25)
+    values = np.array([0.3, 0.4, 0.6, 0.7])[donor]
+    found = _sums(values, np.arange(100), np.zeros(100, int), donor).estimate(_mean, (0, 1), resamples=20_000)
+    error = np.std([0.3, 0.4, 0.6, 0.7], ddof=1) / 2
+    # the jackknife's factor of a quarter of the images, 4 / 3, is that of the variance of four
+    assert found.high - found.low == pytest.approx(2 * t.ppf(0.975, 3) * error * np.sqrt(4 / 3), rel=0.25)
+    apart = _sums(values, np.arange(100), np.zeros(100, int), np.full(100, -1)).estimate(_mean, (0, 1), resamples=2_000)
+    assert apart.high - apart.low < 0.2 * (found.high - found.low)
+
+
+def test_no_interval_is_without_width() -> None:
+    """Answers without a fault, and classes of one photo each, say something about other photos, but not everything."""
+    perfect = segments.segments(frame_of([(disk(), disk())] * 8), resamples=50).iloc[0]
+    assert perfect["miou"] == 1 == perfect["miou_high"] and 0.5 < perfect["miou_low"] < 0.9
+    rng = np.random.default_rng(3)
+    singles = [(np.where(disk() > 0, place, 0), blobs(rng, 5, 20)) for place in range(1, 5)]
+    shown = segments.segments(frame_of(singles, label=list(NAMES[1:])), resamples=50).iloc[0]
+    assert shown["miou_low"] < shown["miou"] < shown["miou_high"]
 
 
 def disk(size: int = 20) -> np.ndarray:
@@ -147,16 +172,17 @@ def disk(size: int = 20) -> np.ndarray:
 
 
 def test_drops_are_paired_by_photo() -> None:
-    """Every photo loses as much, so there is nothing to doubt: the interval is narrow although photos differ."""
+    """Every photo loses nearly as much: the interval is narrow although photos differ."""
     rng = np.random.default_rng(0)
     frames = []
     truths = [np.roll(disk(), int(rng.integers(0, 8)), axis=0) for _ in range(12)]
-    for condition, answer in (("original", lambda one: one), ("grey", lambda one: np.roll(one, 2, axis=1))):
-        frames.append(frame_of([(truth, answer(truth)) for truth in truths], condition=condition))
+    for condition, moved in (("original", (0, 0)), ("grey", (2, 3))):
+        answers = [np.roll(truth, moved[place % 2], axis=1) for place, truth in enumerate(truths)]
+        frames.append(frame_of(list(zip(truths, answers, strict=True)), condition=condition))
     found = segments.segments(pd.concat(frames), resamples=200).set_index("condition")
     lost = found.loc["original", "miou"] - found.loc["grey", "miou"]
     assert found.loc["grey", "drop"] == pytest.approx(lost)
-    assert found.loc["grey", "drop_high"] - found.loc["grey", "drop_low"] < 0.01
+    assert found.loc["grey", "drop_high"] - found.loc["grey", "drop_low"] < 0.07
     assert np.isnan(found.loc["original", "drop"])
 
 

@@ -28,7 +28,7 @@ from holdfast.scenarios import find_scenario
 from holdfast.stats.core.answers import Answers, CountedEstimate, codes_of, from_table, keep
 from holdfast.stats.effects.score_spread import Design, design_of, mean_accuracy
 from holdfast.stats.objects.answers import DetectorAnswers, detector_answers
-from holdfast.stats.objects.effects import per_picture
+from holdfast.stats.objects.effects import per_image
 from holdfast.store import Run
 
 PICTURE, OBJECT, BOX = PARTS = ("picture", "object", "box")
@@ -242,7 +242,7 @@ def numbers(rows: pa.Table) -> list[tuple[str, CountedEstimate]]:
     if design is None:
         raise UserError("an entry of a detector needs objects on originals and under a condition that keeps them")
     changed = answers.pictures[answers.pictures["condition"].isin(background_conditions(answers.conditions))]
-    alarms = per_picture(changed, "false_alarms", "value")
+    alarms = per_image(changed, "false_alarms", "value")
     frame = {str(row["condition"]): row for row in evidence.table.to_dict("records")}
     scores = [
         ("mean_recall", replace(mean_accuracy(design), n=int(frame[ORIGINAL]["objects"]))),

@@ -9,7 +9,7 @@ the defaults are ``RESAMPLES`` and 0.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -21,6 +21,12 @@ from holdfast.core.types import RESAMPLES as RESAMPLES
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
+
+Range = tuple[float, float]
+SHARE: Range = (0.0, 1.0)
+CHANGE: Range = (-1.0, 1.0)  # of a share
+COUNT: Range = (0.0, float("inf"))
+"""Where a quantity can be: no bound of an interval lies outside."""
 
 Z = 1.959963984540054  # The 97.5 % quantile of the normal distribution
 
@@ -40,9 +46,10 @@ class Estimate(NamedTuple):
         prefix = f"{name}_" if prefix is None else prefix
         return {name: self.value, f"{prefix}low": self.low, f"{prefix}high": self.high}
 
-    def clipped(self, lowest: float = 0.0, highest: float = 1.0) -> Estimate:
-        """Return the estimate with an interval that stays within bounds."""
-        return Estimate(self.value, max(self.low, lowest), min(self.high, highest))
+    def within(self, possible: Range) -> Estimate:
+        """Return the estimate with an interval that stays in the range of the quantity; NaN stays NaN."""
+        low, high = (float(end) for end in np.clip((self.low, self.high), *possible))
+        return Estimate(self.value, low, high)
 
 
 NO_ESTIMATE = Estimate(float("nan"), float("nan"), float("nan"))
@@ -86,6 +93,11 @@ def stratum_weights(stratum: Codes) -> tuple[Floats, float]:
 def t_quantile(freedom: float, share: float = 0.975) -> float:
     """Return a quantile of Student's t; infinite degrees of freedom are the normal distribution."""
     return float(scipy_special.ndtri(share)) if np.isinf(freedom) else float(scipy_special.stdtrit(freedom, share))
+
+
+def unseen(photos: ArrayLike, level: float = 0.95) -> Floats:
+    """Return the share of photos that may differ although none of these does: 1 − α^(1/photos), α at one end."""
+    return np.asarray(1 - ((1 - level) / 2) ** (1 / np.maximum(photos, 1)))
 
 
 def resampled_sums(values: ArrayLike, clusters: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
@@ -177,6 +189,69 @@ def lenders(donor: Codes, photo: Codes) -> Codes | None:
     """
     lent = donor >= 0
     return np.where(lent, donor, donor.max() + 1 + photo) if lent.any() else None
+
+
+def join_lent(
+    residual: Floats, part: Floats, photo: Codes, lent: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], Floats]:
+    """Add cells without a donor (originals) to those of the same photo that have one.
+
+    So the sum over a donor holds whole differences, not only what the pasted scenes did. ``part``: the cell's share of
+    its photo. Returns which cells are left, and the residuals.
+    """
+    count = int(photo.max(initial=-1)) + 1
+    parts = np.bincount(photo[lent], part[lent], count)
+    alone = np.bincount(photo[~lent], residual[~lent], count)
+    shared = np.divide(part, parts[photo], out=np.zeros_like(part), where=parts[photo] > 0)
+    return lent | (parts[photo] == 0), residual + np.where(lent, alone[photo] * shared, 0.0)
+
+
+def left_out(statistic: Callable[[Floats], Floats], cells: Floats, share: float = 1e-5) -> Floats:
+    """Return by how much each cell moves a statistic of the cells' sum, (cells,): its slope as the cell weighs less.
+
+    ``statistic``: (rows, columns) of sums → (rows,); ``cells``: (cells, columns); ``share``: how much less, 1: the
+    statistic less that without the cell, 0 where nothing else is left.
+    """
+    whole = cells.sum(axis=0)
+    return np.nan_to_num((statistic(whole[None]) - statistic(whole - share * cells)) / share)
+
+
+class Shared(NamedTuple):
+    """What shared donors do to an interval that comes from resampled photos.
+
+    Attributes:
+        stretch: the two-way standard error over that of photos alone.
+        freedom: the degrees of freedom that donors leave.
+    """
+
+    stretch: float = 1.0
+    freedom: float = np.inf
+
+    @property
+    def factor(self) -> float:
+        """Return by what a deviation is multiplied, where few photos are accounted for already."""
+        return self.stretch * t_quantile(self.freedom) / Z
+
+
+NO_DONORS = Shared()
+
+
+def shared_donors(residuals: ArrayLike, photo: Codes, donor: Codes) -> Shared:
+    """Return what donors do to the interval of a statistic, from what each cell (image) adds to its deviation.
+
+    For statistics that are no means, such as average precision or mIoU: their resamples of photos are stretched to the
+    two-way variance of their linear part. Cells of a difference that have no donor count with those of their photo.
+    """
+    values, lent = np.asarray(residuals, np.float64), donor >= 0
+    if not lent.any():
+        return NO_DONORS
+    number = codes(photo)[0]
+    kept, values = join_lent(values, np.ones(len(values)), number, lent)
+    lender = lenders(donor[kept], number[kept])
+    assert lender is not None
+    grouped, both = two_way(values[kept], number[kept], lender)
+    alone = float(np.square(grouped[0]).sum())
+    return Shared(float(np.sqrt(both / alone)) if alone > 0 else 1.0, cluster_freedom(lender))
 
 
 def others_share(share: Floats) -> Floats:
@@ -322,7 +397,7 @@ def paired_change(
     if len(change):
         means, value = (float(first.mean()), float(second.mean())), float(change.mean())
         residuals = (change - value) / len(change)
-        mean = adjusted_mean(value, count, residuals, clusters, resamples=resamples, seed=seed).clipped(-1.0)
+        mean = adjusted_mean(value, count, residuals, clusters, resamples=resamples, seed=seed).within(CHANGE)
     row = {"n": len(change), "prompts": count, "before": means[0], "after": means[1], **mean.row("estimate", "")}
     return row | {"gained": int((change > 0).sum()), "lost": int((change < 0).sum())}
 

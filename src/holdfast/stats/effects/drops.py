@@ -16,12 +16,14 @@ from holdfast.core.schema import CLASSIFY
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts, numbered_column
 from holdfast.stats.core.bootstrap import (
+    CHANGE,
     RESAMPLES,
     Codes,
     Estimate,
     Floats,
     adjusted_mean,
     codes,
+    join_lent,
     lenders,
     mcnemar,
     stratum_weights,
@@ -189,7 +191,7 @@ def effect_of(
     mean = adjusted_mean(
         paired.value, size, paired.residual, source, paired.donor, freedom=paired.freedom, level=level,
         resamples=resamples, seed=seed,
-    ).clipped(-1.0)  # fmt: skip
+    ).within(CHANGE)  # fmt: skip
     signs = np.sign(np.bincount(owner, paired.change).round(9))
     fell, rose = int((signs > 0).sum()), int((signs < 0).sum())
     return Effect(
@@ -272,27 +274,12 @@ def _paired(cells: Pairs, average: Average) -> _Paired | None:
     wide = int(labels[variances.argmax()]) if most else -1
     before, after = (float((values * weight).sum()) for values in shares)
     lent = cells.donor >= 0
-    kept, residual = _join_lent(residual, part, photo, lent)
+    kept, residual = join_lent(residual, part, photo, lent)
     lender = lenders(cells.donor, cells.source)
     return _Paired(
         before, after, before - after, weight, freedom, shares[0] - shares[1], owner, residual[kept],
         cells.source[kept], None if lender is None else lender[kept], wide,
     )  # fmt: skip
-
-
-def _join_lent(
-    residual: Floats, part: Floats, photo: Codes, lent: NDArray[np.bool_]
-) -> tuple[NDArray[np.bool_], Floats]:
-    """Add cells without a donor (originals) to those of the same photo that have one.
-
-    So the sum over a donor holds whole differences, not only what the pasted scenes did. Returns which cells are
-    left, and the residuals.
-    """
-    count = int(photo.max()) + 1
-    parts = np.bincount(photo[lent], part[lent], count)
-    alone = np.bincount(photo[~lent], residual[~lent], count)
-    shared = np.divide(part, parts[photo], out=np.zeros_like(part), where=parts[photo] > 0)
-    return lent | (parts[photo] == 0), residual + np.where(lent, alone[photo] * shared, 0.0)
 
 
 def _over_folds(

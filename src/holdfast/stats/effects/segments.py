@@ -7,15 +7,37 @@ of each photo's own IoU, which is another number, is not what stands here.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import ArrayLike
 
 from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.answers import named_conditions
-from holdfast.stats.core.bootstrap import NO_ESTIMATE, RESAMPLES, Codes, Floats, codes, estimated
+from holdfast.stats.core.answers import named_conditions, numbered_column
+from holdfast.stats.core.bootstrap import (
+    CHANGE,
+    NO_ESTIMATE,
+    RESAMPLES,
+    SHARE,
+    Codes,
+    Estimate,
+    Floats,
+    Range,
+    codes,
+    deviations,
+    estimated,
+    join_lent,
+    left_out,
+    lenders,
+    stratum_weights,
+    sums,
+    unseen,
+)
 from holdfast.stats.effects.families import IN_TAIL, UNKNOWN, simultaneous
 
 SEGMENT = "segment"  # The task of such rows in the one table
@@ -66,12 +88,10 @@ def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0, 
     for key, group in frame.groupby(KEYS, sort=False):
         row = dict(zip(KEYS, key, strict=True)) | {"n": group["row_id"].nunique()}
         classes = sorted(group["class"].unique())
-        wide = _wide(group, classes)
-        sums = _resampled(*wide, resamples, seed)
-        whole, drawn = _measures(wide[0].sum(0)[None], len(classes)), _measures(sums, len(classes))
-        for name, value, others in zip(MEASURES, whole, drawn, strict=True):
-            row |= estimated(value[0], others, level=level).row(name)
-        rows.append(row | _drop(frame, group, (str(row["model"]), str(row["trained_on"])), resamples, seed, level))
+        cells, options = _cells(group, classes), {"resamples": resamples, "seed": seed, "level": level}
+        for name in MEASURES:
+            row |= cells.estimate(partial(_measure, name=name, classes=len(classes)), SHARE, **options).row(name)
+        rows.append(row | _drop(frame, group, (str(row["model"]), str(row["trained_on"])), options))
     return pd.DataFrame(rows)
 
 
@@ -80,8 +100,7 @@ def segments_by_group(
 ) -> pd.DataFrame:
     """Return ``segments`` of each group of photos, the worst first; ``values``: source_id → group, a column ``value``.
 
-    Intervals hold for all groups of a model and condition together (Bonferroni); they are missing in a group that has
-    one photo of each class.
+    Intervals hold for all groups of a model and condition together (Bonferroni).
     """
     group = frame["source_id"].astype(str).map(values).fillna(UNKNOWN)
     names = sorted(group.unique())
@@ -89,11 +108,7 @@ def segments_by_group(
     tables = [
         segments(frame[group == name], resamples=drawn, seed=seed, level=level).assign(value=name) for name in names
     ]
-    table = pd.concat(tables, ignore_index=True).sort_values("miou", kind="stable", ignore_index=True)
-    for name in (*MEASURES, "drop"):  # a single photo a class has no spread, so nothing is known of the interval
-        ends = [f"{name}_low", f"{name}_high"]
-        table.loc[table[ends[0]] == table[ends[1]], ends] = np.nan
-    return table
+    return pd.concat(tables, ignore_index=True).sort_values("miou", kind="stable", ignore_index=True)
 
 
 MEASURES = ("miou", "pixel_accuracy", "boundary_f")
@@ -108,17 +123,15 @@ def by_class(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
     rows = []
     for key, group in frame.groupby(KEYS, sort=False):
         classes = sorted(group["class"].unique())
-        wide = _wide(group, classes)
-        shape = (-1, len(classes), len(COUNTS))
-        whole = _ratios(wide[0].sum(0).reshape(shape))
-        drawn = _ratios(_resampled(*wide, resamples, seed).reshape(shape))
+        cells = _cells(group, classes)
         seen = group[group["truth"] > 0]["class"].value_counts()
         for place, name in enumerate(classes):
             row = dict(zip(KEYS, key, strict=True)) | {"class": name, "n": int(seen.get(name, 0))}
-            for measure, values in drawn.items():
-                estimate = estimated(whole[measure][0, place], values[:, place]).row(measure)
-                ranged = measure in ("iou", "pixel_accuracy", "boundary_f")
-                row |= estimate if ranged else {measure: estimate[measure]}
+            for measure in ("iou", "pixel_accuracy", "boundary_f"):
+                own = partial(_of_class, place=place, name=measure, classes=len(classes))
+                row |= cells.estimate(own, SHARE, resamples=resamples, seed=seed).row(measure)
+            ratios = _ratios(cells.counts.sum(0).reshape(len(classes), -1)[place])
+            row |= {name: float(ratios[name]) for name in ("boundary_precision", "boundary_recall")}
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -165,43 +178,58 @@ def experiments(frame: pd.DataFrame) -> pd.DataFrame:
 WITHIN = ", trained within"
 
 
-def _wide(group: pd.DataFrame, classes: Sequence[str]) -> tuple[Floats, Codes, Codes]:
-    """Return a row per measured picture with every class's counts side by side, its photo, and its label."""
+@dataclass(frozen=True)
+class _Cells:
+    """Measured images: ``counts`` of every class side by side, and codes of photo, label, donor and side of each."""
+
+    counts: Floats
+    photo: Codes
+    label: Codes
+    donor: Codes
+    side: Codes  # the original, or the condition
+
+    def estimate(
+        self, statistic: Callable[[Floats], Floats], possible: Range, *, level: float = 0.95, **options: int
+    ) -> Estimate:
+        """Return a statistic of sums with its interval: what each image adds, resampled by photo and donor.
+
+        How many photos a class has is a choice of whoever made the dataset, so deviations are taken from the class's
+        mean; those of classes with one photo, from the mean of all such classes.
+        """
+        value = float(statistic(self.counts.sum(axis=0)[None])[0])
+        if not np.isfinite(value):
+            return NO_ESTIMATE
+        stratum, strata = codes(self.label * np.intp(2) + self.side)
+        sizes = np.bincount(stratum)
+        alone = sizes[stratum] == 1  # without it, its class is gone
+        moved = left_out(statistic, self.counts)
+        moved = np.where(alone, left_out(statistic, self.counts, 1.0), moved) if alone.any() else moved
+        stratum[alone], sizes = strata + self.side[alone], np.append(sizes, np.bincount(self.side[alone], minlength=2))
+        means = sums(stratum, moved, strata + 2) / np.maximum(sizes, 1)
+        few = np.sqrt(sizes / np.maximum(sizes - 1, 1))
+        residual = (moved - np.where(sizes > 1, means, 0.0)[stratum]) * few[stratum]
+        kept, residual = join_lent(residual, np.ones(len(residual)), self.photo, self.donor >= 0)
+        photo, lender = self.photo[kept], lenders(self.donor, self.photo)
+        lender = None if lender is None else lender[kept]
+        freedom = stratum_weights(stratum)[1]
+        strayed = deviations(residual[kept], photo, lender, freedom=freedom, **options)
+        if strayed.std() <= 1e-9:
+            strayed = float(unseen(len(np.unique(photo)), level)) * np.array([-1.0, 1.0])
+        return estimated(value, value + strayed, level=level).within(possible)
+
+
+def _cells(group: pd.DataFrame, classes: Sequence[str], original: ArrayLike = False) -> _Cells:
+    """Return the measured images of a frame; ``original``: (rows,) whether a row is of the first side."""
     rows, count = codes(group["row_id"])
     place = group["class"].map({name: at for at, name in enumerate(classes)}).to_numpy()
     table = np.zeros((count, len(classes), len(COUNTS)))
     table[rows, place] = group[list(COUNTS)].to_numpy(np.float64)
-    photos, labels = np.zeros((2, count), np.intp)
-    photos[rows], labels[rows] = codes(group["source_id"])[0], codes(group["label"])[0]
-    return table.reshape(count, -1), photos, labels
-
-
-def _resampled(table: Floats, photos: Codes, labels: Codes, resamples: int, seed: int) -> Floats:
-    """Return sums of each column in resamples of the photos of each class, (resamples, columns).
-
-    How many photos a class has is a choice of whoever made the dataset, and a resample without any would put its IoU
-    at 0; so classes are resampled one by one. From the n photos of a class n − 1 are drawn and weigh n / (n − 1) each
-    (Rao and Wu, 1988), or the spread of classes with few photos would come out too small; one alone has none.
-    Backgrounds that several photos share are not resampled.
-    """
-    drawn_sums = np.zeros((resamples, table.shape[1]))
-    for label in np.unique(labels):
-        here = labels == label
-        number, count = codes(photos[here])
-        grouped = np.stack([np.bincount(number, column, count) for column in table[here].T], axis=1)
-        if count == 1:
-            drawn_sums += grouped
-            continue
-        rng = np.random.default_rng([seed, int(label)])
-        step = max(1, _DRAWN // count)
-        for start in range(0, resamples, step):
-            part = drawn_sums[start : start + step]
-            weights = rng.multinomial(count - 1, np.full(count, 1 / count), size=len(part))
-            part += weights @ grouped * (count / (count - 1))
-    return drawn_sums
-
-
-_DRAWN = 5_000_000  # weights at a time
+    about = np.zeros((4, count), np.intp)
+    side = np.broadcast_to(np.asarray(original, np.intp), len(group))
+    about[:, rows] = np.stack(
+        [*(codes(group[name])[0] for name in ("source_id", "label")), numbered_column(group, "donor_id")[0], side]
+    )
+    return _Cells(table.reshape(count, -1), *about)
 
 
 def _ratios(sums: Floats) -> dict[str, Floats]:
@@ -222,14 +250,18 @@ def _ratios(sums: Floats) -> dict[str, Floats]:
         }
 
 
-def _measures(sums: Floats, classes: int) -> tuple[Floats, Floats, Floats]:
-    """Return mIoU, pixel accuracy and boundary F of each row of sums, (rows, classes × 8)."""
+def _of_class(sums: Floats, place: int, name: str, classes: int) -> Floats:
+    """Return a measure of one class of each row of sums, (rows, classes × 8)."""
+    return _ratios(sums.reshape(len(sums), classes, len(COUNTS))[:, place])[name]
+
+
+def _measure(sums: Floats, name: str, classes: int) -> Floats:
+    """Return a measure of all classes of each row of sums, (rows, classes × 8)."""
     table = sums.reshape(len(sums), classes, len(COUNTS))
-    ratios = _ratios(table)
-    right, pixels = table[..., 0].sum(1), table[..., 2].sum(1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        accuracy = right / pixels
-    return _mean(ratios["iou"]), accuracy, _mean(ratios["boundary_f"])
+    if name == "pixel_accuracy":
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(table[..., 0].sum(1) / table[..., 2].sum(1))
+    return _mean(_ratios(table)["iou" if name == "miou" else name])
 
 
 def _mean(values: Floats) -> Floats:
@@ -240,7 +272,7 @@ def _mean(values: Floats) -> Floats:
 
 
 def _drop(
-    frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], resamples: int, seed: int, level: float
+    frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], options: Mapping[str, Any]
 ) -> dict[str, float]:
     """Return how much lower the mIoU is than that of the same photos' originals, resampled together."""
     model, trained_on = key
@@ -251,15 +283,12 @@ def _drop(
         return NO_ESTIMATE.row("drop")
     both = pd.concat([before[before["source_id"].isin(shared)], group[group["source_id"].isin(shared)]])
     classes = sorted(both["class"].unique())
-    table, photos, labels = _wide(both, classes)
-    first = codes(both["row_id"])[0][: int(before["source_id"].isin(shared).sum())]
-    originals = np.zeros(len(table), np.bool_)
-    originals[first] = True
-    paired = np.concatenate([table * originals[:, None], table * ~originals[:, None]], axis=1)
-    sums = _resampled(paired, photos, labels, resamples, seed)
+    cells = _cells(both, classes, np.arange(len(both)) < before["source_id"].isin(shared).sum())
+    first = (cells.side == 1)[:, None]
+    paired = replace(cells, counts=np.concatenate([cells.counts * first, cells.counts * ~first], axis=1))
 
     def lost(sums: Floats) -> Floats:
         half = sums.shape[1] // 2
-        return _measures(sums[:, :half], len(classes))[0] - _measures(sums[:, half:], len(classes))[0]
+        return _measure(sums[:, :half], "miou", len(classes)) - _measure(sums[:, half:], "miou", len(classes))
 
-    return estimated(lost(paired.sum(0)[None])[0], lost(sums), level=level).row("drop")
+    return paired.estimate(lost, CHANGE, **options).row("drop")

@@ -20,7 +20,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.names import condition_names
 from holdfast.core.numbers import percent, span
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import NO_ESTIMATE, RESAMPLES, Estimate, codes, drawn_weights, estimated
+from holdfast.stats.core.bootstrap import CHANGE, NO_ESTIMATE, RESAMPLES, Estimate, codes, drawn_weights, estimated
 from holdfast.stats.core.cells import design_effect, newcombe, stratified, wilson
 from holdfast.stats.effects.sequential import ALPHA, RoundPlan, RunningInterval, running_interval
 from holdfast.stats.effects.verdict import MARGIN
@@ -258,7 +258,7 @@ def _difference(first: Estimate, second: Estimate, *, whole: bool = False) -> Es
     """
     if whole:
         return Estimate(first.value - second.value, first.low - second.high, first.high - second.low)
-    return Estimate(*map(float, newcombe(first, second))).clipped(-1.0)
+    return Estimate(*map(float, newcombe(first, second))).within(CHANGE)
 
 
 def examples(frame: pd.DataFrame, column: str, count: int) -> pd.DataFrame:

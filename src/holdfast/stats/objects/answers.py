@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -59,6 +59,11 @@ class DetectorAnswers:
         return sorted(self.pictures["source_id"].unique())
 
     @cached_property
+    def donors(self) -> list[str]:
+        """Return the donors of backgrounds, sorted."""
+        return sorted(self.pictures["donor_id"].dropna().unique())
+
+    @cached_property
     def counted(self) -> pd.DataFrame:
         """Return the objects that recall counts: no crowds, none taken out; of some conditions only those meant."""
         rows = self.objects[(self.objects["status"] == "ok") & ~self.objects["crowd"] & self.objects["asked"]]
@@ -87,7 +92,7 @@ class DetectorAnswers:
         return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 0)
 
     def matched(self, model: str, condition: str, *, sizes: tuple[str, ...] = ("all",)) -> MatchTable:
-        """Return the predictions of a model under a condition matched to the objects, with photos as images."""
+        """Return the predictions of a model under a condition matched to the objects; images are places in ``span``."""
         span = self.span(model, condition)
         objects = self.objects
         own = objects[
@@ -104,10 +109,17 @@ class DetectorAnswers:
             self.guess_picture[first:last] - span.start, self.guess_label[first:last], self.guess_corners[first:last],
             self.guess_score[first:last],
         )  # fmt: skip
-        table = match(truth, said, classes=len(self.labels), sizes=sizes)
-        number = {name: place for place, name in enumerate(self.sources)}
-        photo: Codes = np.array([number[name] for name in self.pictures["source_id"].iloc[span]], np.intp)
-        return replace(table, image=photo[table.image], truth_image=photo[table.truth_image])
+        return match(truth, said, classes=len(self.labels), sizes=sizes)
+
+    def owners(self, model: str, condition: str) -> tuple[Codes, Codes]:
+        """Return the photo (its place in ``sources``) and the donor (−1: none) of each picture of ``span``."""
+        own = self.pictures.iloc[self.span(model, condition)]
+        place = {name: number for number, name in enumerate(self.sources)}
+        donor = {name: number for number, name in enumerate(self.donors)}
+        return (
+            np.array([place[name] for name in own["source_id"]], np.intp),
+            np.array([donor.get(name, -1) for name in own["donor_id"]], np.intp),
+        )
 
 
 def detector_answers(

@@ -15,22 +15,31 @@ from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import (
+    CHANGE,
     NO_ESTIMATE,
     RESAMPLES,
+    SHARE,
     Codes,
     Estimate,
     Floats,
-    adjusted_mean,
     codes,
     estimated,
-    lenders,
+    left_out,
     resampled_sums,
+    shared_donors,
 )
 from holdfast.stats.core.cells import design_effects, wilson
+from holdfast.stats.core.counted import mean_change, mean_count
 from holdfast.stats.effects.drops import Effect, Pairs, effect_of
 from holdfast.stats.objects.answers import DetectorAnswers
 from holdfast.stats.objects.matching import SIZES, MatchTable
-from holdfast.stats.objects.precision import MEASURES, average_precision, change_interval, resampled_precision
+from holdfast.stats.objects.precision import (
+    MEASURES,
+    average_precision,
+    change_interval,
+    precision_influence,
+    resampled_precision,
+)
 
 KEYS = ["model", "condition"]
 SCORE_BINS = 10
@@ -74,7 +83,7 @@ def objects_under_conditions(
         own = answers.counted[answers.counted["model"] == model]
         pictures = answers.pictures[answers.pictures["model"] == model]
         before, before_pictures = (frame[frame["condition"] == ORIGINAL] for frame in (own, pictures))
-        reference = _Precision.of(answers, model, ORIGINAL, seed) if precision else None
+        reference = Precision.of(answers, model, ORIGINAL, seed) if precision else None
         for condition in [name for name in answers.conditions if name in set(pictures["condition"])]:
             after, shown = (frame[frame["condition"] == condition] for frame in (own, pictures))
             row: dict[str, object] = {"model": model, "condition": condition}
@@ -82,11 +91,11 @@ def objects_under_conditions(
             row |= _share(after, "found", "recall") | _share(after, "wrong_class", "wrong_class")
             row |= _still_seen(answers, model, condition) | _fit(after)
             for column, name in (("false_alarms", "false_alarms"), ("n_predictions", "predictions")):
-                row |= per_picture(shown, column, name, **options)
-                row |= _change(before_pictures, shown, column, name, condition, **options)
+                row |= per_image(shown, column, name)
+                row |= change_per_image(before_pictures, shown, column, name, condition)
             row |= _drops(before, after, condition, **options)
             if reference is not None:
-                table = reference if condition == ORIGINAL else _Precision.of(answers, model, condition, seed)
+                table = reference if condition == ORIGINAL else Precision.of(answers, model, condition, seed)
                 row |= table.numbers() | table.changes(reference, condition) | table.calibration(shown, **options)
             rows.append(row)
     frame = pd.DataFrame(rows)
@@ -104,10 +113,8 @@ def _share(objects: pd.DataFrame, column: str, name: str) -> dict[str, float]:
     if not n:
         return NO_ESTIMATE.row(name)
     hits = objects[column].to_numpy(np.float64)
-    effect = design_effects(
-        hits, np.ones(n), np.zeros(n, np.intp), 1, source=codes(objects["source_id"].to_numpy(object))[0],
-        donor=numbered_column(objects, "donor_id")[0],
-    )[0]  # fmt: skip
+    photo, donor = _owners(objects)
+    effect = design_effects(hits, np.ones(n), np.zeros(n, np.intp), 1, source=photo, donor=donor)[0]
     return Estimate(float(hits.mean()), *map(float, wilson(hits.sum() / effect, n / effect))).row(name)
 
 
@@ -179,109 +186,119 @@ def _drops(
     return numbers
 
 
-def per_picture(
-    pictures: pd.DataFrame, column: str, name: str, *, resamples: int = RESAMPLES, seed: int = 0
-) -> dict[str, float]:
-    """Return a mean per picture with its interval, never below zero."""
-    mean = _mean(pictures[column].to_numpy(np.float64), pictures, resamples, seed)
-    return mean.clipped(highest=np.inf).row(name)
+def per_image(pictures: pd.DataFrame, column: str, name: str) -> dict[str, float]:
+    """Return a mean per image with its interval."""
+    return mean_count(pictures[column], *_owners(pictures)).row(name)
 
 
-def _change(
-    before: pd.DataFrame, after: pd.DataFrame, column: str, name: str, condition: str, *, resamples: int, seed: int
+def change_per_image(
+    before: pd.DataFrame, after: pd.DataFrame, column: str, name: str, condition: str
 ) -> dict[str, float]:
-    """Return after − before per picture on the samples that both have, and after over before for predictions."""
+    """Return after − before per image on the samples that both have, and after over before for predictions."""
     first = before.groupby("sample_id")[column].mean()
     shared = after[after["sample_id"].isin(first.index)]
     if condition == ORIGINAL or shared.empty:
         return NO_ESTIMATE.row(f"{name}_change") | {f"{name}_ratio": np.nan}
     earlier, later = shared["sample_id"].map(first).to_numpy(np.float64), shared[column].to_numpy(np.float64)
-    change = _mean(later - earlier, shared, resamples, seed).row(f"{name}_change")
+    change = mean_change(later - earlier, *_owners(shared)).row(f"{name}_change")
     return change | {f"{name}_ratio": later.mean() / earlier.mean() if earlier.any() else np.nan}
 
 
-def _mean(values: Floats, pictures: pd.DataFrame, resamples: int, seed: int) -> Estimate:
-    """Return a mean with its interval by photo and donor; one imagined picture has one more, one has one less."""
-    n, value = len(values), float(values.mean())
-    photo = codes(pictures["source_id"].to_numpy(object))[0]
-    lender = lenders(numbered_column(pictures, "donor_id")[0], photo)
-    return adjusted_mean(value, n, (values - value) / n, photo, lender, resamples=resamples, seed=seed)
+def _owners(frame: pd.DataFrame) -> tuple[Codes, Codes]:
+    """Return the photo of each row, and its donor (−1: none)."""
+    return codes(frame["source_id"].to_numpy(object))[0], numbered_column(frame, "donor_id")[0]
 
 
 @dataclass(frozen=True)
-class _Precision:
-    """Average precision of a model under a condition, whole and in resamples of photos."""
+class Precision:
+    """Average precision of a model under a condition, whole and in resamples of photos.
+
+    owner, donor: (pictures,) codes of the photo and of the donor, −1 where there is none; ``influence``: what each
+    picture adds to the deviation of ``MEASURES``.
+    """
 
     table: MatchTable
-    photos: Codes
+    owner: Codes
+    donor: Codes
     values: dict[str, float]
     drawn: Floats
-    images: int
+    influence: Floats
+    sources: int
     seed: int
 
     @classmethod
-    def of(cls, answers: DetectorAnswers, model: str, condition: str, seed: int) -> _Precision:
+    def of(cls, answers: DetectorAnswers, model: str, condition: str, seed: int) -> Precision:
+        """Return it of a model under a condition."""
         table = answers.matched(model, condition, sizes=tuple(SIZES))
-        photos = np.unique(answers.pictures["source_id"].iloc[answers.span(model, condition)].to_numpy(object))
-        places = np.searchsorted(np.array(answers.sources, object), photos)
-        return cls.from_table(table, places, len(answers.sources), seed)
+        return cls.from_table(table, *answers.owners(model, condition), len(answers.sources), seed)
 
     @classmethod
-    def from_table(cls, table: MatchTable, photos: Codes, images: int, seed: int) -> _Precision:
+    def from_table(cls, table: MatchTable, owner: Codes, donor: Codes, sources: int, seed: int) -> Precision:
+        """Return it of a table whose images are places in ``owner``; ``sources``: the number of photos of the run."""
         numbers = average_precision(table).numbers()
-        drawn = resampled_precision(table, images, seed=seed)
-        return cls(table, photos, numbers, drawn, images, seed)
+        drawn = resampled_precision(table, sources, owner=owner, seed=seed)
+        return cls(table, owner, donor, numbers, drawn, precision_influence(table, len(owner)), sources, seed)
 
     def numbers(self) -> dict[str, float]:
         """Return average precision and its intervals."""
         named: dict[str, float] = dict(self.values)
+        photos = len(np.unique(self.owner))
         for place, name in enumerate(MEASURES):
-            ends = change_interval(self.values[name], self.drawn[:, place], len(self.photos))
-            named |= Estimate(self.values[name], *ends).clipped().row(name)
+            shared = shared_donors(self.influence[:, place], self.owner, self.donor)
+            named |= change_interval(self.values[name], self.drawn[:, place], photos, shared).within(SHARE).row(name)
         return named
 
-    def changes(self, reference: _Precision, condition: str) -> dict[str, float]:
+    def changes(self, reference: Precision, condition: str) -> dict[str, float]:
         """Return how far it is from the reference on the photos that both have."""
-        shared = np.intersect1d(self.photos, reference.photos)
+        photos = np.intersect1d(self.owner, reference.owner)
         named: dict[str, float] = {}
-        if condition == ORIGINAL or not len(shared):
+        if condition == ORIGINAL or not len(photos):
             for name in MEASURES:
                 named |= NO_ESTIMATE.row(f"{name}_change")
             return named
-        first, second = reference._among(shared), self._among(shared)
+        first, second = reference._among(photos), self._among(photos)
         most = min(len(first.drawn), len(second.drawn))
+        influence = np.concatenate([-first.influence, second.influence])
+        owner, donor = np.append(first.owner, second.owner), np.append(first.donor, second.donor)
         for place, name in enumerate(MEASURES):
             change = second.values[name] - first.values[name]
             drawn = second.drawn[:most, place] - first.drawn[:most, place]
-            named |= Estimate(change, *change_interval(change, drawn, len(shared))).row(f"{name}_change")
+            ends = change_interval(change, drawn, len(photos), shared_donors(influence[:, place], owner, donor))
+            named |= ends.within(CHANGE).row(f"{name}_change")
         return named
 
-    def _among(self, photos: Codes) -> _Precision:
-        if len(photos) == len(self.photos):
+    def _among(self, photos: Codes) -> Precision:
+        kept = np.isin(self.owner, photos)
+        if kept.all():
             return self
-        return _Precision.from_table(self.table.among(photos), photos, self.images, self.seed)
+        place = np.flatnonzero(kept)
+        table = self.table.among(place)
+        return Precision.from_table(table, self.owner[kept], self.donor[kept], self.sources, self.seed)
 
     def calibration(self, pictures: pd.DataFrame, *, resamples: int, seed: int) -> dict[str, float]:
         """Return ECE over the predictions at the threshold, and their number."""
         sums = self._bins(float(pictures["threshold"].max()))
-        if not len(sums):
+        if not sums.any():
             return NO_ESTIMATE.row("ece") | {"scored": 0}
-        drawn = _calibration_error(resampled_sums(sums, np.arange(len(sums)), resamples=resamples, seed=seed))
+        kept = sums.any(axis=1)  # pictures with predictions
+        sums, owner, donor = sums[kept], self.owner[kept], self.donor[kept]
         value = float(_calibration_error(sums.sum(axis=0)[None])[0])
+        drawn = _calibration_error(resampled_sums(sums, owner, resamples=resamples, seed=seed))
+        shared = shared_donors(left_out(_calibration_error, sums), owner, donor)
         # squares of noise add to every resample once more than to the truth: move by as much
-        _, low, high = estimated(value, drawn - (float(np.nanmean(drawn)) - value))
-        error = Estimate(value, min(low, value), max(high, value)).clipped()
+        moved = (drawn - float(np.nanmean(drawn))) * shared.factor
+        _, low, high = estimated(value, value + moved)
+        error = Estimate(value, min(low, value), max(high, value)).within(SHARE)
         return error.row("ece") | {"scored": int(sums[:, :SCORE_BINS].sum())}
 
     def _bins(self, threshold: float) -> Floats:
-        """Return per photo and bin of score: predictions, right ones, and the sum of their scores; side by side."""
+        """Return per picture and bin of score: predictions, right ones, and the sum of their scores; side by side."""
         right, chosen = _right(self.table, threshold)
-        photo, count = codes(self.table.image[chosen])
         score = self.table.score[chosen]
-        cell = photo * SCORE_BINS + np.minimum((score * SCORE_BINS).astype(np.intp), SCORE_BINS - 1)
-        size = count * SCORE_BINS
+        cell = self.table.image[chosen] * SCORE_BINS + np.minimum((score * SCORE_BINS).astype(np.intp), SCORE_BINS - 1)
+        size = len(self.owner) * SCORE_BINS
         parts = [np.bincount(cell, values, size) for values in (np.ones(len(score)), right[chosen], score)]
-        return np.concatenate([part.reshape(count, SCORE_BINS) for part in parts], axis=1)
+        return np.concatenate([part.reshape(-1, SCORE_BINS) for part in parts], axis=1)
 
 
 def _right(table: MatchTable, threshold: float) -> tuple[Floats, Codes]:
@@ -311,9 +328,8 @@ def score_reliability(answers: DetectorAnswers, model: str, condition: str) -> p
     n, hits, score = (
         np.bincount(place, values, SCORE_BINS) for values in (np.ones(len(chosen)), right[chosen], table.score[chosen])
     )
-    effect = design_effects(
-        right[chosen], np.ones(len(chosen)), place, SCORE_BINS, source=codes(table.image[chosen])[0]
-    )
+    owner, donor = (own[table.image[chosen]] for own in answers.owners(model, condition))
+    effect = design_effects(right[chosen], np.ones(len(chosen)), place, SCORE_BINS, source=codes(owner)[0], donor=donor)
     low, high = wilson(hits / effect, n / effect)
     with np.errstate(invalid="ignore"):
         frame = pd.DataFrame({"score": score / n, "right": hits / n, "low": low, "high": high, "n": n.astype(int)})

@@ -70,13 +70,14 @@ class MatchTable:
     classes: int  # how many classes there are
 
     def among(self, images: Codes) -> MatchTable:
-        """Return the table of some images only."""
+        """Return the table of some images only, numbered anew; ``images``: ascending."""
         kept, own = np.isin(self.image, images), np.isin(self.truth_image, images)
         near = kept[self.near]
         place = np.cumsum(kept) - 1
+        image, truth_image = np.searchsorted(images, self.image[kept]), np.searchsorted(images, self.truth_image[own])
         return MatchTable(
-            self.image[kept], self.label[kept], self.score[kept], self.inside[kept], place[self.near[near]],
-            self.met[near], self.truth_image[own], self.truth_label[own], self.counted[own], self.classes,
+            image, self.label[kept], self.score[kept], self.inside[kept], place[self.near[near]], self.met[near],
+            truth_image, self.truth_label[own], self.counted[own], self.classes,
         )  # fmt: skip
 
 

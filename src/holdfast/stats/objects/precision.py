@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.lazy import scipy_sparse
-from holdfast.stats.core.bootstrap import Codes, Floats, drawn_weights, t_quantile
+from holdfast.stats.core.bootstrap import NO_DONORS, Codes, Estimate, Floats, Shared, drawn_weights, t_quantile, unseen
 from holdfast.stats.objects.matching import OVERLAPS, SIZES, MatchTable
 
 RECALLS: Floats = np.linspace(0.0, 1.0, 101)  # Where the curve of precision over recall is read off
@@ -71,14 +71,17 @@ def average_precision(table: MatchTable, sizes: Sequence[str] = tuple(SIZES)) ->
     return PrecisionTable(precision, tuple(sizes))
 
 
-def resampled_precision(table: MatchTable, images: int, *, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
+def resampled_precision(
+    table: MatchTable, photos: int, *, owner: Codes | None = None, resamples: int = RESAMPLES, seed: int = 0
+) -> Floats:
     """Return AP, AP50 and AP75 of all sizes in resamples of photos, (resamples, 3).
 
-    Photos are drawn as in every other statistic, so that two conditions are resampled together; ``images``: how many
-    there are.
+    Photos are drawn as in every other statistic, so that two conditions are resampled together; ``photos``: how many
+    there are; ``owner``: (images,) the photo of each image, where the two are not the same.
     """
     fewer = int(_WORK / max(1, len(table.near) * len(OVERLAPS) + len(table.image)))
-    weights = drawn_weights(images, min(resamples, max(100, fewer)), seed)
+    weights = drawn_weights(photos, min(resamples, max(100, fewer)), seed)
+    weights = weights if owner is None else weights[owner]
     edges, starts, objects = (
         np.searchsorted(labels, np.arange(table.classes + 1))
         for labels in (table.label[table.near], table.label, np.sort(table.truth_label))
@@ -127,16 +130,63 @@ def _class_precision(
     return value * (true > 0)
 
 
-def change_interval(value: float, drawn: Floats, images: int) -> tuple[float, float]:
-    """Return the 95 % interval of a number from its resamples: t × their standard deviation to either side.
+def precision_influence(table: MatchTable, images: int) -> Floats:
+    """Return what each image adds to the deviation of AP, AP50 and AP75 from the truth, (images, 3).
+
+    The derivative of the area under the curve by the image's weight, with the curve's largest precisions where they
+    are: an image adds its own hits, and moves the precision of all predictions that rank below its own.
+    """
+    influence, classes = np.zeros((len(OVERLAPS), images)), 0
+    edges, starts = (
+        np.searchsorted(labels, np.arange(table.classes + 1)) for labels in (table.label[table.near], table.label)
+    )
+    for label in range(table.classes):
+        own = table.counted[:, 0] & (table.truth_label == label)
+        true = np.bincount(table.truth_image[own], minlength=images).astype(np.float64)
+        if not true.any():
+            continue
+        classes += 1
+        near, said = (slice(int(ends[label]), int(ends[label + 1])) for ends in (edges, starts))
+        image = table.image[said]
+        for step in range(len(OVERLAPS)):
+            met = np.zeros(len(image), np.int8)
+            met[table.near[near] - starts[label]] = table.met[near, 0, step]
+            influence[step] += _moved_area(image, met, true)
+    by_overlap = np.stack([influence.mean(axis=0), influence[0], influence[5]], axis=1)
+    return np.asarray(by_overlap / max(classes, 1))
+
+
+def _moved_area(image: Codes, met: NDArray[np.int8], true: Floats) -> Floats:
+    """Return each image's influence on a class's area, (images,); ``true``: (images,) how many objects it has."""
+    image, hit = image[met != 2], met[met != 2] == 1
+    objects = true.sum()
+    if not hit.any():
+        return np.zeros(len(true))
+    tried, right, last = np.arange(1, len(hit) + 1), np.cumsum(hit), len(hit) - 1
+    precision = right / tried
+    best = np.maximum.accumulate(precision[::-1])[::-1]
+    # where the largest precision from a hit on is reached
+    place = last - np.maximum.accumulate(np.where(precision[::-1] >= best[::-1], np.arange(len(hit)), 0))[::-1]
+    weight = np.bincount(place[hit], minlength=len(hit)) / objects  # of each place in the area
+    below = np.cumsum((weight / tried)[::-1])[::-1]
+    lost = np.cumsum((weight * best / tried)[::-1])[::-1]
+    area = float(best[hit].sum()) / objects
+    moved = np.where(hit, below + best / objects, 0.0) - lost
+    return np.asarray(np.bincount(image, moved, len(true)) - area * true / objects)
+
+
+def change_interval(value: float, drawn: Floats, photos: int, shared: Shared = NO_DONORS) -> Estimate:
+    """Return a number with its 95 % interval from its resamples: t × their standard deviation to either side.
 
     Few photos give too high an AP, because the curve is the largest precision from a point on: resamples lie above the
     number by about as much as the number above the truth, and the interval moves down by that. It is stretched by
-    √(G / (G − 1)) for G photos, as everywhere. One photo says nothing: NaN.
+    √(G / (G − 1)) for G photos, as everywhere, and for ``shared`` donors. One photo says nothing: NaN.
+    Where all resamples agree, it reaches as far as photos that nobody has seen could.
     """
     known = drawn[np.isfinite(drawn)]
-    if images < 2 or len(known) < 2:
-        return float("nan"), float("nan")
-    half = t_quantile(images - 1) * float(known.std()) * np.sqrt(images / (images - 1))
+    if photos < 2 or len(known) < 2:
+        return Estimate(value, float("nan"), float("nan"))
+    half = t_quantile(min(photos - 1, shared.freedom)) * float(known.std()) * np.sqrt(photos / (photos - 1))
+    half = half * shared.stretch if half > 1e-9 else unseen(photos)
     centre = 2 * value - float(known.mean())
-    return min(centre - half, value), max(centre + half, value)
+    return Estimate(value, min(centre - half, value), max(centre + half, value))

@@ -19,6 +19,7 @@ from holdfast.core.networks import resolve_device
 from holdfast.data.images import decode_image, read_file
 from holdfast.report.page.tables import Column, ranged
 from holdfast.report.study import Finding, StudyResult
+from holdfast.stats.core.bootstrap import SHARE
 from holdfast.store import read_table
 from holdfast.training import augment, classifiers
 from holdfast.training.classifiers import FAMILIES, SIDE, DrawnPictures, Size, normalised, squeezed
@@ -223,7 +224,7 @@ def _static(options: StudyOptions, models: Mapping[str, Mapping[str, str]]) -> F
         whole = place == len(answers.conditions)
         values = everything if whole else {way: each[:, place] for way, each in right.items()}
         for way, group in values.items():
-            row |= mean_over_trainings(group).clipped().row(way)
+            row |= mean_over_trainings(group).within(SHARE).row(way)
         rows.append(row | mean_over_trainings(values["augmented"] - values["plain"]).row("change"))
     with_copies, alone, scratch = (
         walks.in_points(mean_over_trainings(everything[way] - everything[base]))

@@ -24,7 +24,7 @@ from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.tables import Column, plain
 from holdfast.report.study import Finding
 from holdfast.results import Results, static_conditions
-from holdfast.stats.core.bootstrap import Estimate, Floats
+from holdfast.stats.core.bootstrap import COUNT, SHARE, Estimate, Floats
 from holdfast.training import robust
 from holdfast.training.classifiers import SIDE, OwnPictures, Scenes, Size, squeezed
 from holdfast.training.small_models import RHO, SEEDS, SIZE, SmallModel, facts_of, small_models, train_all
@@ -323,7 +323,7 @@ def training_estimate(trainings: Sequence[pd.DataFrame], measure: str) -> Estima
     if not (mean.high > mean.low or np.isnan(mean.value)):  # all images are alike: what is left is how few they are
         row = family(pd.concat(trainings).assign(all=0), ["all"]).iloc[0]
         mean = Estimate(mean.value, float(row[f"{measure}_low"]), float(row[f"{measure}_high"]))
-    return mean.clipped(highest=np.inf if measure == "fmr" else 1.0)
+    return mean.within(COUNT if measure == "fmr" else SHARE)
 
 
 def training_difference(first: Sequence[pd.DataFrame], second: Sequence[pd.DataFrame], measure: str) -> Estimate:

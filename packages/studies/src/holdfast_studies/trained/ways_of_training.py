@@ -14,7 +14,7 @@ from holdfast.core.numbers import number, p_value, percent, span
 from holdfast.core.schema import WALKS
 from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.study import Finding, StudyResult
-from holdfast.stats.core.bootstrap import Estimate, Floats, resampled_sums
+from holdfast.stats.core.bootstrap import SHARE, Estimate, Floats, resampled_sums
 from holdfast.stats.models.ranks import kendall_of
 from holdfast.store import Parts
 from holdfast.training import robust
@@ -295,7 +295,7 @@ def _frame(models: Models, answers: RightAnswers, groups: Mapping[str, Sequence[
         right = np.stack([answers.with_original(name) for name in group])
         cross = mean_over_trainings(cross_part_pseudo_values(right))
         score = Estimate(1 - cross.value, 1 - cross.high, 1 - cross.low)
-        rows.append(mean_over_trainings(right[:, 1:].mean(axis=1)).clipped().row("static") | score.row("score"))
+        rows.append(mean_over_trainings(right[:, 1:].mean(axis=1)).within(SHARE).row("static") | score.row("score"))
     frame = pd.concat([trainings.training_table(groups), pd.DataFrame(rows)], axis=1)
     frame["what"] = [
         robust.described(str(way)) if set(str(way).split("+")) <= set(robust.METHODS) else "a model of others"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -88,9 +88,9 @@ def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0, 
     for key, group in frame.groupby(KEYS, sort=False):
         row = dict(zip(KEYS, key, strict=True)) | {"n": group["row_id"].nunique()}
         classes = sorted(group["class"].unique())
-        cells, options = _cells(group, classes), {"resamples": resamples, "seed": seed, "level": level}
+        cells, options = _cells(group, classes), Draws(resamples, seed, level)
         for name in MEASURES:
-            row |= cells.estimate(partial(_measure, name=name, classes=len(classes)), SHARE, **options).row(name)
+            row |= cells.estimate(partial(_measure, name=name, classes=len(classes)), SHARE, options).row(name)
         rows.append(row | _drop(frame, group, (str(row["model"]), str(row["trained_on"])), options))
     return pd.DataFrame(rows)
 
@@ -129,7 +129,7 @@ def by_class(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
             row = dict(zip(KEYS, key, strict=True)) | {"class": name, "n": int(seen.get(name, 0))}
             for measure in ("iou", "pixel_accuracy", "boundary_f"):
                 own = partial(_of_class, place=place, name=measure, classes=len(classes))
-                row |= cells.estimate(own, SHARE, resamples=resamples, seed=seed).row(measure)
+                row |= cells.estimate(own, SHARE, Draws(resamples, seed)).row(measure)
             ratios = _ratios(cells.counts.sum(0).reshape(len(classes), -1)[place])
             row |= {name: float(ratios[name]) for name in ("boundary_precision", "boundary_recall")}
             rows.append(row)
@@ -178,6 +178,14 @@ def experiments(frame: pd.DataFrame) -> pd.DataFrame:
 WITHIN = ", trained within"
 
 
+class Draws(NamedTuple):
+    """How intervals are drawn."""
+
+    resamples: int = RESAMPLES
+    seed: int = 0
+    level: float = 0.95
+
+
 @dataclass(frozen=True)
 class _Cells:
     """Measured images: ``counts`` of every class side by side, and codes of photo, label, donor and side of each."""
@@ -188,9 +196,7 @@ class _Cells:
     donor: Codes
     side: Codes  # the original, or the condition
 
-    def estimate(
-        self, statistic: Callable[[Floats], Floats], possible: Range, *, level: float = 0.95, **options: int
-    ) -> Estimate:
+    def estimate(self, statistic: Callable[[Floats], Floats], possible: Range, draws: Draws) -> Estimate:
         """Return a statistic of sums with its interval: what each image adds, resampled by photo and donor.
 
         How many photos a class has is a choice of whoever made the dataset, so deviations are taken from the class's
@@ -212,10 +218,10 @@ class _Cells:
         photo, lender = self.photo[kept], lenders(self.donor, self.photo)
         lender = None if lender is None else lender[kept]
         freedom = stratum_weights(stratum)[1]
-        strayed = deviations(residual[kept], photo, lender, freedom=freedom, **options)
+        strayed = deviations(residual[kept], photo, lender, freedom=freedom, resamples=draws.resamples, seed=draws.seed)
         if strayed.std() <= 1e-9:
-            strayed = float(unseen(len(np.unique(photo)), level)) * np.array([-1.0, 1.0])
-        return estimated(value, value + strayed, level=level).within(possible)
+            strayed = float(unseen(len(np.unique(photo)), draws.level)) * np.array([-1.0, 1.0])
+        return estimated(value, value + strayed, level=draws.level).within(possible)
 
 
 def _cells(group: pd.DataFrame, classes: Sequence[str], original: ArrayLike = False) -> _Cells:
@@ -271,9 +277,7 @@ def _mean(values: Floats) -> Floats:
         return np.asarray(np.where(known, values, 0).sum(-1) / known.sum(-1))
 
 
-def _drop(
-    frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], options: Mapping[str, Any]
-) -> dict[str, float]:
+def _drop(frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], options: Draws) -> dict[str, float]:
     """Return how much lower the mIoU is than that of the same photos' originals, resampled together."""
     model, trained_on = key
     same = (frame["model"] == model) & (frame["condition"] == ORIGINAL)
@@ -291,4 +295,4 @@ def _drop(
         half = sums.shape[1] // 2
         return _measure(sums[:, :half], "miou", len(classes)) - _measure(sums[:, half:], "miou", len(classes))
 
-    return paired.estimate(lost, CHANGE, **options).row("drop")
+    return paired.estimate(lost, CHANGE, options).row("drop")

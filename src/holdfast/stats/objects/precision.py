@@ -187,6 +187,6 @@ def change_interval(value: float, drawn: Floats, photos: int, shared: Shared = N
     if photos < 2 or len(known) < 2:
         return Estimate(value, float("nan"), float("nan"))
     half = t_quantile(min(photos - 1, shared.freedom)) * float(known.std()) * np.sqrt(photos / (photos - 1))
-    half = half * shared.stretch if half > 1e-9 else unseen(photos)
+    half = float(half * shared.stretch if half > 1e-9 else unseen(photos))
     centre = 2 * value - float(known.mean())
     return Estimate(value, min(centre - half, value), max(centre + half, value))

@@ -5,8 +5,9 @@ import pytest
 
 from holdfast.core.errors import UserError
 from holdfast.diorama import render
-from holdfast.diorama.painter import CHANGES, DrawnImageMaker
+from holdfast.diorama.painter import DrawnImageMaker
 from holdfast.diorama.vocabulary import BACKGROUNDS, CLASSES, MATERIALS, TEXTURES, caption
+from holdfast.diorama.words import CHANGES
 from holdfast.generate import load_image_maker
 
 

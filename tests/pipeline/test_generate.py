@@ -287,8 +287,8 @@ def test_a_long_prompt_says_which_words_were_cut(tmp_path: Path, lists: dict[str
     assert {row["cut_words"] for row in manifest(tmp_path / "pool")} == {"snow of the sea"}
     assert summary.rows == 2 and not sum(summary.trouble.values())
     assert set(summary.trouble) == {
-        f"the prompt 'a {name} made of wool in the sea in the snow of the sea' is too long for diffusers:tiny?steps=1, "
-        "which does not read: snow of the sea"
+        f"of the prompt 'a {name} made of wool in the sea in the snow of the sea', diffusers:tiny?steps=1 "
+        "does not read: snow of the sea"
         for name in ("fox", "whale")
     }
 
@@ -300,7 +300,7 @@ def test_the_safety_checker_is_left_as_it_is(tmp_path: Path, lists: dict[str, An
     summary = generate(spec, tmp_path / "pool")
     assert summary.rows == (0 if flags else 2)
     assert sum(summary.trouble.values()) == (4 if flags else 0)
-    assert all(message.startswith(BLACK) for message in summary.trouble)
+    assert all(message.startswith(BLACK) for message, count in summary.trouble.items() if count)
 
 
 def test_numbers_that_are_not_finite_are_told(tmp_path: Path, lists: dict[str, Any], pipeline_folder: Path) -> None:

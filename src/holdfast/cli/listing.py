@@ -34,12 +34,38 @@ KINDS = (
     *("scenarios", "models", "data", "masks", "generators", "image-makers", "oracles", "segmenters", "detectors"),
     "studies",
 )
+WORD_KINDS = ("categories", "nuisances")
 
 
-def ls(what: Annotated[str, typer.Argument(help=f"{', '.join(KINDS[:-1])} or {KINDS[-1]}.")] = "") -> None:
+def _print_words(what: str, generator: str) -> None:
+    """Print what a generator of drawn scenes can be asked for, as a file for ``--categories`` or ``--nuisances``."""
+    from holdfast import registry
+    from holdfast.core.names import parse_name
+    from holdfast.diorama.words import CATEGORY, DRAWN, WORDS
+
+    if not generator:
+        raise UserError(f"say whose: holdfast ls {what} --generator diorama:")
+    scheme = parse_name(generator).scheme
+    registry.image_makers.get(scheme)  # an unknown one is named with those that there are
+    if scheme not in DRAWN:
+        typer.echo(f"{generator} takes any words: give a list with holdfast generate --{what} FILE")
+        return
+    kinds = [CATEGORY] if what == "categories" else [kind for kind in WORDS if kind != CATEGORY]
+    for kind in kinds:
+        typer.echo("\n".join(name if kind == CATEGORY else f"{kind}: {name}" for name in WORDS[kind]))
+
+
+def ls(
+    what: Annotated[str, typer.Argument(help=f"{', '.join((*KINDS, *WORD_KINDS)[:-1])} or {WORD_KINDS[-1]}.")] = "",
+    generator: Annotated[str, typer.Option(help="What it can be asked for, with categories or nuisances.")] = "",
+) -> None:
     """List the names that commands take, one per line."""
+    if what in WORD_KINDS:
+        return _print_words(what, generator)
+    if generator:
+        raise UserError(f"--generator belongs to holdfast ls {' or '.join(WORD_KINDS)}, not to ls {what}".rstrip())
     if what and what not in KINDS:
-        raise unknown("list", what, KINDS)
+        raise unknown("list", what, (*KINDS, *WORD_KINDS))
     lists = {
         kind: list(_scenarios() if kind == "scenarios" else _entries(kind)) for kind in ([what] if what else KINDS)
     }

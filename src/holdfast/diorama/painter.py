@@ -19,14 +19,8 @@ from holdfast.core.types import Image, Mask
 from holdfast.diorama.backgrounds import paint_background
 from holdfast.diorama.render import MAX_SIZE, MIN_SIZE, render
 from holdfast.diorama.scene import Scene, draw_scene
-from holdfast.diorama.vocabulary import BACKGROUNDS, CLASSES, MATERIALS, TEXTURES, UNSEEN_BACKGROUNDS
-
-CHANGES: dict[str, dict[str, object]] = {
-    "tiny": {"scale": 0.35}, "huge": {"scale": 1.0},
-    "in dim light": {"brightness": 0.5}, "in bright light": {"brightness": 1.35},
-    "tilted": {"rotation": 40.0}, "partly hidden": {"occluder": "leaves", "occlusion": 0.25},
-}  # fmt: skip
-"""Phrases about size, light, pose and occlusion, and the factors of a scene that they set."""
+from holdfast.diorama.vocabulary import CLASSES
+from holdfast.diorama.words import CATEGORY, CHANGES, WORDS, named, unread
 
 
 class DrawnImageMaker:
@@ -55,7 +49,7 @@ class DrawnImageMaker:
         """Return the images with the background that each prompt names; pixels in the mask stay."""
         results = []
         for prompt, seed, image, mask in zip(prompts, seeds, images, masks, strict=True):
-            kind = named(prompt, BACKGROUNDS | UNSEEN_BACKGROUNDS) or draw_scene(seed, split="test").background
+            kind = named(prompt, WORDS["background"]) or draw_scene(seed, split="test").background
             height, width = mask.shape
             painted = cv2.resize(
                 paint_background(kind, seed % 2**31, 2 * self.size), (width, height), interpolation=cv2.INTER_AREA
@@ -65,7 +59,7 @@ class DrawnImageMaker:
 
     def scene(self, prompt: str, seed: int) -> Scene:
         """Return the scene of a prompt: what the prompt names, and the rest drawn from the seed."""
-        label = named(prompt, {name: name for name in CLASSES})
+        label = named(prompt, WORDS[CATEGORY])
         if label is None:
             raise UserError(f"{self.name} draws {', '.join(CLASSES)}; the prompt {prompt!r} names none of them")
         if not self.shows_prompt(seed):
@@ -73,26 +67,27 @@ class DrawnImageMaker:
             label = others[int(generator("wrong class", seed).integers(len(others)))]
         factors = {
             factor: kind
-            for factor, kinds in (
-                ("background", BACKGROUNDS | UNSEEN_BACKGROUNDS), ("texture", TEXTURES), ("material", MATERIALS)
-            )
-            if (kind := named(prompt, kinds)) is not None
-        }  # fmt: skip
+            for factor in ("background", "texture", "material")
+            if (kind := named(prompt, WORDS[factor])) is not None
+        }
         changes: dict[str, object] = {}
         for phrase, values in CHANGES.items():
             changes |= values if phrase in prompt else {}
         return dataclasses.replace(draw_scene(seed, split="test", label=label), **factors, **changes)  # type: ignore[arg-type]
 
+    def shows(self, prompt: str, seed: int) -> dict[str, str]:
+        """Return what the image of a prompt and a seed shows, by kind; a planted class is left out."""
+        scene = self.scene(prompt, seed)
+        painted = {"background": scene.background, "texture": scene.texture, "material": scene.material}
+        return painted | ({CATEGORY: scene.label} if self.shows_prompt(seed) else {})
+
+    def cut_words(self, prompts: Sequence[str]) -> list[str]:
+        """Return the words of each prompt that change nothing in its image."""
+        return [unread(prompt) for prompt in prompts]
+
     def shows_prompt(self, seed: int) -> bool:
         """Return whether the picture of a seed shows the class of its prompt, or was planted as a wrong one."""
         return bool(generator("shows its prompt", seed).random() >= self.wrong)
-
-
-def named(prompt: str, kinds: dict[str, str]) -> str | None:
-    """Return the kind whose phrase stands in a prompt as whole words, the longest if several do; None without one."""
-    text = f" {' '.join(prompt.lower().replace(',', ' ').replace('.', ' ').split())} "
-    present = [name for name, phrase in kinds.items() if phrase and f" {phrase} " in text]
-    return max(present, key=lambda name: len(kinds[name]), default=None)
 
 
 def load(name: Name, *, device: str) -> DrawnImageMaker:

@@ -213,13 +213,21 @@ def check_inpainting(
 
 
 def cut_words(tokenizer: Any, limit: int, prompt: str) -> str:
-    """Return the words of a prompt beyond the limit in tokens; '' where there are none."""
+    """Return the words of a prompt that are beyond the limit in tokens or unknown to it; '' without any."""
 
     def tokens(words: Sequence[str]) -> int:
         return len(tokenizer(" ".join(words), truncation=False, verbose=False)["input_ids"])
 
     words = prompt.split()
+    strange = [word for word in words if _is_unknown(tokenizer, word)]
     if tokens(words) <= limit:
-        return ""
+        return " ".join(strange)
     read = bisect.bisect_right(range(len(words) + 1), limit, key=lambda count: tokens(words[:count])) - 1
-    return " ".join(words[max(read, 0) :])
+    first = max(read, 0)
+    return " ".join([word for word in words[:first] if word in strange] + words[first:])
+
+
+def _is_unknown(tokenizer: Any, word: str) -> bool:
+    """Return whether a tokenizer with a closed vocabulary has no token for a word."""
+    token = getattr(tokenizer, "unk_token", None)
+    return token is not None and token != tokenizer.eos_token and token in tokenizer.tokenize(word)

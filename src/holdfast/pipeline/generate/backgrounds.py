@@ -98,9 +98,7 @@ class Painter:
             first[prompt] = (named, count + 1)
         for (prompt, (named, count)), words in zip(first.items(), self._cut(list(first)), strict=True):
             if words:
-                summary.add(
-                    named, f"the prompt {prompt[:40]!r}… is too long, the generator does not read: {words}", count
-                )
+                summary.add(named, f"of the prompt {prompt[:40]!r}…, the generator does not read: {words}", count)
 
     def _cut(self, prompts: list[str]) -> list[str]:
         cut_words = getattr(self.maker, "cut_words", None)

@@ -77,7 +77,7 @@ def generate(
             summary.add(where, why, 0)
         asked = {request.prompt: request for request in planned.requests}
         for prompt, words in known.cut.items():
-            message = f"the prompt {prompt!r} is too long for {known.name}, which does not read: {words}"
+            message = f"of the prompt {prompt!r}, {known.name} does not read: {words}"
             summary.add(asked[prompt].place, message, 0)
         pool.drop_lost()
         jobs = [Job(request, (0,)) for request in planned.requests]
@@ -178,7 +178,10 @@ def _attempt(maker: TextToImage, requests: Sequence[ImageRequest], seed: int, at
             return [image for request in requests for image in _attempt(maker, [request], seed, attempt)]
         return [MadeImage(requests[0], seeds[0], attempt, None, f"{type(error).__name__}: {first_line(error)}", 0.0)]
     each = (time.perf_counter() - start) / len(requests)
-    triples = [(*pair, _problem(pair[2])) for pair in zip(requests, seeds, images, strict=True)]
+    triples = [
+        (*pair, _problem(pair[2]) or _other_than_asked(maker, *pair[:2]))
+        for pair in zip(requests, seeds, images, strict=True)
+    ]
     return [
         MadeImage(request, own_seed, attempt, None if problem else image, problem, each)
         for request, own_seed, image, problem in triples
@@ -190,6 +193,16 @@ def _problem(image: Image) -> str:
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
         return f"the generator answered with {image.dtype} of shape {image.shape} instead of an RGB image"
     return "" if image.any() else BLACK
+
+
+def _other_than_asked(maker: TextToImage, request: ImageRequest, seed: int) -> str:
+    """Return what an image shows instead of what its row would say, if the generator knows; else ''."""
+    shows = getattr(maker, "shows", None)
+    painted: Mapping[str, str] = shows(request.prompt, seed) if shows else {}
+    for kind, name in (("category", request.category), (request.nuisance_kind, request.nuisance)):
+        if painted.get(kind, name) != name:
+            return f"the generator painted the {kind} {painted[kind]!r} instead of {name!r}"
+    return ""
 
 
 class GenerateWorker(Worker[TextToImage]):

@@ -32,6 +32,7 @@ from holdfast.data.nuisances import (
     with_labels,
 )
 from holdfast.diorama import vocabulary
+from holdfast.diorama.words import CATEGORY, DRAWN, WORDS, check_said, paintable
 from holdfast.pipeline.specs import GenerateSpec as GenerateSpec
 from holdfast.store import Parts, write_table
 from holdfast.store.run import table_csv, write_csv
@@ -91,15 +92,23 @@ def plan_prompts(spec: GenerateSpec) -> GenerationPlan:
     problems: list[tuple[str, str]] = []
     categories = list(_once(_categories(spec), "category", problems))
     nuisances = [nuisance for nuisance in _once(_nuisances(spec), "nuisance", problems) if nuisance.kind in spec.kinds]
+    drawn = parse_name(spec.generator).scheme in DRAWN
+    if drawn:
+        nuisances = _paintable(nuisances, spec.generator)
+        nuisances = list(_once(nuisances, "nuisance", problems))
+        for category in categories:
+            paintable(spec.generator, CATEGORY, category.name)
     lacking = [kind for kind in spec.kinds if kind not in {nuisance.kind for nuisance in nuisances}]
     if lacking:
         raise UserError(f"the nuisances have no {lacking[0]}; choose others with --kinds")
-    templates = dict(DIORAMA_TEMPLATES if _is_drawn(spec, spec.nuisances) else PHOTO_TEMPLATES)
+    templates = dict(DIORAMA_TEMPLATES if drawn or spec.nuisances == DIORAMA else PHOTO_TEMPLATES)
     if spec.templates:
         templates |= read_templates(spec.templates)
     prompts: dict[str, ImageRequest] = {}
     for category, nuisance in itertools.product(categories, nuisances):
         text = fill(templates[nuisance.kind], category.name, nuisance.words)
+        if drawn:
+            check_said(spec.generator, text, {CATEGORY: category.name, nuisance.kind: nuisance.name})
         request = ImageRequest(text, category.name, nuisance.kind, nuisance.name)
         if text in prompts:
             kept = prompts[text]
@@ -110,7 +119,15 @@ def plan_prompts(spec: GenerateSpec) -> GenerationPlan:
 
 
 def _is_drawn(spec: GenerateSpec, place: str) -> bool:
-    return place == DIORAMA or (not place and parse_name(spec.generator).scheme in ("embedded", DIORAMA))
+    return place == DIORAMA or (not place and parse_name(spec.generator).scheme in DRAWN)
+
+
+def _paintable(nuisances: Iterable[Nuisance], generator: str) -> list[Nuisance]:
+    """Return the nuisances by the names and in the phrases of the drawn world."""
+    return [
+        Nuisance(nuisance.kind, *paintable(generator, nuisance.kind, nuisance.name, nuisance.words))
+        for nuisance in nuisances
+    ]
 
 
 def _categories(spec: GenerateSpec) -> list[Category]:
@@ -127,12 +144,11 @@ def _categories(spec: GenerateSpec) -> list[Category]:
 
 def _nuisances(spec: GenerateSpec) -> list[Nuisance]:
     if _is_drawn(spec, spec.nuisances):
-        lists = (vocabulary.BACKGROUNDS, vocabulary.TEXTURES, vocabulary.MATERIALS)
         return [
             Nuisance(kind, name, words)
-            for kind, values in zip(KINDS, lists, strict=True)
-            for name, words in values.items()
-            if words  # a plain texture and the natural material are what captions leave out
+            for kind in KINDS
+            for name, words in WORDS[kind].items()
+            if name not in vocabulary.UNSEEN_BACKGROUNDS
         ]
     if not spec.nuisances:
         raise UserError("say what the images vary: --nuisances FILE (only embedded: and diorama: know their own)")

@@ -13,11 +13,12 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import read_toml, write_atomic
-from holdfast.core.names import unknown
+from holdfast.core.names import parse_name, unknown
 from holdfast.core.types import ClassKeys, Sample
 from holdfast.data.nuisances import article as article
 from holdfast.data.published.masked_sets import TWELVE_CLASSES
 from holdfast.diorama import vocabulary
+from holdfast.diorama.words import DRAWN, check_phrase
 
 PACKAGED = Path(__file__).with_suffix(".toml")
 XIMAGENET12 = "ximagenet12"
@@ -86,16 +87,21 @@ def drawn_prompts() -> Prompts:
 
 def prompts_for(generator: str, file: str | None, classes: Sequence[str]) -> Prompts:
     """Return the prompts of a file, or those that come with Holdfast."""
-    # ``generator``: its name; ``embedded:`` has prompts of its own world. ``file``: TOML, ``ximagenet12`` (a file of
-    # that name is written ./ximagenet12), or None. ``classes``: the dataset's.
+    # ``generator``: its name; ``embedded:`` and ``diorama:`` have prompts of the drawn world. ``file``: TOML,
+    # ``ximagenet12`` (a file of that name is written ./ximagenet12), or None. ``classes``: the dataset's.
     if file == XIMAGENET12:
         return _twelve(classes)
+    scheme = parse_name(generator).scheme
     if file is not None:
-        return read_prompts(Path(file), classes)
-    if not generator.startswith("embedded:"):
+        prompts = read_prompts(Path(file), classes)
+        if scheme in DRAWN:
+            for kind, phrase in prompts.backgrounds.items():
+                check_phrase(generator, "background", kind, phrase)
+        return prompts
+    if scheme not in DRAWN:
         return prompts_of_table(read_toml(PACKAGED, "--prompts"), PACKAGED.name, classes, strict=False)
     strange = [name for name in classes if spoken(name, None) not in vocabulary.CLASSES]
-    if strange:
+    if strange and scheme == "embedded":  # diorama: paints the background whatever the class
         raise UserError(
             f"embedded: paints around the twelve drawn classes, and {strange[0]!r} is none of them; name another "
             "--generator, or say with --prompts what it should paint"

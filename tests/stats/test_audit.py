@@ -122,7 +122,8 @@ def test_printed_scores_are_one_minus_variances_and_a_wrong_one_is_found() -> No
     assert kinds(audit(table(SQUARES)))["score_off"] == 0
     wrong = audit(table(SQUARES.replace("0.8845", "0.8945")))
     assert [(one.printed, one.expected) for one in wrong if one.kind == "score_off"] == [("0.8945", "0.8846")]
-    side_by_side = table("model,variance_cross,variance_inner,score\na,0.0902,0.0112,0.8986\nb,0.0902,0.0112,0.9086\n")
+    rows = "a,0.0902,0.0112,0.8986\nb,0.0902,0.0112,0.9086\nc,0.2,0.1,0.7\n"
+    side_by_side = table("model,variance_cross,variance_inner,score\n" + rows)
     assert [one.where for one in audit(side_by_side)] == ["b, score"]
 
 
@@ -163,9 +164,14 @@ def test_slip_no_cell_is_a_whole_count() -> None:
     assert "impossible_count" in kinds(fmr) and fmr[0].where == "Cat, fmr"
     own = table("class,n,accuracy\ncat,30,93.33\ndog,40,93.33\n")
     assert [one.where for one in audit(own)] == ["dog, accuracy"]
-    pooled = table("model,a,b\nx,50.0,33.3\ny,25.0,66.7\n")
-    assert [one.where for one in audit(pooled, n=12)] == []
-    assert [one.where for one in audit(pooled, n=10)] == ["x, b", "y, a", "y, b"]
+    named = table("model,accuracy,top-1\nx,50.0,33.3\ny,25.0,66.7\n")
+    assert [one.where for one in audit(named, n=12)] == []
+    assert [one.where for one in audit(named, n=10)] == ["x, top-1", "y, accuracy", "y, top-1"]
+    # Other columns are accuracies if nearly all of their cells are shares of the images.
+    rows = [f"m{k},{100 * (k + 5) / 12:.1f},{100 * k / 12:.2f}" for k in range(8)]
+    scenes = "model,grey,blur\n" + "\n".join(rows) + "\n"
+    assert audit(table(scenes), n=12) == [] and audit(table(scenes), n=11) == []
+    assert [one.where for one in audit(table(scenes.replace(",25.00", ",26.00")), n=12)] == ["m3, blur"]
 
 
 def test_slip_total_is_the_mean_of_classes() -> None:
@@ -205,7 +211,7 @@ def test_slip_saving_over_the_wrong_time() -> None:
 
 
 def test_a_variance_that_fits_nothing() -> None:
-    off = audit(table("model,a,b,c,variance\nx,0.01,0.04,0.09,0.0900\n"))
+    off = audit(table("model,a,b,c,variance\nx,0.01,0.04,0.09,0.0900\ny,0.04,0.04,0.04,0.0400\n"))
     assert [(one.kind, one.expected) for one in off] == [("variance_off", "0.0467")]
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from promises.trials_audit import Table, regression_table
+from promises.printed_tables import Columns as Table
+from promises.printed_tables import regression
 
 from holdfast.core.errors import UserError
 from holdfast.stats.audit import audit, check_claims
@@ -21,7 +22,7 @@ def plant(table: Table, column: str, row: int, change: Callable[[str], str]) -> 
 
 
 def test_wrong_probabilities_of_the_published_figure() -> None:
-    table = regression_table(np.random.default_rng(3))
+    table = regression(np.random.default_rng(3), whole=True).table
     large = next(row for row, text in enumerate(table["p"]) if text[0] == "0" and 0.3 < float(text) < 0.9)
     for row, wrong in (
         (large, "0.0446"),
@@ -32,12 +33,15 @@ def test_wrong_probabilities_of_the_published_figure() -> None:
 
 
 def test_flipped_signs_and_stars() -> None:
-    table = regression_table(np.random.default_rng(4))
+    table = regression(np.random.default_rng(4), whole=True).table
     row = max(range(len(table["t"])), key=lambda k: abs(float(table["t"][k])))
     flipped = plant(table, "estimate", row, lambda text: f"{-float(text):.4f}")
     assert {"sign_off", "outside_interval"} <= {finding.kind for finding in audit(pd.DataFrame(flipped))}
-    starless = plant(table, "stars", row, lambda _: "")
-    assert [finding.kind for finding in audit(pd.DataFrame(starless))] == ["stars_off"]
+    least = max(range(len(table["p"])), key=lambda k: float(table["p"][k].lstrip("<")))
+    starred = plant(table, "stars", least, lambda _: "*")
+    found = audit(pd.DataFrame(starred))
+    assert {finding.kind for finding in found} == {"stars_off"}
+    assert f"{table['term'][least]}, stars" in [finding.where for finding in found]
 
 
 def test_significant_digits_are_no_lost_zeros() -> None:

@@ -25,7 +25,7 @@ NO_PROMISES = [
     "2.5 % is meant",
     "the outer 2.5 %",
     "0.75 % of the picture's diagonal",
-    "a square of 25 % or more",
+    "a square of 50 % or more",
     # arithmetic and examples
     "A percentile bootstrap of 120 right answers out of 120 says 100 % ± 0",
     "the macro interval starts near 97 %",
@@ -117,7 +117,7 @@ QUICK = {
     "regression.coefficient": 25,
     "watching.checkpoints": 20, "watching.checkpoints-donors": 20, "watching.months": 2, "watching.moved-120": 100,
     "watching.turned": 100, "watching.checks-turned": 15,
-    "audit.clean-regression": 30, "audit.clean-fmr": 40, "audit.slip-t-5": 20, "audit.slip-vr-1": 30,
+    "audit.clean": 60, "audit.slip-t-5": 20, "audit.slip-vr-1": 30,
     "audit.stars": 40, "audit.sign-t": 20, "audit.slip-claim-2": 60, "audit.slip-twice-2": 30,
 }  # fmt: skip
 """Draws of those that take time; the others, a thousandth of a second a draw, get ``CHEAP``."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
-from holdfast.stats.audit import regressions, shares, squares
+from holdfast.stats.audit import changes, regressions, shares, squares
 from holdfast.stats.audit.claims import check_claims, printed_twice
 from holdfast.stats.audit.printed import AuditFinding, Printed, read_table
 
@@ -46,7 +46,7 @@ def audit(
         *shares.whole_counts(ours, n),
         *shares.totals(ours, n),
         *regressions.t_in_p(ours),
-        *shares.wrong_denominator(ours),
+        *changes.changes(ours),
         *regressions.regression_slips(ours),
         *printed_twice(ours, [Printed.of(frame, other_name) for other_name, frame in (also or {}).items()]),
     ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from holdfast.core.errors import UserError
@@ -101,17 +102,46 @@ class PrintedNumber:
 
 
 _NUMBER = re.compile(r"^[+-]?(\d+(?:\.(\d*))?|\.(\d+))(e[+-]?\d+)?$", re.IGNORECASE)
+_MARKS = re.compile(r"^[*_]{2}(.*)[*_]{2}$|^\((.*)\)$")  # bold, or a standard error in parentheses
+_AFTER = re.compile(r"\s*(%|pp|p\.p\.|points?|pts|×|x|[*†‡]+)$", re.IGNORECASE)
+_SPACED = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f'’](?=\d{3}(?!\d))")
+# Decimal commas and points: digits after one that cannot be thousands.
+_COMMA = re.compile(
+    r"^[+-]?(?!(?:[1-9]\d{0,2})(?:,\d{3})+$)[\d.]*,\d+(?:e[+-]?\d+)?$", re.I
+)  # no thousands: a decimal comma
+_POINT = re.compile(r"^[+-]?(?![1-9]\d{0,2}(?:\.\d{3})+$)[\d,]*\.\d*(?:e[+-]?\d+)?$", re.I)
 
 
-def figure(text: str) -> PrintedNumber | None:
-    """Read "92.30", "1,246", "28.5 %", "−0.12"; None for anything that is not one number."""
-    plain = text.strip().replace("−", "-").replace(",", "").rstrip("%*").strip()
+def _plain(text: str) -> str:
+    """Return a figure without marks and units, with a plain minus and no spaces between thousands."""
+    text = text.strip()
+    while match := _MARKS.match(text):
+        text = (match[1] or match[2] or "").strip()
+    while match := _AFTER.search(text):
+        text = text[: match.start()].strip()
+    return _SPACED.sub("", re.sub("^[−–‑]", "-", text))
+
+
+@lru_cache(maxsize=100_000)
+def figure(text: str, *, comma: bool = False) -> PrintedNumber | None:
+    """Read "92.30", "1,246", "28.5 %", "−0.12", "(0.03)"; None for anything that is not one number.
+
+    ``comma``: decimals stand after a comma.
+    """
+    plain = _plain(text)
+    plain = plain.replace(".", "").replace(",", ".") if comma else plain.replace(",", "")
     match = _NUMBER.match(plain)
     if not match:
         return None
     decimals = len(match.group(2) or match.group(3) or "")
     exponent = int(match.group(4)[1:]) if match.group(4) else 0
     return PrintedNumber(text.strip(), float(plain), decimals - exponent)
+
+
+def _has_decimal_commas(cells: Iterable[str]) -> bool:
+    """Return whether a table writes 93,33 for 93.33: some commas cannot be thousands, and no point is a decimal one."""
+    plain = {re.sub(r"^[<‹≤>›≥=\s]+", "", _plain(text)) for text in cells}
+    return any(map(_COMMA.match, plain)) and not any(map(_POINT.match, plain))
 
 
 _ROLES: tuple[tuple[str, frozenset[str]], ...] = tuple(
@@ -124,18 +154,20 @@ _ROLES: tuple[tuple[str, frozenset[str]], ...] = tuple(
         ("n", "n images n_images count sample_size"),
         ("before", "before old dense full"),
         ("after", "after new sparse"),
-        ("change", "saving savings saved reduction change improvement speedup"),
+        ("change", "saving savings saved reduction change improvement speedup difference delta drop"),
         ("estimate", "estimate coef coefficient beta"),
-        ("se", "se standard_error std_err stderr"),
-        ("t", "t t_value t_stat"),
-        ("p", "p p_value pvalue"),
+        ("se", "se standard_error std_error std_err stderr"),
+        ("t", "t t_value t_stat t_ratio"),
+        ("p", "p p_value pvalue pr_t prob_t p_t"),
         ("df", "df degrees_of_freedom"),
-        ("low", "low lower ci_low ci_lower lower_ci conf_low"),
-        ("high", "high upper ci_high ci_upper upper_ci conf_high"),
+        ("low", "low lower ci_low ci_lower lower_ci conf_low 0_025"),
+        ("high", "high upper ci_high ci_upper upper_ci conf_high 0_975"),
         ("stars", "stars sig significance"),
         ("size", "params params_m parameters flops gflops seed fold rank epoch epochs step steps year"),
     )
 )
+
+ROLE_WORDS = dict(_ROLES)
 
 
 def role_of(column: str) -> tuple[str, str]:
@@ -165,6 +197,7 @@ class Printed:
     name: str  # put before each place
     columns: dict[str, list[str]]  # column → its cells as text
     roles: dict[str, tuple[str, str]]  # column → (prefix, role)
+    comma: bool  # decimals stand after a comma
 
     @classmethod
     def of(cls, frame: pd.DataFrame, name: str) -> Printed:
@@ -172,7 +205,22 @@ class Printed:
         columns = {str(column): [str(value) for value in frame[column]] for column in frame}
         for texts in columns.values():
             texts[:] = ["" if text.lower() in ("nan", "none", "<na>") else text for text in texts]
-        return cls(name, columns, {column: role_of(column) for column in columns})
+        roles = {column: role_of(column) for column in columns}
+        if {("", "se"), ("", "t")} & set(roles.values()) and (
+            plain := [column for column in columns if column.lower() == "b"]
+        ):
+            # SPSS: B with its standard error, beside the standardised Beta.
+            roles = {column: ("", "") if role[1] == "estimate" else role for column, role in roles.items()}
+            roles[plain[0]] = ("", "estimate")
+        comma = _has_decimal_commas(text for texts in columns.values() for text in texts)
+        for column, (_, role) in roles.items():
+            if role == "stars" and any(figure(text, comma=comma) for text in columns[column]):
+                roles[column] = ("", "p")  # SPSS calls p "Sig."
+        return cls(name, columns, roles, comma)
+
+    def number(self, text: str) -> PrintedNumber | None:
+        """Return the number that a text of this table stands for."""
+        return figure(text, comma=self.comma)
 
     @property
     def rows(self) -> range:
@@ -183,7 +231,7 @@ class Printed:
     def numeric(self) -> list[str]:
         """Return the columns that hold numbers: at least half of what is not empty."""
         filled = {column: [text for text in texts if text] for column, texts in self.columns.items()}
-        numbers = {column: sum(figure(text) is not None for text in texts) for column, texts in filled.items()}
+        numbers = {column: sum(self.number(text) is not None for text in texts) for column, texts in filled.items()}
         return [column for column, texts in filled.items() if texts and 2 * numbers[column] >= len(texts)]
 
     @cached_property
@@ -199,12 +247,15 @@ class Printed:
         return [column for column in self.numeric if self.roles[column][1] == "" and column not in self.labels]
 
     def having(self, role: str) -> dict[str, str]:
-        """Return prefix → numeric column of this role."""
-        return {
-            prefix: column
-            for column, (prefix, own_role) in self.roles.items()
-            if own_role == role and column in self.numeric
-        }
+        """Return prefix → numeric column of this role, the first one of each."""
+        found: dict[str, str] = {}
+        for column in self.all_having(role):
+            found.setdefault(self.roles[column][0], column)
+        return found
+
+    def all_having(self, role: str) -> list[str]:
+        """Return all numeric columns of this role."""
+        return [column for column in self.numeric if self.roles[column][1] == role]
 
     def column(self, role: str) -> str | None:
         """Return the numeric column of this role without a prefix; None if there is none."""
@@ -217,7 +268,7 @@ class Printed:
         groups |= dict.fromkeys(self.others, self.others)
         usual = {}
         for column, group in groups.items():
-            figures = [figure(text) for name in group for text in self.columns[name]]
+            figures = [self.number(text) for name in group for text in self.columns[name]]
             tally = Counter(number.decimals for number in figures if number)
             most = max(tally)
             lost_zeros = 2 * tally[most] > tally.total() and not _share_significant_digits(figures, most)
@@ -228,7 +279,7 @@ class Printed:
         """Return the number in a cell, with the decimals it was printed with; None if there is none."""
         if column is None or column not in self.columns:
             return None
-        number = figure(self.columns[column][row])
+        number = self.number(self.columns[column][row])
         if number is None:
             return None
         return PrintedNumber(number.text, number.value, max(number.decimals, self._usual_decimals.get(column, -1)))
@@ -250,13 +301,22 @@ class Printed:
         where = f"{self.label(row)}, {column}"
         return f"{self.name}: {where}" if self.name else where
 
+    def is_mean_of_rows(self, row: int, column: str) -> bool:
+        """Return whether a row says that it averages the others, and this cell does."""
+        others = [self.figure(place, column) for place in self.rows if place != row and not self.is_total(place)]
+        known, printed = [number.rounded for number in others if number], self.figure(row, column)
+        if not (self.is_total(row, MEANS) and known and printed):
+            return False
+        return (sum(known, Interval(0, 0)) * (1 / len(known))).meets(printed.rounded)
+
     def slip(self, kind: str, row: int, column: str, printed: str, expected: str, sentence: str) -> AuditFinding:
         """Return a finding about one cell."""
         return AuditFinding(kind, self.place(row, column), printed, expected, sentence)
 
     def percent(self, column: str) -> bool:
-        """Return whether shares are printed in percent: something in the column exceeds what a fraction could be."""
-        return self._largest[column] > 2
+        """Return whether shares are printed in percent: by a sign, or since a fraction could not be so large."""
+        most = 2 if self.roles[column][1] == "fmr" else 1  # an FMR is a ratio, and may exceed 1
+        return self._largest[column] > most or any("%" in text for text in self.columns[column])
 
     @cached_property
     def _largest(self) -> dict[str, float]:
@@ -290,7 +350,10 @@ def read_table(path: str | Path) -> pd.DataFrame:
     if path.stat().st_size > MAX_BYTES:
         raise UserError(f"{path} has more than {MAX_BYTES // 1_000_000} MB; an audit is for printed tables.")
     try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, sep="\t" if path.suffix == ".tsv" else ",")
+        with path.open(encoding="utf-8-sig") as file:
+            header = file.readline()
+        mark = max("\t;,", key=header.count)
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, sep=mark, encoding="utf-8-sig")
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as a table with a header line and equal rows: {error}.") from error
     return table.rename(columns=lambda name: str(name).strip())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 from math import inf
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.lazy import scipy_stats
-from holdfast.stats.audit.printed import SLACK, AuditFinding, Interval, Printed, figure
+from holdfast.stats.audit.printed import SLACK, AuditFinding, Interval, Printed
 
 DEGREES = np.r_[1:201, np.geomspace(202, 1e6, 860)]
 """Degrees of freedom that a table may have; beyond 200 in steps of 1 %, which change no printed p."""
@@ -24,6 +25,9 @@ STARS = (
     (0.1, 0.05, 0.01, 0.001),
     (0.05, 0.01, 0.005, 0.001),
 )  # What one to four stars mean, by convention
+LIMITS = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0001)
+"""Of which any may be what a star means, where all rows agree."""
+ASYMMETRY = 2.0  # of the squares that rounding alone gives
 MOST = 0.75
 FEWEST = 4  # Rows that a choice must be fitted to before a row that misses it is called a slip
 _STARRED = re.compile(r"(\*+)\s*$")
@@ -46,20 +50,31 @@ def t_in_p(table: Printed) -> Iterator[AuditFinding]:
     for row in table.rows:
         estimate, error, t, p = (table.figure(row, column) for column in columns.values())
         ratio = estimate.size.over(error.rounded) if estimate and error and error.value > 0 else None
-        if p and columns["p"]:
-            # With few degrees of freedom p is larger than the normal's, never smaller.
-            too_small = ratio is not None and p.rounded.high < 2 * float(scipy_stats.norm.sf(ratio.high)) - 1e-9
-            is_t = ratio is not None and ratio.meets(p.size)
-            if p.rounded.low > 1 or p.rounded.high < 0 or (is_t and too_small):
-                expected = f"{2 * float(scipy_stats.norm.sf(ratio.middle)):.2g}" if ratio else ""
-                why = "is estimate / standard error" if is_t else "is no probability"
-                about = f"; p is about {expected}." if ratio else "."
-                sentence = f"{p.text} in the p column {why}: a t-value{about}"
-                yield table.slip("t_in_p", row, columns["p"], p.text, expected, sentence)
+        if p and columns["p"] and _holds_t(table, row):
+            expected = f"{2 * float(scipy_stats.norm.sf(ratio.middle)):.2g}" if ratio else ""
+            why = "is estimate / standard error" if ratio and ratio.meets(p.size) else "is no probability"
+            about = f"; p is about {expected}." if ratio else "."
+            sentence = f"{p.text} in the p column {why}: a t-value{about}"
+            yield table.slip("t_in_p", row, columns["p"], p.text, expected, sentence)
         if t and ratio and columns["t"] and not ratio.meets(t.size):
             expected = f"{ratio.middle:.{max(t.decimals, 0)}f}"
             sentence = f"t = {t.text} is not estimate / standard error = {expected}."
             yield table.slip("t_off", row, columns["t"], t.text, expected, sentence)
+
+
+def _holds_t(table: Printed, row: int) -> bool:
+    """Return whether a cell of the p column is no probability, or is the t-value and too small for its p."""
+    p, size = table.figure(row, table.column("p")), _t_size(table, row)
+    if not p:
+        return False
+    if p.rounded.low > 1 or p.rounded.high < 0:
+        return True
+    if not size or not size.meets(p.size):
+        return False
+    # With few degrees of freedom p is larger than the normal's, never smaller; a one-sided p is half of it.
+    tail = float(scipy_stats.norm.sf(size.high))
+    one_sided = Interval(tail, float(scipy_stats.t.sf(size.low, 1)))
+    return p.rounded.high < tail * (2 - 1e-9) and not p.rounded.meets(one_sided)
 
 
 def probability(table: Printed, row: int) -> Interval | None:
@@ -69,7 +84,7 @@ def probability(table: Printed, row: int) -> Interval | None:
         return None
     text = table.columns[column][row]
     if bound := _BOUND.match(text):
-        limit = figure(bound[2])
+        limit = table.number(bound[2])
         below = bound[1] in "<‹≤"
         return None if limit is None else Interval(0.0, limit.value) if below else Interval(limit.value, 1.0)
     printed = table.figure(row, column)
@@ -114,6 +129,7 @@ def _probabilities(table: Printed) -> Iterator[AuditFinding]:
     own = table.column("df")
     cells = {row: cell for row in printed if own and (cell := table.figure(row, own)) and cell.value > 0}
     stated = {row: cell.value for row, cell in cells.items()}
+    fractions = max((cell.decimals for cell in cells.values()), default=0) > 0  # Welch's are, and rounded
     rows = [row for row in printed if row not in stated]
     fitting: dict[int, NDArray[np.bool_]] = {}
     for row in rows:
@@ -122,22 +138,36 @@ def _probabilities(table: Printed) -> Iterator[AuditFinding]:
         fitting[row] = np.logical_and(low <= p.high + SLACK, high >= p.low - SLACK)
     wrong = {}
     for row, df in stated.items():
-        half = 0.0 if df == int(df) else cells[row].half  # Welch's are fractions, and rounded
+        half = cells[row].half if fractions else 0.0
         if not Interval(tail(row, df + half).low, tail(row, df - half).high).meets(printed[row][1]):
             wrong[row] = df
     chosen = _best_choice(rows, range(len(DEGREES)), lambda row, place: bool(fitting[row][place]))
-    if chosen is not None:
+    if chosen is not None and table.column("estimate"):
         wrong |= dict.fromkeys(chosen[1], float(DEGREES[chosen[0]]))
-    else:  # too few rows, or no single choice: what no degrees of freedom explain is still wrong
+    else:  # too few rows, or tests with degrees of freedom each: what none of them explain is still wrong
         possible = {row: Interval(tail(row, DEGREES[-1]).low, tail(row, 1).high) for row in rows}
-        wrong |= {row: float(DEGREES[-1]) for row in rows if not possible[row].meets(printed[row][1])}
+        off = [row for row in rows if not possible[row].meets(printed[row][1])]
+        one_sided = [_one_sided(table, rows, printed, side) for side in (1, -1)]
+        wrong |= {} if min(one_sided) < len(off) else dict.fromkeys(off, float(DEGREES[-1]))
     for row, df in sorted(wrong.items()):
         text = table.columns[column][row]
-        if printed[row][1].low > 1 or printed[row][0].meets(printed[row][1]):
-            continue  # a t-value in the p column, which another check names
+        if _holds_t(table, row):
+            continue  # which another check names
         expected = f"{tail(row, df).middle:.2g}"
         sentence = f"p = {text} does not follow from t = {printed[row][0].middle:.3g}; that gives about {expected}."
         yield table.slip("p_off", row, column, text, expected, sentence)
+
+
+def _one_sided(table: Printed, rows: Sequence[int], printed: dict[int, tuple[Interval, Interval]], side: int) -> int:
+    """Return how many p are no one-sided tail of their t, whatever the degrees of freedom."""
+    misses = 0
+    for row in rows:
+        size, p = printed[row]
+        signed = table.figure(row, table.column("t")) or table.figure(row, table.column("estimate"))
+        tails = [float(scipy_stats.t.sf(size.high, DEGREES[-1])), float(scipy_stats.t.sf(size.low, 1))]
+        positive = signed is not None and signed.value * side >= 0
+        misses += not (Interval(*tails) if positive else Interval(1 - tails[1], 1 - tails[0])).meets(p)
+    return misses
 
 
 def _signs(table: Printed) -> Iterator[AuditFinding]:
@@ -161,22 +191,40 @@ def _intervals(table: Printed) -> Iterator[AuditFinding]:
     estimates, errors = table.column("estimate"), table.column("se")
     if not (lows and highs):
         return
-    value_column = estimates or (table.others[0] if len(table.others) == 1 else None)
+    value_column = _inside(table, lows, highs)
     centred: dict[int, tuple[Interval, Interval]] = {}  # row → factors that the lower and the upper end allow
+    outside, judged = [], 0
     for row in table.rows:
         low, high, value = (table.figure(row, column) for column in (lows, highs, value_column))
-        if not (low and high):
+        if not (low and high and value):
             continue
-        if value and (value.rounded.high < low.rounded.low or value.rounded.low > high.rounded.high):
+        judged += 1
+        if value.rounded.high < low.rounded.low or value.rounded.low > high.rounded.high:
             sentence = f"{value.text} is outside its own interval, {low.text} to {high.text}."
-            yield table.slip("outside_interval", row, value_column or lows, value.text, "", sentence)
+            outside.append(table.slip("outside_interval", row, value_column or lows, value.text, "", sentence))
             continue
         error = table.figure(row, errors)
-        if estimates and value and error and error.rounded.low > 0:
+        if value_column == estimates and error and error.rounded.low > 0:
             below = Interval(value.rounded.low - low.rounded.high, value.rounded.high - low.rounded.low)
             above = Interval(high.rounded.low - value.rounded.high, high.rounded.high - value.rounded.low)
             centred[row] = (below.over(error.rounded), above.over(error.rounded))
+    if 2 * len(outside) > judged:
+        return  # the interval is of something that is not printed
+    yield from outside
     yield from _ends(table, centred, (lows, highs), estimates, errors)
+
+
+def _inside(table: Printed, lows: str, highs: str) -> str | None:
+    """Return the column whose values most often are between the ends: they may be those of an odds ratio."""
+    known = [
+        column for role in ("estimate", "sa", "pa", "vr", "fmr") for column in table.all_having(role)
+    ] + table.others
+
+    def inside(column: str) -> int:
+        figures = [[table.figure(row, name) for name in (lows, column, highs)] for row in table.rows]
+        return sum(bool(a and b and c and a.value <= b.value <= c.value) for a, b, c in figures)
+
+    return max(known + table.others, key=inside, default=None)
 
 
 def _ends(
@@ -196,6 +244,8 @@ def _ends(
         return centred[row][side].meets(Interval(factor, factor))
 
     chosen = _best_choice(range(len(ends)), candidates, fits) if candidates else None
+    if chosen and not _symmetric(table, set(centred) - {ends[place][0] for place in chosen[1]}, columns, estimates):
+        return  # a bootstrap's ends, which rounding hides in most rows
     for place in chosen[1] if chosen else ():
         row, side = ends[place]
         estimate, error = table.figure(row, estimates), table.figure(row, errors)
@@ -209,6 +259,17 @@ def _ends(
         yield table.slip("interval_off", row, columns[side], end.text, expected, sentence)
 
 
+def _symmetric(table: Printed, rows: set[int], columns: tuple[str, str], estimates: str | None) -> bool:
+    """Return whether the ends are as far from their estimate as each other, but for what rounding does."""
+    total = expected = 0.0
+    for row in rows:
+        low, high, value = (table.figure(row, column) for column in (*columns, estimates))
+        if low and high and value:
+            total += (low.value + high.value - 2 * value.value) ** 2
+            expected += (low.half**2 + high.half**2 + 4 * value.half**2) / 3
+    return len(rows) > 2 and total <= ASYMMETRY * expected
+
+
 def _stars(table: Printed) -> Iterator[AuditFinding]:
     """Yield stars that do not go with their p by the usual convention that fits the table best."""
     column = next((name for name, (_, role) in table.roles.items() if role == "stars"), None)
@@ -219,7 +280,7 @@ def _stars(table: Printed) -> Iterator[AuditFinding]:
     marks = {row: len(match[1]) if (match := _STARRED.search(table.columns[source][row])) else 0 for row in table.rows}
     if not any(marks.values()):
         return
-    known = {row: p for row in table.rows if (p := probability(table, row)) is not None}
+    known = {row: p for row in table.rows if (p := probability(table, row)) is not None and not _holds_t(table, row)}
 
     def fits(row: int, limits: Sequence[float]) -> bool:
         count = marks[row]
@@ -229,6 +290,8 @@ def _stars(table: Printed) -> Iterator[AuditFinding]:
 
     most = max(marks.values())
     conventions = [limits[:most] for limits in STARS]
+    if any(all(fits(row, limits) for row in known) for limits in combinations(LIMITS, most)):
+        return  # another convention
     chosen = _best_choice(list(known), conventions, fits)
     for row in chosen[1] if chosen else ():
         text = "*" * marks[row] or "no star"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import ceil, floor
 
+from holdfast.core.lazy import scipy_stats
 from holdfast.stats.audit.printed import MEANS, SLACK, AuditFinding, Interval, Printed, PrintedNumber
 from holdfast.stats.walks.fmr import recover_counts
 
@@ -19,33 +21,135 @@ def _sizes(table: Printed, n: int | None) -> list[int | None]:
     return [whole if table.is_total(row) and not own[row] else size for row, size in enumerate(sizes)]
 
 
-def _shares(table: Printed) -> list[str]:
-    """Return the columns that are shares of a row's images."""
-    named = [*table.having("sa").values(), *table.having("vr").values()]
-    if table.having("variance") or table.having("estimate") or table.having("before") or table.having("fmr"):
-        return named
+ACCURACIES = frozenset(["accuracy", "acc", "accuracies", "top1", "top5", "top"])
+NO_SHARE = frozenset(
+    [
+        "balanced",
+        "macro",
+        "mean",
+        "average",
+        "avg",
+        "weighted",
+        "std",
+        "sd",
+        "se",
+        "stderr",
+        "error",
+        "ci",
+        "low",
+        "high",
+        "lower",
+        "upper",
+        "drop",
+        "change",
+        "gain",
+        "loss",
+        "difference",
+        "delta",
+        "variance",
+        "rank",
+        "before",
+        "after",
+        "old",
+        "new",
+    ]
+)
+"""Words in the name of a column: an accuracy, and what is computed of accuracies but is none."""
+TRAININGS = 10  # means of so many trainings at most are recognised as such
+FEW_CELLS = 4
+MOST = 0.75
+ENOUGH_TOTALS = 2  # that are means of their classes, where nothing says how large the classes are
+BY_CHANCE = 1e-6  # how likely values that are no shares may look like shares
+
+
+def _named(table: Printed) -> list[str]:
+    """Return the columns that are accuracies or validated shares by their names."""
+    named = [*table.all_having("sa"), *table.all_having("vr")]
     for column in table.others:
-        values = [figure.value for row in table.rows if (figure := table.figure(row, column))]
-        if values and min(values) >= 0 and max(values) <= 100:
+        words = set(re.findall(r"[a-z]+\d*", column.lower()))
+        if words & ACCURACIES and not words & NO_SHARE:
             named.append(column)
     return named
 
 
+Cell = tuple[int, str]  # row, column
+
+
+def _countable(table: Printed, sizes: list[int | None]) -> tuple[int, list[Cell]]:
+    """Return cells that are shares of a row's images, and the number of trainings that they are means of.
+
+    Accuracies are so by name. Other columns are only if nearly all of their cells are such shares, and would hardly
+    be by chance.
+    """
+    named = _named(table)
+    cells = [(row, column) for column in named for row in table.rows if sizes[row] and table.figure(row, column)]
+    classes = [row for row in table.rows if sizes[row] and not table.is_total(row)]
+    other = table.having("variance") or table.having("estimate") or table.having("before") or table.having("fmr")
+    rest = [
+        [(row, column) for row in classes if table.figure(row, column)]
+        for column in table.others
+        if column not in named and not other
+    ]
+    several = [_trainings(table, cells, sizes, 1.0), *(_trainings(table, group, sizes, 0.5) for group in rest)]
+    runs = next((r for r in several if r > 1 and all(_fits(table, cell, sizes, r) for cell in cells)), 1)
+    return runs, cells + [cell for group in rest if _look_so(table, group, sizes, runs) for cell in group]
+
+
+def _trainings(table: Printed, cells: list[Cell], sizes: list[int | None], by_chance: float) -> int:
+    """Return of how many trainings cells are means: several if they are shares of so many times the images only.
+
+    Not if a figure that is no share would be taken for one more often than ``by_chance``.
+    """
+    misses = [sum(not _fits(table, cell, sizes, runs) for cell in cells) for runs in range(1, TRAININGS + 1)]
+    if len(cells) <= FEW_CELLS or misses[0] <= max(1, len(cells) / 5) or 0 not in misses:
+        return 1
+    runs = 1 + misses.index(0)
+    return runs if _chance(table, cells, sizes, runs) <= by_chance else 1
+
+
+def _fits(table: Printed, cell: Cell, sizes: list[int | None], runs: int = 1) -> bool:
+    printed, size = table.figure(*cell), sizes[cell[0]]
+    assert printed and size
+    whole = 100 if table.percent(cell[1]) else 1
+    return 0 <= printed.value <= whole and possible(printed, size * runs, percent=whole == 100)
+
+
+def _look_so(table: Printed, cells: list[Cell], sizes: list[int | None], runs: int) -> bool:
+    """Return whether most cells are shares of the images, more than chance would make so."""
+    fits = sum(_fits(table, cell, sizes, runs) for cell in cells)
+    if len(cells) < FEW_CELLS or fits < MOST * len(cells):
+        return False
+    chance = _chance(table, cells, sizes, runs)
+    return float(scipy_stats.binom.sf(fits - 1, len(cells), chance)) < BY_CHANCE
+
+
+def _chance(table: Printed, cells: list[Cell], sizes: list[int | None], runs: int) -> float:
+    """Return how likely a figure that is no share looks like one: what part of all figures are shares."""
+    chances = [
+        2 * printed.half * size * runs / (100 if table.percent(column) else 1)
+        for row, column in cells
+        if (printed := table.figure(row, column)) and (size := sizes[row])
+    ]
+    return min(1.0, sum(chances) / len(cells))
+
+
 def whole_counts(table: Printed, n: int | None) -> Iterator[AuditFinding]:
     """Yield shares of n images that no whole number of them gives (GRIM)."""
-    for row, size in enumerate(_sizes(table, n)):
-        if not size:
+    sizes = _sizes(table, n)
+    impossible = set[int]()
+    runs, cells = _countable(table, sizes)
+    for row, column in sorted(cells, key=lambda cell: cell[0]):
+        printed, size = table.figure(row, column), (sizes[row] or 0) * runs
+        if not printed or _fits(table, (row, column), sizes, runs):
             continue
-        impossible = False
-        for column in _shares(table):
-            printed = table.figure(row, column)
-            if printed and not possible(printed, size, percent=table.percent(column)):
-                impossible, unit = True, 100 if table.percent(column) else 1
-                expected = f"{round(printed.value / unit * size) / size * unit:.{printed.decimals}f}"
-                sentence = f"No whole number of {size} images is {printed.text}; the nearest is {expected}."
-                yield table.slip("impossible_count", row, column, printed.text, expected, sentence)
-        if not impossible:
-            yield from _impossible_fmr(table, row, size)
+        impossible.add(row)
+        unit = 100 if table.percent(column) else 1
+        expected = f"{round(printed.value / unit * size) / size * unit:.{max(printed.decimals, 0)}f}"
+        sentence = f"No whole number of {size} images is {printed.text}; the nearest is {expected}."
+        yield table.slip("impossible_count", row, column, printed.text, expected, sentence)
+    for row, number in enumerate(sizes):
+        if number and row not in impossible and runs == 1:
+            yield from _impossible_fmr(table, row, number)
 
 
 def possible(printed: PrintedNumber, size: int, *, percent: bool) -> bool:
@@ -58,7 +162,7 @@ def _impossible_fmr(table: Printed, row: int, size: int) -> Iterator[AuditFindin
     """Yield an FMR that no whole counts give: right, validated, and right among the validated."""
     figures = {role: table.figure(row, table.column(role)) for role in ("sa", "vr", "fmr")}
     sa, vr, fmr = figures["sa"], figures["vr"], figures["fmr"]
-    if not (sa and vr and fmr and table.percent(table.having("fmr")[""])) or size > 20_000:
+    if not (sa and vr and fmr and table.percent(table.having("sa")[""])) or size > 20_000:
         return
     texts = [f"{figure.value:.{figure.decimals}f}" for figure in (sa, vr, fmr)]
     if not recover_counts(size, standard_accuracy=texts[0], validation_rate=texts[1], fmr=texts[2]):
@@ -70,26 +174,38 @@ def totals(table: Printed, n: int | None) -> Iterator[AuditFinding]:
     """Yield totals that do not pool the images of their classes; the mean of the classes' values is another number."""
     rows = [row for row in table.rows if not table.is_total(row) and not table.is_total(row, MEANS)]
     sizes = _sizes(table, n)
-    weights = [float(sizes[row] or 0) for row in rows]
-    if not all(weights):
-        weights = [1.0] * len(rows) if not table.having("n") else []
-    roles = {column: role for role in ("sa", "vr", "pa", "fmr") for column in table.having(role).values()}
-    columns = roles | ({} if table.having("variance") else dict.fromkeys(_shares(table), "share"))
+    known = all(sizes[row] for row in rows)
+    weights = [float(sizes[row] or 1) for row in rows]
+    roles = {column: role for role in ("sa", "vr", "pa", "fmr") for column in table.all_having(role)}
+    columns = roles | ({} if table.having("variance") else dict.fromkeys(_named(table), "share") | roles)
     for total in table.rows:
-        if not table.is_total(total) or len(rows) < 2 or not weights:
+        if not table.is_total(total) or len(rows) < 2:
             continue
+        pooled = {column: _pooled(table, rows, weights, column, columns[column]) for column in columns}
+        fitting = {
+            column
+            for column, span in pooled.items()
+            if span and (printed := table.figure(total, column)) and span.meets(printed.rounded)
+        }
         for column in columns:
-            printed = table.figure(total, column)
+            printed, span = table.figure(total, column), pooled[column]
             values = [figure.rounded for row in rows if (figure := table.figure(row, column))]
-            pooled = _pooled(table, rows, weights, column, columns[column])
-            if not printed or pooled is None or len(values) < len(rows) or pooled.meets(printed.rounded):
+            if not printed or span is None or len(values) < len(rows) or column in fitting:
+                continue
+            if not known and sum(columns[other] in ("sa", "vr", "share") for other in fitting) < ENOUGH_TOTALS:
+                # Classes of unknown sizes: a total is anywhere between them.
+                edges = Interval(min(value.low for value in values), max(value.high for value in values))
+                if columns[column] != "fmr" and not edges.meets(printed.rounded):
+                    sentence = f"The total {printed.text} is not between the values of the rows above."
+                    yield table.slip("total_off", total, column, printed.text, "", sentence)
                 continue
             mean = sum(values, Interval(0, 0)) * (1 / len(values))
             is_mean = mean.meets(printed.rounded)
             why = "is the mean of the rows above" if is_mean else "is neither pooled nor the mean of the rows above"
-            expected = f"{pooled.middle:.{printed.decimals}f}"
+            expected = f"{span.middle:.{max(printed.decimals, 0)}f}"
             kind = "total_is_mean" if is_mean else "total_off"
-            sentence = f"The total {printed.text} {why} ({mean.middle:.{printed.decimals}f}); pooled it is {expected}."
+            decimals = max(printed.decimals, 0)
+            sentence = f"The total {printed.text} {why} ({mean.middle:.{decimals}f}); pooled it is {expected}."
             yield table.slip(kind, total, column, printed.text, expected, sentence)
 
 
@@ -129,11 +245,11 @@ def fmr_is_ratio(table: Printed, reference: Printed | None) -> Iterator[AuditFin
         for prefix, fmr in table.having("fmr").items()
         if prefix in table.having("pa")
     }
+    standard = {row: _standard(table, row, reference) for row in table.rows}
+    for pair in pairs.items():
+        yield from _with_standard(table, pair, standard)
     for row in table.rows:
-        standard = _standard(table, row, reference)
-        if standard:
-            yield from _with_standard(table, row, pairs, standard)
-        elif len(pairs) > 1:
+        if not standard[row] and len(pairs) > 1 and not table.is_total(row, MEANS):
             yield from _implied(table, row, pairs)
 
 
@@ -151,18 +267,25 @@ def _standard(table: Printed, row: int, reference: Printed | None) -> dict[str, 
 
 
 def _with_standard(
-    table: Printed, row: int, pairs: dict[str, tuple[str, str]], standard: dict[str, Interval]
+    table: Printed, pair: tuple[str, tuple[str, str]], standard: dict[int, dict[str, Interval]]
 ) -> Iterator[AuditFinding]:
-    for prefix, (pa, fmr) in pairs.items():
+    prefix, (pa, fmr) = pair
+    ratios: dict[int, tuple[Interval, Interval]] = {}
+    for row in table.rows:
         upper, printed = table.figure(row, pa), table.figure(row, fmr)
-        lower = standard.get(prefix, standard.get(""))
-        if not (upper and printed and lower):
+        lower = standard[row].get(prefix, standard[row].get(""))
+        if upper and printed and lower and not table.is_mean_of_rows(row, fmr):
+            ratios[row] = upper.rounded.over(lower), printed.rounded
+    units = sorted((1.0, 100.0, 0.01, 1e4), key=lambda unit: unit != (100 if table.percent(fmr) else 1))
+    unit = max(units, key=lambda unit: sum((ratio * unit).meets(printed) for ratio, printed in ratios.values()))
+    for row, (ratio, span) in ratios.items():
+        if (ratio * unit).meets(span):
             continue
-        ratio = upper.rounded.over(lower) * (100 if table.percent(fmr) else 1)
-        if not ratio.meets(printed.rounded):
-            expected = f"{ratio.middle:.{printed.decimals}f}"
-            sentence = f"{printed.text} is not {upper.text} divided by the standard accuracy; that is {expected}."
-            yield table.slip("fmr_not_ratio", row, fmr, printed.text, expected, sentence)
+        upper, own = table.figure(row, pa), table.figure(row, fmr)
+        assert upper and own
+        expected = f"{(ratio * unit).middle:.{max(own.decimals, 0)}f}"
+        sentence = f"{own.text} is not {upper.text} divided by the standard accuracy; that is {expected}."
+        yield table.slip("fmr_not_ratio", row, fmr, own.text, expected, sentence)
 
 
 def _implied(table: Printed, row: int, pairs: dict[str, tuple[str, str]]) -> Iterator[AuditFinding]:
@@ -213,31 +336,3 @@ def repeated_totals(table: Printed, reference: Printed | None) -> Iterator[Audit
                     "table's settings, whatever its own caption says."
                 )
                 yield table.slip("repeated_total", row, table.having(shared[0])[""], figures, "", sentence)
-
-
-def wrong_denominator(table: Printed) -> Iterator[AuditFinding]:
-    """Yield changes in percent that are not a share of what was there before."""
-    before, after, change = (next(iter(table.having(role).values()), None) for role in ("before", "after", "change"))
-    if not (before and after and change):
-        return
-    for row in table.rows:
-        old, new, printed = table.figure(row, before), table.figure(row, after), table.figure(row, change)
-        if not (old and new and printed) or old.rounded.low <= 0 or new.rounded.low <= 0:
-            continue
-        unit = 100 if table.percent(change) or "%" in printed.text else 1
-        # |1 − new/old|, and its wrong sister |old/new − 1|.
-        right, wrong = _distance(new.rounded.over(old.rounded), unit), _distance(old.rounded.over(new.rounded), unit)
-        if right.meets(printed.size):
-            continue
-        expected = f"{right.middle:.{printed.decimals}f}"
-        known = wrong.meets(printed.size)
-        why = f"divides by {new.text}" if known else "is neither share of the two"
-        kind = "wrong_denominator" if known else "change_off"
-        sentence = f"{old.text} → {new.text} is a change of {expected}, not {printed.text}, which {why}."
-        yield table.slip(kind, row, change, printed.text, expected, sentence)
-
-
-def _distance(ratio: Interval, unit: float) -> Interval:
-    low, high = sorted((abs(ratio.low - 1), abs(ratio.high - 1)))
-    inside = ratio.low <= 1 <= ratio.high
-    return Interval(0.0 if inside else low * unit, high * unit)

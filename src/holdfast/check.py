@@ -44,7 +44,7 @@ from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME, what_it_holds
 from holdfast.stats.effects.verdict_words import NOT_JUDGED, more_photos
 from holdfast.stats.models.power import donor_advice, donors_of
-from holdfast.store import Run, other_data, unmixed, writing
+from holdfast.store import Run, other_data, unmixed
 
 MOST_FINDINGS = 3  # findings about the data that the answer shows
 SHOWN = (ORIGINAL, SAME, RANDOM, ONLY)
@@ -183,12 +183,14 @@ def _check_all(
             with suppress(OSError):
                 folder.rmdir()
         raise UserError(re.sub(r" with (--retry-errors|retry_errors=)", " again", str(error))) from error
-    name = _name_of(originals.run, collection)
+    here = [sample.sample_id for sample in collection.samples]
+    name = _name_of(originals.run.of_samples(here))
     made_masks = None
     if any(sample.mask is None for sample in collection.samples):
         rows = api.mask(spec=masking, out=folder / "masks", progress=progress)
         made_masks, spec = MaskCounts.of(rows, masking.annotator), replace(spec, masks=str(folder / "masks"))
-    results = api.evaluate(spec=replace(spec, scenarios="all"), out=run, progress=progress)
+    whole = api.evaluate(spec=replace(spec, scenarios="all"), out=run, progress=progress)
+    results = api.Results(whole.run.of_samples(here))  # the run may have rows of more images, or of images that went
     verdict = _verdict(results.counts, name, outcome)
     sure = _sure_verdict(results, made_masks, name, outcome) if made_masks and made_masks.doubtful else None
     about_masks = _about_masks(made_masks, verdict, sure)
@@ -259,7 +261,7 @@ def _page(results: api.Results, progress: Progress, **options: Any) -> Path:
     page, mark = results.path / "report" / "index.html", results.path / "report" / "made-of.txt"
     parts = [(path.name, path.stat().st_mtime_ns) for path in sorted((results.path / "predictions").iterdir())]
     code = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*.[pjc][yjs2]*"))  # .py, .j2, .js, .css
-    made_of = fingerprint([parts, code, options])
+    made_of = fingerprint([parts, str(results.run.predictions.where), code, options])
     if page.is_file() and mark.is_file() and mark.read_text() == f"{made_of} {bytes_sha256(page.read_bytes())}":
         return page
     progress("report", 0, 1)
@@ -288,11 +290,8 @@ def _of_originals(progress: Progress) -> Progress:
     return lambda step, done, total: progress("originals" if step == "eval" else step, done, total)
 
 
-def _name_of(run: Run, collection: Collection) -> str:
-    """Return the model's name in the table, after dropping rows of photos that are not in this check any more."""
-    here = [sample.sample_id for sample in collection.samples]
-    with writing(run.path):
-        run.predictions.drop(~pc.field("sample_id").isin(here))
+def _name_of(run: Run) -> str:
+    """Return the model's name in the table."""
     names = run.rows(["model"])["model"].unique().to_pylist()
     if len(names) != 1:
         raise UserError(f"{run.path} holds the answers of {', '.join(map(str, names))}; choose another --out")

@@ -172,7 +172,6 @@ def check_in_rounds(
     early = EarlyCheck(Run(out), rounds)
     sequence = SequentialEvidence(collection.classes, rounds.place())
     asked: list[Sample] = []
-    planned = [sample.sample_id for block in rounds.blocks for sample in block]
 
     def with_masks(photos: Sequence[Sample]) -> list[Sample]:
         asked.extend(photos)
@@ -189,8 +188,6 @@ def check_in_rounds(
         ]
 
     for run, _ in evaluate_rounds(spec, out, collection, rounds, with_masks=with_masks, progress=progress):
-        # Photos that were taken away, or that an earlier plan had asked; the run is ours to write here.
-        run.predictions.drop(~pc.field("sample_id").isin(planned))
         here = pc.field("sample_id").isin([sample.sample_id for sample in asked])
         table = run.predictions.dataset().to_table(filter=here)
         counts = reduce(table, order=list(NEEDED))
@@ -209,6 +206,7 @@ def check_in_rounds(
             break
     else:
         early.reason = OUT_OF_PHOTOS
+    early.run = early.run.of_samples([sample.sample_id for sample in asked])  # others are stored of other plans
     if early.mask_rows:  # masks.csv of all rounds, not of the last one
         _, early.mask_rows = make_masks(masks, mask_folder, collection=replace(collection, samples=tuple(asked)))
     return early

@@ -94,6 +94,23 @@ def test_known_answers_and_no_word_of_masks_where_the_dataset_has_them(readers: 
     assert len(rows) == 90 * 18 and (rows["status"] == "ok").all()
 
 
+def test_asking_for_less_removes_nothing_and_answers_for_less(readers: str, tmp_path: Path) -> None:
+    photos = str(make(tmp_path / "squares", 4))
+    whole = check(f"{readers}:background_reader", photos)
+    key, columns = ["sample_id", "condition"], ["sample_id", "condition", "row_id"]
+    stored = whole.results.rows(columns).to_pandas().astype(str).set_index(key).sort_index()
+    fewer = check(f"{readers}:background_reader", photos, limit=6)
+    shown = set(fewer.results.rows(["sample_id"])["sample_id"].to_pylist())
+    assert len(shown) == 6 and fewer.results.run.predictions.count() == 6 * 18
+    assert "6 photos" in fewer.page.read_text(encoding="utf8")
+    kept = holdfast.open_run(fewer.results.path).rows(columns).to_pandas().astype(str).set_index(key).sort_index()
+    assert list(kept.index) == list(stored.index) and len(kept) == 12 * 18
+    # Six images lend each other backgrounds, as in a check of their own; no row of another image is touched.
+    others = ~stored.index.get_level_values("sample_id").isin(shown)
+    assert list(kept["row_id"][others]) == list(stored["row_id"][others])
+    assert check(f"{readers}:background_reader", photos).lines == whole.lines
+
+
 def test_the_command_makes_masks_and_goes_on(readers: str, tmp_path: Path) -> None:
     photos = make(tmp_path / "squares", 2, masks=False)
     first = run("check", f"{readers}:object_reader", photos, "-q", "--out", "answer")

@@ -195,12 +195,15 @@ DETAILS: dict[str, tuple[pa.Schema, ds.Expression | None]] = {
 
 
 class Parts:
-    """The part files of one table; the columns of ``key`` name a row."""
+    """The part files of one table; the columns of ``key`` name a row. Only rows ``where`` something holds are read."""
 
-    def __init__(self, folder: Path, schema: pa.Schema, key: Sequence[str] = ("row_id",)) -> None:
+    def __init__(
+        self, folder: Path, schema: pa.Schema, key: Sequence[str] = ("row_id",), *, where: ds.Expression | None = None
+    ) -> None:
         self.folder = folder
         self.schema = schema
         self.key = tuple(key)
+        self.where = where
 
     def paths(self) -> list[Path]:
         """Return the part files, after checking them."""
@@ -224,12 +227,16 @@ class Parts:
     def dataset(self) -> ds.Dataset:
         """Return all parts as one Arrow dataset, which is read piece by piece."""
         paths = [str(path) for path in self.paths()]
-        return (
-            ds.dataset(paths, schema=self.schema, format="parquet") if paths else ds.dataset(self.schema.empty_table())
-        )
+        if not paths:
+            return ds.dataset(self.schema.empty_table())
+        whole = ds.dataset(paths, schema=self.schema, format="parquet")
+        # A filtered dataset is no part of a union, and DuckDB reads past its filter: the rows themselves are.
+        return whole if self.where is None else ds.dataset(whole.to_table(filter=self.where))
 
     def count(self) -> int:
         """Return the number of rows. ``dataset().count_rows()`` would keep the metadata of every file in memory."""
+        if self.where is not None:
+            return int(self.dataset().count_rows())
         return sum(pq.read_metadata(path).num_rows for path in self.paths())
 
     def rows(self, columns: list[str] | None = None) -> pa.Table:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
+import pyarrow.dataset as ds
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import json_object, whole_file, write_atomic
@@ -39,9 +40,9 @@ def unmixed(folder: Path, data: str, specs: str = "spec.json") -> Path:
 class Run:
     """A run directory. Reading needs no lock; a writer holds ``writing(run.path)``."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, where: ds.Expression | None = None) -> None:
         self.path = Path(path)
-        self.predictions = Parts(self.path / "predictions", PREDICTIONS)
+        self.predictions = Parts(self.path / "predictions", PREDICTIONS, where=where)
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
@@ -51,6 +52,11 @@ class Run:
             missing = not address(path) and not Path(path).exists()
             raise UserError(f"{shown(path)} {'does not exist' if missing else why}; holdfast eval makes a run")
         return cls(fetched(path))
+
+    def of_samples(self, ids: Collection[str]) -> Run:
+        """Return this run as if it had rows of these samples only; what is stored stays."""
+        here = pc.field("sample_id").isin(pa.array(sorted(ids), pa.string()))
+        return Run(self.path, where=here) if self.predictions.dataset().count_rows(filter=~here) else self
 
     def begin(self, spec: Mapping[str, Any], *, same: tuple[str, ...] = ()) -> None:
         """Record what is asked for. An existing run must agree in the entries of ``same``, or rows would mix."""

@@ -160,6 +160,21 @@ def test_kendall_is_scipys_with_and_without_ties():
     assert (turned["tau"], turned["low"], turned["high"]) == (1, 1, 1)
 
 
+def test_a_resample_without_an_order_may_have_had_any() -> None:
+    """Two models that 12 images hardly tell apart: resamples with ties leave the order open."""
+    rng = np.random.default_rng(0)
+    right = np.zeros((12, 2))
+    right[:1, 0] = 1.0  # one image makes the first model better
+    drawn = right[rng.integers(0, 12, (2_000, 12))].mean(axis=1)
+    assert 0.3 < (drawn[:, 0] == drawn[:, 1]).mean() < 0.4
+    scores = dict(zip("ab", right.mean(axis=0), strict=True))
+    unsure = kendall(scores, scores, first_samples=drawn, second_samples=drawn)
+    assert (unsure["tau"], unsure["low"], unsure["high"]) == (1, -1, 1) and np.isnan(float(unsure["p"]))
+    clear = np.array([[0.9, 0.1]]).repeat(100, axis=0)
+    sure = kendall(scores, scores, first_samples=clear, second_samples=clear)
+    assert (sure["low"], sure["high"]) == (1, 1)
+
+
 def test_rank_agreement_tells_stable_from_unsure_orders():
     rng = np.random.default_rng(3)
     apart = np.linspace(-2, 2, 5)[:, None] + np.array([0.0, -0.3])[None, :]

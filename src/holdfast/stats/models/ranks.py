@@ -258,7 +258,9 @@ def kendall(
     """Return Kendall's τ-b between two rankings of the same models, by score: 1 the same order, −1 the reverse.
 
     Only models in both count. ``first_samples``, ``second_samples``: (resamples, models) scores in the same resamples.
-    Returned: ``tau``, ``low``, ``high`` (NaN without resamples), ``p``, ``n``, and the ``reason`` where there is no τ.
+    Returned: ``tau``, ``low``, ``high`` (NaN without resamples), ``p`` (NaN of two models, of which it is always 1),
+    ``n``, and the ``reason`` where there is no τ. A resample in which all models of a ranking are equal may have had
+    any order: it counts as −1 for ``low`` and as 1 for ``high``.
     """
     names = [name for name in first if name in second]
     nan = float("nan")
@@ -270,10 +272,11 @@ def kendall(
     if np.ptp(ours) == 0 or np.ptp(theirs) == 0:
         return result | {"reason": "All models have the same score in one of the rankings: there is no order."}
     tau, p = scipy_stats.kendalltau(ours, theirs)
-    result |= {"tau": float(tau), "p": float(p)}
+    result |= {"tau": float(tau), "p": float(p) if len(names) > 2 else nan}
     if first_samples is not None and second_samples is not None:
         at, to = ([list(scores).index(name) for name in names] for scores in (first, second))
-        low, high = interval(_taus(first_samples[:, at], second_samples[:, to]))
+        drawn = _taus(first_samples[:, at], second_samples[:, to])
+        low, high = (interval(np.where(np.isnan(drawn), unknown, drawn))[end] for end, unknown in enumerate((-1, 1)))
         result |= {"low": float(low), "high": float(high)}
     return result
 

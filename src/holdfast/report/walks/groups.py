@@ -40,6 +40,8 @@ def _sentence(walks: ReportWalks, name: str, frame: pd.DataFrame) -> str:
     said = []
     for model, walk in walks.order:
         own = known[(known["model"] == model) & (known["walk"] == walk)]
+        if own.empty:
+            continue
         low, high = own.iloc[0], own.iloc[-1]
         if low["validation_rate"] == high["validation_rate"]:
             rest = "in every group"

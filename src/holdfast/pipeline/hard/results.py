@@ -11,6 +11,7 @@ from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, model_facts
 from holdfast.stats.hard.mining import CHOOSE, REPORT, accuracies, drops, rates, shared, validity
 from holdfast.stats.hard.mining_curve import Curve, fit_curve, leave_one_out, subset_accuracies
 from holdfast.stats.hard.mining_overlap import by_kin, intraclass, overlap, persistence
+from holdfast.stats.hard.transfer import transfer_cases, transfer_predictors
 
 SUBSETS = ("valid", "all")  # images that the oracle accepts, and all of them
 FACTORS = ("kind", "nuisance", "category")
@@ -124,6 +125,9 @@ def tables(mining: Mining) -> dict[str, pd.DataFrame]:
     frames["overlap"] = overlap(images, failed, pool.models, seed=seed)
     frames["kin"] = by_kin(images, failed, pool.surrogates, pool.targets, facts, seed=seed)
     names = pool.models
+    valid = pool.images[pool.images["valid"]]
+    cases = transfer_cases(pool.failed.loc[valid.index, list(names)], valid["half"] == REPORT, facts["family"])
+    frames["transfer"] = transfer_predictors(cases)
     frames["models"] = (
         facts.rename_axis("model")
         .reset_index()

@@ -12,7 +12,19 @@ from holdfast.core.lazy import pd
 from holdfast.core.numbers import estimate, number, p_value, percent, span
 from holdfast.report.page import charts
 from holdfast.report.page.figures import COLOURS, INK, SHAPES, WIDE, Chart, Figure
-from holdfast.report.page.parts import Heading, Notice, Part, Section, Thumbnails, Tile, by_turns, grouped, judged, tile
+from holdfast.report.page.parts import (
+    Heading,
+    Notice,
+    Part,
+    Section,
+    Text,
+    Thumbnails,
+    Tile,
+    by_turns,
+    grouped,
+    judged,
+    tile,
+)
 from holdfast.report.page.tables import Column, Table, plain, ranged
 from holdfast.report.page.words import listing, plural, sentence
 
@@ -200,6 +212,7 @@ def surrogates_added(mined: MinedSet) -> Section:
         ),
         Table("curve", "By number of surrogates", named, _CURVE, folded=True),
         *_left_out(mined),
+        *_transfer(mined),
     ]
     return section
 
@@ -230,6 +243,33 @@ def _left_out(mined: MinedSet) -> list[Part]:
         Heading("Each surrogate left out"),
         Table("leave_one_out", "The set that the other surrogates leave, valid images", frame, columns, note),
     ]
+
+
+def _transfer(mined: MinedSet) -> list[Part]:
+    """Return which properties predict how often a model fails on a hard set that it was not mined with."""
+    frame = mined.tables.get("transfer", pd.DataFrame())
+    if frame.empty:
+        return []
+    none = frame[frame["property"] == "none"].iloc[0]
+    better = frame[frame["gain_low"] > 0].sort_values("error")
+    said = f"The mean of the other models misses a model's failure rate by {percent(none['error'])} on average."
+    if better.empty:
+        said += " No property predicts it better, as far as these models can show."
+    else:
+        best = better.iloc[0]
+        said += f" The best prediction, from {best['meaning']}, misses it by {percent(best['error'])}."
+    columns = [
+        Column("meaning", "Predicted from"), Column("targets", "Models", "integer"),
+        Column("error", "Mean error", "percent", "low", "high"),
+        Column("gain", "Better than the mean by", "points", "gain_low", "gain_high"),
+        Column("slope", "Slope", "number", digits=2, hint="change of the failure rate per unit of the property"),
+    ]  # fmt: skip
+    note = (
+        "Each model in turn is predicted from the others, on all sets that 2 to 4 others mine. Properties are of "
+        "the choosing half, failures of the reporting half. Intervals are over models."
+    )
+    title = "Failure rate on a hard set, predicted for a model that the fit has not seen"
+    return [Heading("What predicts transfer"), Text([said]), Table("transfer", title, frame, columns, note)]
 
 
 def _overlap_columns(short: dict[str, str]) -> list[Column]:

@@ -65,7 +65,8 @@ def _kappas(failed: np.ndarray) -> Floats:
     both = values.T @ values / max(len(values), 1)
     agreed = 1 - rate[:, None] - rate[None, :] + 2 * both
     chance = rate[:, None] * rate[None, :] + (1 - rate[:, None]) * (1 - rate[None, :])
-    return np.divide(agreed - chance, 1 - chance, out=np.zeros_like(agreed), where=chance < 1 - 1e-12)
+    kappa: Floats = np.divide(agreed - chance, 1 - chance, out=np.zeros_like(agreed), where=chance < 1 - 1e-12)
+    return kappa
 
 
 def transfer_predictors(cases: pd.DataFrame) -> pd.DataFrame:
@@ -122,7 +123,8 @@ def _fit(cases: pd.DataFrame, chosen: Sequence[str]) -> Floats:
     weights = cases["n"] / cases.groupby("target")["n"].transform("sum")
     root = np.sqrt(weights.to_numpy(float))[:, None]
     outcome = cases["failed"].to_numpy(float)[:, None]
-    return np.linalg.lstsq(_design(cases, chosen) * root, outcome * root, rcond=None)[0][:, 0]
+    fit: Floats = np.linalg.lstsq(_design(cases, chosen) * root, outcome * root, rcond=None)[0][:, 0]
+    return fit
 
 
 def _mean(values: Floats, name: str) -> dict[str, float]:

@@ -28,10 +28,10 @@ import numpy as np
 import psutil
 from sqlalchemy import func, select
 
-from holdfast.people.campaigns import Settings
-from holdfast.people.making import CampaignSpec, make_campaign
-from holdfast.people.tables import items, places, tasks, votes
-from holdfast.web.services.server_state import ServeOptions, ServerState, open_server
+from holdfast_people.campaigns import Settings
+from holdfast_people.making import CampaignSpec, make_campaign
+from holdfast_people.tables import items, places, tasks, votes
+from holdfast_people.web.services.server_state import ServeOptions, ServerState, open_server
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from postgres import postgres_cluster

@@ -15,12 +15,12 @@ from sqlalchemy import insert, select
 
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.data import load_collection
-from holdfast.people.assignment import image_of_place, next_task
-from holdfast.people.campaigns import Sentinel, Settings, create_campaign
-from holdfast.people.database import Database, open_database
-from holdfast.people.sources import Shelf, add_source
-from holdfast.people.tables import images, people
-from holdfast.people.voting import Outcome, cast, finish
+from holdfast_people.assignment import image_of_place, next_task
+from holdfast_people.campaigns import Sentinel, Settings, create_campaign
+from holdfast_people.database import Database, open_database
+from holdfast_people.sources import Shelf, add_source
+from holdfast_people.tables import images, people
+from holdfast_people.voting import Outcome, cast, finish
 
 NOW = 1_700_000_000.0
 CLASSES = ("cup", "lamp", "shoe")

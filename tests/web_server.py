@@ -17,13 +17,13 @@ from typing import Any
 
 import httpx
 
-from holdfast.people import identity
-from holdfast.people.campaigns import Settings
-from holdfast.people.making import CampaignSpec, make_campaign
-from holdfast.web.serve import administrator_link, listen
-from holdfast.web.serve import http_server as make_server
-from holdfast.web.services.pages import csrf_token
-from holdfast.web.services.server_state import ServeOptions, ServerState, open_server
+from holdfast_people import identity
+from holdfast_people.campaigns import Settings
+from holdfast_people.making import CampaignSpec, make_campaign
+from holdfast_people.web.serve import administrator_link, listen
+from holdfast_people.web.serve import http_server as make_server
+from holdfast_people.web.services.pages import csrf_token
+from holdfast_people.web.services.server_state import ServeOptions, ServerState, open_server
 from shapes import make_photos
 
 

@@ -65,11 +65,6 @@ _GROUPS = {
         _verb("modes", "generated:modes", "modes", specs.ModesSpec),
         _verb("remedy", "generated:remedy", "remedy", specs.RemedySpec),
     ),
-    "People": (
-        _verb("annotate", "people:annotate"),
-        _verb("review", "people:review"),
-        _verb("serve", "people:serve"),
-    ),
     "Share": (
         _verb("bundle", "share:bundle", "verbs:bundle"),
         _verb("open", "share:open_"),

@@ -274,7 +274,7 @@ def test_every_mask_maker_keeps_the_contract(folders: dict[str, Path]) -> None:
 def test_pages_find_a_folder_of_weights_from_elsewhere(
     folders: dict[str, Path], photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.web.services.mask_editing import take_in
+    from holdfast_people.web.services.mask_editing import take_in
 
     (tmp_path / "weights").symlink_to(folders["sam"])
     monkeypatch.chdir(tmp_path)

@@ -2,7 +2,7 @@
 
 Each folder ``version_*`` has one run of each kind, as the version wrote them (all on the embedded world), and a
 bundle of ``eval``. A version that changes a table, a row id or ``spec.json`` adds a folder of the version before it.
-Databases of people have the same test in ``tests/people/test_upgrade.py``.
+Databases of people have the same test in ``packages/people/tests/people/test_upgrade.py``.
 """
 
 from __future__ import annotations

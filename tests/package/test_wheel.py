@@ -17,24 +17,31 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
-    return next(out.glob("holdfast_vision-*.whl"))
+PACKAGES = [ROOT, *sorted(ROOT.glob("packages/*"))]
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ``holdfast`` program of a new environment that holds the wheel and borrows the dependencies from this one.
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheels of the core and of every companion, by name."""
+    out = tmp_path_factory.mktemp("wheels")
+    for package in PACKAGES:
+        build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(package)]
+        subprocess.run(build, check=True, capture_output=True)
+    return {path.name.partition("-")[0]: path for path in out.glob("*.whl")}
+
+
+@pytest.fixture(scope="module")
+def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ``holdfast`` program of a new environment that holds the wheels and borrows the dependencies from this one.
 
     A path file adds this environment's packages; its own path files, and with them the checkout, are not followed.
     """
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", *map(str, wheels.values())], check=True
+    )
     site = next((folder / "lib").glob("python*/site-packages"))
     (site / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     return folder / "bin" / "holdfast"
@@ -46,18 +53,41 @@ def run(program: Path, folder: Path, *words: str | Path) -> subprocess.Completed
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_the_wheel_holds_what_it_needs(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
-    folders = ("report/page", "web", "board/site", "exchange", "dossier")
-    for part in (*(f"{folder}/templates/" for folder in folders), "web/static/", "assets/"):
-        assert any(f"holdfast/{part}" in name for name in names), part
-    assert not any("/tests/" in name or name.endswith(".pyc") for name in names)
+CONTENTS = {
+    "holdfast_vision": (
+        "report/page/templates/",
+        "board/site/templates/",
+        "exchange/templates/",
+        "dossier/templates/",
+        "assets/",
+    ),
+    "holdfast_people": ("web/templates/", "web/static/", "migrations/versions/"),
+    "holdfast_studies": (),
+}
+"""Wheel → folders of files that are not Python, or not imported."""
+
+
+def test_the_wheels_hold_what_they_need(wheels: dict[str, Path]) -> None:
+    assert wheels.keys() == CONTENTS.keys()
+    for wheel, parts in CONTENTS.items():
+        names = zipfile.ZipFile(wheels[wheel]).namelist()
+        for part in parts:
+            assert any(f"/{part}" in name for name in names), (wheel, part)
+        assert not any("/tests/" in name or name.endswith(".pyc") for name in names)
 
 
 def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
     python = installed.with_name("python")
     shown = run(python, tmp_path, "-c", "import holdfast; print(holdfast.__file__)")
     assert shown.stdout.startswith(str(installed.parents[1])), shown.stdout + shown.stderr
+
+
+def test_the_companions_are_found(installed: Path, tmp_path: Path) -> None:
+    shown = run(installed, tmp_path, "--help")
+    assert "annotate" in shown.stdout and "study" in shown.stdout and "cannot be loaded" not in shown.stdout
+    listed = run(installed, tmp_path, "ls", "studies")
+    assert "background-truth" in listed.stdout, listed.stderr
+    assert run(installed, tmp_path, "review").stderr.startswith("holdfast: name the images to judge")
 
 
 def test_demo(installed: Path, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from holdfast.core.errors import UserError
-from holdfast.people import export
 from holdfast.pipeline import telltale
 from holdfast.pipeline.hard import publish, remedy
 from holdfast.pipeline.train import fitting
@@ -19,6 +18,7 @@ from holdfast.pipeline.train.train import write_jobs
 from holdfast.results import Results
 from holdfast.store import Run
 from holdfast.training import small_models
+from holdfast_people import export
 from holdfast_studies.walking import transfer
 
 READERS: dict[str, Callable[[Path], Any]] = {

@@ -9,13 +9,13 @@ from sqlalchemy import select
 
 def ask_people(world: Path) -> None:
     """Make the campaign in the folder ``people``, and vote: yes to all pictures but the negative control pictures."""
-    from holdfast.people.assignment import next_task
-    from holdfast.people.campaigns import Settings
-    from holdfast.people.identity import find_invitation, invite
-    from holdfast.people.making import CampaignSpec, make_campaign
-    from holdfast.people.tables import items, places
-    from holdfast.people.voting import cast, finish
-    from holdfast.web.services.server_state import ServeOptions, open_server
+    from holdfast_people.assignment import next_task
+    from holdfast_people.campaigns import Settings
+    from holdfast_people.identity import find_invitation, invite
+    from holdfast_people.making import CampaignSpec, make_campaign
+    from holdfast_people.tables import items, places
+    from holdfast_people.voting import cast, finish
+    from holdfast_people.web.services.server_state import ServeOptions, open_server
 
     server = open_server(ServeOptions(state=world / "people"))
     settings = Settings(people_per_image=1, images_per_task=8, at_least=1, rule="")

@@ -24,6 +24,7 @@ from holdfast.core.errors import (
     HoldfastError,
     PluginWarning,
     UserError,
+    end_process,
     machine_trouble,
     no_exit,
     text_of,
@@ -169,13 +170,13 @@ def _main() -> None:
         if stop.code == _INTERRUPTED:  # typer's way of saying Ctrl-C
             _fail(_STOPPED, _INTERRUPTED)
         if isinstance(stop.__context__, OSError) and stop.__context__.errno == errno.EPIPE:
-            os._exit(0)
+            end_process(0)
         raise
     except Exception as error:
         if debug:
             raise
         if isinstance(error, BrokenPipeError):
-            os._exit(0)
+            end_process(0)
         _fail(*_ending(error))
 
 
@@ -208,7 +209,7 @@ def _fail(sentence: str, code: int) -> None:
     multiprocessing.util._exit_function()  # type: ignore[attr-defined]
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    end_process(code)
 
 
 if __name__ == "__main__":

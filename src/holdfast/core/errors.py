@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import NoReturn
 
 from holdfast.core.distribution import pip_install
 from holdfast.core.secrets import redacted
@@ -199,14 +200,35 @@ def check_unicode(text: str, what: str) -> str:
     return text
 
 
+end_process = os._exit  # what Holdfast itself ends a process with, also while ``no_exit`` keeps others from it
+
+
+_guards: list[int] = []  # the process of each ``no_exit`` that is under way
+
+
+class _HardExit(SystemExit):
+    """Raised in place of ``os._exit``."""
+
+
+def _stop_command(status: int) -> NoReturn:
+    if os.getpid() not in _guards:  # a process that was forked meanwhile, which may end as it likes
+        end_process(status)
+    raise _HardExit(status)
+
+
 @contextmanager
 def no_exit() -> Iterator[None]:
     """Turn a SystemExit inside the block into a HoldfastError: a model must not end a command as if all were done.
 
-    The same goes for everything else that is no ``Exception``, such as GeneratorExit, except for Ctrl-C.
+    The same goes for everything else that is no ``Exception``, such as GeneratorExit, except for Ctrl-C, and for
+    ``os._exit``, which would end the process with any code, 0 included, and say nothing.
     """
+    _guards.append(os.getpid())
+    os._exit = _stop_command
     try:
         yield
+    except _HardExit as stop:
+        raise HoldfastError(f"a model or another plug-in called os._exit({stop.code}); {_GO_ON} without it") from stop
     except (Exception, KeyboardInterrupt):
         raise
     except SystemExit as stop:
@@ -217,6 +239,10 @@ def no_exit() -> Iterator[None]:
     except BaseException as stop:
         said = f"{type(stop).__name__}: {text_of(stop)}".removesuffix(": ")
         raise HoldfastError(f"a model or another plug-in raised {said}; {_GO_ON} without it") from stop
+    finally:
+        _guards.pop()
+        if not _guards:  # threads may be in several of these blocks
+            os._exit = end_process
 
 
 def first_line(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from holdfast.core.errors import HoldfastError, UserError, no_exit
+from holdfast.core.errors import HoldfastError, UserError, end_process, no_exit
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
@@ -124,7 +124,7 @@ def _wait_for_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()  # on a pipe, which the kernel closes
-        os._exit(1)
+        end_process(1)
 
 
 _work: object = None

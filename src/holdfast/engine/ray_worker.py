@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.core.errors import HoldfastError, UserError, no_exit, text_of
+from holdfast.core.errors import HoldfastError, UserError, end_process, no_exit, text_of
 from holdfast.core.lazy import ray
 from holdfast.engine.local import keep_memory, limit_process, take_share
 
@@ -172,7 +172,7 @@ def _end_without(token: Path) -> None:
         try:
             token.stat()
         except FileNotFoundError:
-            os._exit(1)
+            end_process(1)
         except OSError:  # a network that stutters says nothing
             continue
 

@@ -235,6 +235,7 @@ class ExplainWorker:
             maker = self._maker(resources, model, notes)
             if isinstance(maker, HoldfastError):
                 notes.add(own[0].item[1].sample_id, f"error: {model[0]}{_REFUSED}{maker}", len(own))
+                notes.unmade += sum(len(job.parts) for job in own)
             else:
                 batches = _batches(self._items(maker.subject, own, notes), self.spec.batch_size)
                 # While maps of a batch are made, threads measure those of the batch before.
@@ -277,7 +278,11 @@ class ExplainWorker:
         with thread_pool() as threads:
             make = partial(self._views, subject, ids)  # in turns with a network on the same cores
             on_cores = subject.network.device == "cpu"
-            for views in map(make, jobs) if on_cores else ahead(threads, make, jobs, 2 * core_count()):
+            made = map(make, jobs) if on_cores else ahead(threads, make, jobs, 2 * core_count())
+            for job, views in zip(jobs, made, strict=True):
+                notes.unmade += len(job.parts) - sum(
+                    len(view.methods or ()) for _, view in views if isinstance(view, Item)
+                )
                 for sample, view in views:
                     if isinstance(view, Item):
                         yield view

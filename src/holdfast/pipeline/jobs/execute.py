@@ -103,6 +103,7 @@ class ProgressReport:
     def __init__(self, plan: Plan[Any, Any], step: str, progress: Progress) -> None:
         self._plan, self._step, self._progress = plan, step, progress
         self._summary, self._reported = Summary(already=plan.already), 0.0
+        self._stored = plan.table.count()
 
     def merged(self, results: Iterable[Any]) -> Summary:
         """Merge the summaries of shards as they arrive."""
@@ -110,9 +111,19 @@ class ProgressReport:
         for part in results:
             self._summary.merge(part)
             self._progress(self._step, self._summary.rows, self._plan.owed)
+        self._check_stored()
         if self._summary.rows < self._plan.owed:  # some parts left no row that counts
             self._progress(self._step, self._plan.owed, self._plan.owed)
         return self._summary
+
+    def _check_stored(self) -> None:
+        """Raise a HoldfastError if planned rows are missing and nothing says why."""
+        missing = self._plan.owed - self._summary.unmade - (self._plan.table.count() - self._stored)
+        if missing > 0:
+            raise HoldfastError(
+                f"{missing} of {self._plan.owed} planned rows were not stored, and no error was reported: a process "
+                "may have ended inside a model. What was finished is kept: run the same command again"
+            )
 
     def within(self, rows: int) -> None:
         """Report, now and then, that a shard under way has made so many rows."""

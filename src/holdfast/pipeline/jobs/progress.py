@@ -167,6 +167,7 @@ class Summary:
     times: dict[str, float] = field(default_factory=dict)  # seconds by kind of work
     errors: int = 0
     skipped: int = 0
+    unmade: int = 0  # planned rows that were not made, for a reason that is in ``trouble``
 
     def add(self, sample_id: str, message: str, rows: int = 1) -> None:
         """Count rows that went wrong for the same reason."""
@@ -201,6 +202,7 @@ class Summary:
         self.already += other.already
         self.errors += other.errors
         self.skipped += other.skipped
+        self.unmade += other.unmade
         self.trouble.update(other.trouble)
         self.examples = other.examples | self.examples
         known = set(map(_without_figures, self.notes))  # another worker said the same

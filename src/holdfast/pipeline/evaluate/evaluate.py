@@ -75,16 +75,21 @@ def evaluate(
         else:
             _evaluate_classes(spec, collection, conditions, groups, run, summary, executor, progress)
     _check_answered(run, run.spec()["model_names"])
-    if not detectors and not labels:
-        from holdfast.stats.core.reduce import reduce
-        from holdfast.stats.effects.verdict_words import not_judged
-
-        unchanged = run.predictions.dataset().filter(pc.field("condition") == ORIGINAL)
-        summary.notes += [
-            f"{model}: {reason}; the names of its outputs (--labels) or its preprocessing are probably wrong, and "
-            "docs/my-model.md says how to state them" for model, reason in not_judged(reduce(unchanged)).items()
-        ]  # fmt: skip
+    summary.notes += _broken(run, detectors=detectors, labels=labels)
     return run, summary
+
+
+def _broken(run: Run, *, detectors: bool, labels: bool) -> list[str]:
+    """Return a sentence for each model whose answers to unchanged photos look like those of a broken one."""
+    from holdfast.stats.core.reduce import reduce
+    from holdfast.stats.effects import sanity
+    from holdfast.stats.effects.verdict_words import not_judged
+
+    original = pc.field("condition") == ORIGINAL
+    if detectors:
+        return sanity.sentences(sanity.broken_detectors(run.details("objects").dataset().to_table(filter=original)))
+    unchanged = run.predictions.dataset().filter(original)
+    return sanity.sentences(sanity.broken_labels(unchanged.to_table()) if labels else not_judged(reduce(unchanged)))
 
 
 def _evaluate_classes(

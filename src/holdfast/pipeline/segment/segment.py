@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
 from holdfast.core.names import WITHOUT_OBJECT
 from holdfast.core.schema import SEGMENT
-from holdfast.core.types import Collection, Sample
+from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.labels import class_keys
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.models import load_segmenter
@@ -208,6 +210,12 @@ def _evaluate(
             donors=prepared.pool.samples, progress=progress,
         )  # fmt: skip
         summary.merge(segmented)
+        from holdfast.stats.effects import sanity, segments
+
+        original = pc.field("condition") == ORIGINAL
+        rows = run.predictions.dataset().to_table(columns=segments.COLUMNS, filter=original)
+        counts = run.details(SEGMENT.details).dataset().to_table(filter=pc.field("row_id").isin(rows["row_id"]))
+        summary.notes += sanity.sentences(sanity.broken_segmenters(segments.measured(rows, counts)))
     return run, summary
 
 

@@ -16,6 +16,7 @@ from holdfast.core.names import condition_words
 from holdfast.core.numbers import number, percent
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES
+from holdfast.stats.effects import sanity
 from holdfast.stats.effects.drops import NO_EFFECT, Effect
 from holdfast.stats.effects.verdict import (
     MARGIN,
@@ -29,7 +30,16 @@ from holdfast.stats.effects.verdict import (
     VerdictEvidence,
     decide,
 )
-from holdfast.stats.effects.verdict_words import HEADLINES, background_words, in_points, of_hundred, small_print, span
+from holdfast.stats.effects.verdict_words import (
+    HEADLINES,
+    NOT_JUDGED,
+    WRONG,
+    background_words,
+    in_points,
+    of_hundred,
+    small_print,
+    span,
+)
 from holdfast.stats.objects.answers import DetectorAnswers
 from holdfast.stats.objects.effects import object_effect, objects_under_conditions
 
@@ -55,9 +65,14 @@ def what_detectors_hold(
         evidence = _evidence(answers, model, numbers, resamples, seed)
         steps = decide(evidence, margin)
         row: dict[str, Any] = {"model": model, "verdict": steps.verdict, "leans": steps.leans, "sees": steps.sees}
-        row |= {"n": evidence.background.n, "headline": HEADLINES[steps.leans, steps.sees]}
-        row |= {"rests_on": _rests_on(evidence, numbers), "small_print": small_print(evidence, steps, margin, _reason)}
-        row["warnings"] = _warnings(evidence, numbers, margin)
+        row["n"] = evidence.background.n
+        if steps.why_leans == "wrong":
+            row |= {"headline": f"{NOT_JUDGED}{_broken(answers, model)}", "rests_on": "", "small_print": WRONG}
+            row["warnings"] = []
+        else:
+            row |= {"headline": HEADLINES[steps.leans, steps.sees], "rests_on": _rests_on(evidence, numbers)}
+            row |= {"small_print": small_print(evidence, steps, margin, _reason)}
+            row["warnings"] = _warnings(evidence, numbers, margin)
         row["sentence"] = f"{row['headline']}: {row['rests_on']} {row['small_print']}".strip().replace(":  ", ": ")
         for name, effect in (
             ("background_effect", evidence.background),
@@ -95,7 +110,14 @@ def _evidence(
         missing=tuple(name for name in NEEDED if under[name].empty), background=effect(SAME, RANDOM), object=seen,
         paste=effect(ORIGINAL, SAME), capture=NO_EFFECT, original=recall(ORIGINAL), pasted=recall(SAME),
         replaced=elsewhere, only_background=NO_EXCESS, silhouette=NO_EXCESS,
+        wrong=recall(ORIGINAL).n if _broken(answers, model) else 0,
     )  # fmt: skip
+
+
+def _broken(answers: DetectorAnswers, model: str) -> str:
+    """Return what is wrong with a detector's answers to unchanged photos, where no verdict can rest on them."""
+    own = answers.counted[(answers.counted["model"] == model) & (answers.counted["condition"] == ORIGINAL)]
+    return sanity.too_few(int(own["found"].sum()), len(own), finds="finds", what="objects in unchanged photos")
 
 
 def _rests_on(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]]) -> str:

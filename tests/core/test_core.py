@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import array_sha256, canonical_json, fingerprint, generator, seed_from
 from holdfast.core.names import (
+    checked,
     condition_name,
     condition_names,
     condition_words,
@@ -24,6 +28,8 @@ from holdfast.core.names import (
     write_options,
 )
 from holdfast.core.schema import KEY, PREDICTIONS, row_id
+from holdfast.data import load_collection
+from holdfast.models import load_classifier
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -89,6 +95,31 @@ def test_names() -> None:
     assert parse_options("labels=a+b%26c.txt&root=x=y") == {"labels": "a+b&c.txt", "root": "x=y"}
     with pytest.raises(UserError, match="option=value"):
         parse_options("size")
+
+
+@pytest.mark.parametrize("typed", ["2024_01", "0001", "1e3", "0.50", "nan", "inf", "true", "+1", "1_000.5", "9" * 200])
+def test_a_value_keeps_its_text_unless_its_option_is_a_number(typed: str) -> None:
+    name = parse_name(f"timm:resnet18?name={typed}&size={typed}")
+    assert name.text("name") == typed and checked(name, {"name": str, "size": str}) == {"name": typed, "size": typed}
+    assert write_options(name.options, name.texts) == f"?name={typed}&size={typed}".replace("+", "%2B")
+    number = {"0001": 1.0, "1e3": 1000.0, "0.50": 0.5, "+1": 1.0, "9" * 200: float("9" * 200)}.get(typed)
+    if number is None:
+        with pytest.raises(UserError, match="is not a float"):
+            checked(name, {"name": str, "size": float})
+    else:
+        assert checked(name, {"name": str, "size": float})["size"] == number
+
+
+def test_names_of_models_and_folders_of_digits_stay_as_they_were_typed(tmp_path: Path) -> None:
+    for typed in ("2024_01", "0001", "1e3", "true", "nan"):
+        assert load_classifier(f"embedded:resnet_rho0?name={typed}", device="cpu").name == typed
+    (tmp_path / "0001").mkdir()
+    (tmp_path / "1").mkdir()
+    PIL.Image.new("RGB", (8, 8)).save(tmp_path / "0001" / "a.png")
+    (tmp_path / "boxes.csv").write_text("path,x1,y1,x2,y2,label\na.png,1,1,4,4,cat\n")
+    with contextlib.chdir(tmp_path):
+        collection = load_collection("boxes:boxes.csv?images=0001")
+    assert [sample.image.load().shape for sample in collection.samples] == [(8, 8, 3)]
 
 
 KEY_VALUES = {name: 0 if name in ("fold", "seed") else name for name in KEY.names}

@@ -51,6 +51,18 @@ def test_litert_takes_floats_and_quantised_numbers(
     np.testing.assert_allclose(answer, [softmax(WEIGHTS @ pixels.reshape(-1))] * 2, atol=1e-4)
 
 
+@pytest.mark.parametrize("scheme", ["onnx", "litert"])
+def test_a_mean_for_a_file_that_takes_bytes_is_refused(scheme: str, tmp_path: Path) -> None:
+    if scheme == "onnx":
+        file = save_onnx(tmp_path / "net.onnx", kind=2)
+    else:
+        file = save_tflite(tmp_path / "net.tflite", "uint8", step=1 / 255, zero=0)
+    for stated in ("mean=0.5&std=0.25", "range=255&mean=128&std=127", "std=0.5"):
+        with pytest.raises(UserError, match="takes bytes, which are plain pixels, but the name states"):
+            load_classifier(f"{scheme}:{file}?{stated}", device="cpu")
+    load_classifier(f"{scheme}:{file}?mean=0&std=1", device="cpu")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not MOBILENET.is_file(), reason="needs the quantised MobileNetV2 and pets12 in ../shared")
 def test_a_real_quantised_model_names_the_pets() -> None:

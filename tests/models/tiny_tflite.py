@@ -10,7 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 SIDE, OUTPUTS = 8, 4
 WEIGHTS = np.random.default_rng(0).normal(0, 0.1, (OUTPUTS, SIDE * SIDE * 3)).astype(np.float32)
-TYPES = {"float32": schema.TensorType.FLOAT32, "int8": schema.TensorType.INT8}
+TYPES = {"float32": schema.TensorType.FLOAT32, "int8": schema.TensorType.INT8, "uint8": schema.TensorType.UINT8}
 
 
 def save_tflite(file: Path, dtype: str = "float32", *, step: float = 0.0, zero: int = 0) -> Path:

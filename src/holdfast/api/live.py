@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import unknown
+from holdfast.core.names import unknown, write_options
 from holdfast.data.images import over_white
 from holdfast.data.native import MOST_BANDS, encode_native
 from holdfast.models import live
@@ -314,7 +314,7 @@ def model_names(models: Any, classes: tuple[str, ...] = (), *, transform: Any = 
 
 def _name(model: Any, name: str, transform: Any, labels: Any) -> str:
     if is_name(model):
-        return f"{model}?name={name}" if name and "?" not in str(model) else str(model)
+        return f"{model}{write_options({'name': name})}" if name and "?" not in str(model) else str(model)
     if not live.is_live(model):
         raise UserError(
             f"a model is a name (holdfast ls models), a torch network, a callable on images or an object with predict, "

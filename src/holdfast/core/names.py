@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import math
 import os
 import re
 import traceback
@@ -28,6 +29,12 @@ class Name:
     name: str
     tag: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    # What was typed for options whose value is written otherwise: 0001 is the number 1 or the folder "0001".
+    texts: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def text(self, option: str) -> str:
+        """Return an option as it was typed; "" if it was not given."""
+        return self.texts.get(option, _written(self.options[option])) if option in self.options else ""
 
     @property
     def whole(self) -> str:
@@ -45,38 +52,56 @@ def checked(name: Name, kinds: Mapping[str, type], *, elsewhere: Iterable[str] =
         if option not in kinds:
             raise unknown(f"option of {name.scheme}:", option, [*kinds, *elsewhere])
         kind = kinds[option]
-        fits = isinstance(value, kind) or (kind is float and isinstance(value, int)) or kind is str
+        if kind is str:
+            checked_options[option] = name.text(option)
+            continue
+        fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
         if not fits or (kind is not bool and isinstance(value, bool)):
-            raise UserError(f"{name.scheme}: option {option}={value} is not a {kind.__name__}")
+            raise UserError(f"{name.scheme}: option {option}={name.text(option)} is not a {kind.__name__}")
         checked_options[option] = kind(value)
     return checked_options
 
 
-def parse_options(text: str) -> dict[str, Any]:
-    """Parse ``a=1&b=x`` into values of type int, float, bool or str."""
+def parse_options(text: str) -> dict[str, str]:
+    """Split ``a=1&b=x`` into options and their texts."""
     parts = text.split("&") if text else []
     if not all("=" in part for part in parts):
         raise UserError(f"options read option=value&option=value, which {text!r} does not")
     # Not parse_qsl, which makes a space of the + in a file's name.
-    return {unquote(key): _value(unquote(value)) for key, _, value in (part.partition("=") for part in parts)}
+    return {unquote(key): unquote(value) for key, _, value in (part.partition("=") for part in parts)}
 
 
-def write_options(options: Mapping[str, Any]) -> str:
-    """Return ``?a=1&b=x``, which ``parse_options`` reads; "" without options."""
-    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
-    query = "&".join(f"{quote(key)}={quote(value, safe='/')}" for key, value in texts.items())
+def write_options(options: Mapping[str, Any], texts: Mapping[str, str] | None = None) -> str:
+    """Return ``?a=1&b=x``, which ``parse_options`` reads, with ``texts`` as they were typed; "" without options."""
+    typed = texts or {}
+    written = {key: typed.get(key, _written(value)) for key, value in options.items()}
+    query = "&".join(f"{quote(key)}={quote(value, safe='/')}" for key, value in written.items())
     return f"?{query}" if query else ""
 
 
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
 def _value(text: str) -> Any:
+    """Return what a text may mean: a truth value, a finite number as people write numbers, or itself."""
     if text in ("true", "false"):
         return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    if _WHOLE.fullmatch(text) and len(text) < 300:
+        return int(text)
+    return float(text) if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else text
+
+
+def options_name(scheme: str, name: str, tag: str, query: str) -> Name:
+    """Return a name with the options of ``a=1&b=x``."""
+    texts = parse_options(query)
+    options = {key: _value(text) for key, text in texts.items()}
+    typed = {key: text for key, text in texts.items() if _written(options[key]) != text}
+    return Name(scheme, name, tag, options, typed)
 
 
 def parse_name(text: str, *, tagged: bool = True) -> Name:
@@ -91,7 +116,7 @@ def parse_name(text: str, *, tagged: bool = True) -> Name:
     name, tag = rest, ""
     if tagged and "@" in rest:
         name, _, tag = rest.rpartition("@")
-    return Name(scheme, name, tag, parse_options(query))
+    return options_name(scheme, name, tag, query)
 
 
 def split_list(text: str) -> list[str]:

@@ -18,7 +18,7 @@ from typing import cast
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import seed_from
-from holdfast.core.names import Name, parse_name, parse_options, write_options
+from holdfast.core.names import Name, options_name, parse_name, write_options
 from holdfast.core.places import address, forget_listings, place
 from holdfast.core.types import Collection, Sample
 from holdfast.data.published.imagenet_sets import is_imagenet_c, is_imagenet_d, is_objectnet
@@ -58,7 +58,7 @@ def load_collection(text: str, *, masks: str | Path | None = None) -> Collection
             raise UserError(f"{text!r} names no dataset; write {name.scheme}:PATH")
     else:
         scheme, path = _guess(name.name)
-        name = Name(scheme, path, "", name.options)
+        name = replace(name, scheme=scheme, name=path, tag="")
     mask_root = None
     if masks is not None:
         mask_root = existing(masks, "the mask folder")
@@ -99,7 +99,7 @@ def _parse(text: str) -> Name:
     if address(text):
         url, _, options = text.partition("?")
         forget_listings(address(url))
-        return Name("", address(url), "", parse_options(options))
+        return options_name("", address(url), "", options)
     if Path(text).expanduser().exists():  # a path may hold any character, our own punctuation among them
         return Name("", text)
     name = parse_name(text, tagged=False)

@@ -70,7 +70,7 @@ def text_options(name: Name, known: Iterable[str]) -> dict[str, str]:
     for option in name.options:
         if option not in known:
             raise unknown(f"{name.scheme or 'data'} option", option, known)
-    options = {"mask_format": "auto"} | {option: str(value) for option, value in name.options.items()}
+    options = {"mask_format": "auto"} | {option: name.text(option) for option in name.options}
     if options["mask_format"] not in MASK_FORMATS:
         raise unknown("mask format", options["mask_format"], MASK_FORMATS)
     if "void" in options:

@@ -184,7 +184,7 @@ def _parse(text: str) -> AttributionMethod:
             raise unknown(f"option of {parsed.name}", key, kinds)
         if kinds[key] is int and (not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 4096):
             raise UserError(f"{parsed.name}?{key}= takes a whole number from 1 to 4096, not {value!r}")
-    options = {key: str(value) if kinds[key] is str else value for key, value in sorted(parsed.options.items())}
+    options = {key: parsed.text(key) if kinds[key] is str else value for key, value in sorted(parsed.options.items())}
     if options.get("baseline", BASELINES[0]) not in BASELINES:
         raise unknown("baseline", options["baseline"], BASELINES)
     settled = "&".join(f"{key}={value}" for key, value in options.items())

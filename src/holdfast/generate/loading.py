@@ -45,7 +45,8 @@ def _load(known: Registry[Any], text: str, device: str) -> Any:
         schemes = ", ".join(f"{entry.name}:" for entry in known.entries())
         raise UserError(f"a {known.kind} is named scheme:name, which {text!r} is not; schemes: {schemes}")
     options = dict(name.options)
-    called = str(options.pop("name", ""))
+    options.pop("name", "")
+    called = name.text("name")
     loaded = known.get(name.scheme)(dataclasses.replace(name, options=options), device=device)
     if called:
         loaded.name = called

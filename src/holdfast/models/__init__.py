@@ -81,7 +81,8 @@ def _load(loaders: registry.Registry[Any], name: Name, what: str, example: str, 
             raise UserError(f"{what} is named scheme:name; for {name.name!r} write {meant}")
         raise UserError(f"{what} is named scheme:name, for example {example}, not {name.name!r}; schemes: {known}")
     options = dict(name.options)
-    shown = str(options.pop("name", ""))
+    options.pop("name", "")
+    shown = name.text("name")
     adapting = {option: options.pop(option) for option in list(options) if option.startswith("adapt")}
     load = loaders.get(name.scheme)
     takes = inspect.signature(load).parameters

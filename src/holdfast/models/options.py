@@ -80,7 +80,7 @@ def existing_file(path: str, *, what: str) -> Path:
 def display_name(name: Name, body: str) -> str:
     """Return what results call a model: with options, without folders, so that moving a file changes nothing."""
     shown = [
-        f"{option}={Path(str(value)).name if option == 'labels' else str(value).lower()}"
+        f"{option}={Path(name.text(option)).name if option == 'labels' else str(value).lower()}"
         for option, value in sorted(name.options.items())
     ]
     return f"{name.scheme}:{body}" + (f"?{'&'.join(shown)}" if shown else "")

@@ -11,6 +11,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,16 @@ def is_builder(target: Any) -> bool:
         return False
 
 
+def arguments_of(name: Name, target: Any) -> dict[str, Any]:
+    """Return options as arguments of a builder; those that it declares as text stay as they were typed."""
+    try:
+        known = inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return dict(name.options)
+    texts = {key for key, each in known.items() if each.annotation in (str, "str") or isinstance(each.default, str)}
+    return {key: name.text(key) if key in texts else value for key, value in name.options.items()}
+
+
 def build(name: str, target: Any, arguments: Mapping[str, Any], outputs: int | None, *, seed: int = 0) -> Any:
     """Return the network that a builder makes, with so many outputs where it takes ``num_classes``."""
     try:
@@ -248,9 +259,9 @@ def _network(name: Name, target: Any, source: str, *, device: str) -> TorchClass
 
     builds = is_builder(target)
     kinds = {"labels": str, **PREPROCESSING}
-    arguments = {key: value for key, value in name.options.items() if builds and key not in kinds}
+    arguments = {key: value for key, value in arguments_of(name, target).items() if builds and key not in kinds}
     kept = {key: value for key, value in name.options.items() if key not in arguments}
-    options = checked(Name(name.scheme, name.name, name.tag, kept), kinds)
+    options = checked(replace(name, options=kept), kinds)
     labels, config = own_labels(target, options.get("labels")), dict[str, Any]()
     if name.tag:
         if not builds:

@@ -159,7 +159,7 @@ def load(name: Name, resources: Resources) -> Oracle:
     rule, options = take_rule(name)
     if not name.name:
         raise UserError("classifier: names a model, as in classifier:packaged:efficientnet_lite0")
-    model = f"{name.name}{write_options(options)}"
+    model = f"{name.name}{write_options(options, name.texts)}"
     classifier = resources.load_classifier(model, device=resources.device, classes=resources.classes)
     return _made(classifier, resources, resources.keys, rule)
 
@@ -295,7 +295,7 @@ def load_ensemble(name: Name, resources: Resources) -> Ensemble:
     if len(texts) < 2:
         example = "ensemble:clip:embedded+classifier:embedded:resnet_rho0"
         raise UserError(f"an ensemble has two members or more, as in {example}, not {name.name!r}")
-    members = [load_member(f"{text}{write_options(options)}", resources) for text in texts]
+    members = [load_member(f"{text}{write_options(options, name.texts)}", resources) for text in texts]
     if len({member.fingerprint for member in members}) < len(members):
         raise UserError(f"ensemble:{name.name} has one member twice, whose vote would count double")
     shown = f"ensemble:{'+'.join(member.name for member in members)}" + (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from holdfast import registry
@@ -67,8 +67,9 @@ def load_member(text: str, resources: Resources) -> Oracle:
         schemes = ", ".join(f"{entry.name}:" for entry in registry.oracles.entries())
         raise UserError(f"an oracle is named scheme:name, which {text!r} is not; schemes: {schemes}")
     options = dict(name.options)
-    called = str(options.pop("name", ""))
-    oracle = cast(Oracle, registry.oracles.get(name.scheme)(Name(name.scheme, name.name, "", options), resources))
+    options.pop("name", "")
+    called = name.text("name")
+    oracle = cast(Oracle, registry.oracles.get(name.scheme)(replace(name, tag="", options=options), resources))
     if called:
         oracle.name = called
     return oracle

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError, first_line, out_of_memory
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import file_sha256, fingerprint
-from holdfast.core.names import Name, checked, parse_name, unknown
+from holdfast.core.names import Name, checked, parse_name, unknown, write_options
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces, load_classifier, timm
 from holdfast.models.label_spaces import OUTPUTS, probabilities
@@ -194,8 +194,10 @@ def _check_against_file(
             f"{file} takes images of {size[0]}/{size[1]}, so size={options['size']} of {origin} cannot be met"
         )
     plain = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
-    if origin != "the name" and dtype == "uint8" and any(stated.get(key, plain[key]) != plain[key] for key in plain):
-        raise UserError(f"{file} takes bytes, which are plain pixels, but {origin} states a mean or a deviation")
+    if dtype == "uint8" and any(stated.get(key, plain[key]) != plain[key] for key in plain):
+        raise UserError(
+            f"{file} takes bytes, which are plain pixels, but {origin} states a mean or a deviation; leave them out"
+        )
 
 
 def sidecar(model: str, like: str = "", *, device: str = "auto") -> Path:
@@ -255,5 +257,4 @@ def _text(value: Any) -> Any:
 
 def _spelled(name: Name) -> str:
     """Return the text of a name."""
-    options = "&".join(f"{key}={value}" for key, value in name.options.items())
-    return f"{name.scheme}:{name.whole}" + (f"?{options}" if options else "")
+    return f"{name.scheme}:{name.whole}{write_options(name.options, name.texts)}"

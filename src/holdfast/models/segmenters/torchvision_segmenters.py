@@ -7,6 +7,7 @@ The tag names weights of torchvision's, or a folder with ``config.json`` and ``m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
     """
     options = checked(name, OPTIONS)
     architecture, _, path = name.whole.partition("@")  # a folder's name may hold an @ as well
-    name = Name(name.scheme, architecture, path, name.options)
+    name = replace(name, name=architecture, tag=path)
     choices = weight_choices(architecture, "segmentation")
     folder = Path(path) if path and (Path(path) / "config.json").is_file() else None
     if folder is not None:

@@ -111,7 +111,7 @@ def _callable(name: Name, size: int) -> Architecture:
             f"python:{name.name} builds no network; train takes a class of torch.nn.Module, or a function with the "
             "argument num_classes that returns one"
         )
-    return Architecture("", "python", name.name, dict(name.options), source=source)
+    return Architecture("", "python", name.name, python.arguments_of(name, target), source=source)
 
 
 def _other(name: Name, size: int) -> Architecture:

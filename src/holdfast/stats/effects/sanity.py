@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -67,6 +67,6 @@ def broken_labels(table: pa.Table) -> dict[str, str]:
     return reasons
 
 
-def _reasons(right: pd.api.typing.SeriesGroupBy, *, finds: str, what: str) -> dict[str, str]:
+def _reasons(right: Iterable[tuple[object, pd.Series]], *, finds: str, what: str) -> dict[str, str]:
     counted = {str(model): too_few(int(own.sum()), len(own), finds=finds, what=what) for model, own in right}
     return {model: reason for model, reason in counted.items() if reason}

@@ -88,9 +88,11 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def _value(text: str) -> Any:
-    """Return what a text may mean: a truth value, a finite number as people write numbers, or itself."""
+    """Return what a text may mean: a truth value, a number as people write numbers, or itself."""
     if text in ("true", "false"):
         return text == "true"
+    if text in ("inf", "-inf"):
+        return float(text)
     if _WHOLE.fullmatch(text) and len(text) < 300:
         return int(text)
     return float(text) if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else text

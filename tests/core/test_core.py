@@ -102,7 +102,9 @@ def test_a_value_keeps_its_text_unless_its_option_is_a_number(typed: str) -> Non
     name = parse_name(f"timm:resnet18?name={typed}&size={typed}")
     assert name.text("name") == typed and checked(name, {"name": str, "size": str}) == {"name": typed, "size": typed}
     assert write_options(name.options, name.texts) == f"?name={typed}&size={typed}".replace("+", "%2B")
-    number = {"0001": 1.0, "1e3": 1000.0, "0.50": 0.5, "+1": 1.0, "inf": float("inf"), "9" * 200: float("9" * 200)}.get(typed)
+    number = {"0001": 1.0, "1e3": 1000.0, "0.50": 0.5, "+1": 1.0, "inf": float("inf"), "9" * 200: float("9" * 200)}.get(
+        typed
+    )
     if number is None:
         with pytest.raises(UserError, match="is not a float"):
             checked(name, {"name": str, "size": float})

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import cv2
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from holdfast.core.types import Image
-from holdfast.pipeline.leaks import mirrored, near_duplicates, perceptual_hash
+from holdfast.data.near import COPY_DISTANCE, copies, is_copy, mirrored, near_duplicates, perceptual_hash
 
 PETS = Path(__file__).parents[2].parent / "shared" / "photos" / "pets12"
 HASHES = hnp.arrays(np.uint64, st.tuples(st.integers(0, 6), st.just(4)))
@@ -90,7 +91,7 @@ def test_pairs_are_what_counting_bits_gives(first: np.ndarray, second: np.ndarra
 
 def test_blocks_cover_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     hashes = np.random.default_rng(0).integers(0, 2**63, (57, 4), np.uint64)
-    monkeypatch.setattr("holdfast.pipeline.leaks._BLOCK_PAIRS", 57 * 10)
+    monkeypatch.setattr(import_module("holdfast.data.near"), "_BLOCK_PAIRS", 57 * 10)
     assert near_duplicates(hashes, hashes) == [(i, i, 0) for i in range(57)]
 
 
@@ -109,3 +110,33 @@ def test_photos() -> None:
     assert [pair for pair in near_duplicates(hashes, hashes, flips=True) if pair[0] != pair[1]] == []
     copies = stacked([jpeg(halved(photo), 75) for photo in photos])
     assert sorted((i, j) for i, j, _ in near_duplicates(hashes, copies)) == [(i, i) for i in range(120)]
+
+
+def test_copies_of_one_collection_are_those_of_all_pairs() -> None:
+    rng = np.random.default_rng(5)
+    hashes = rng.integers(0, 2**64, (400, 4), np.uint64)
+    for at, bits in enumerate([0, 3, 9, 14, 15, 24, 25, 60]):  # the first eight, with a few bits changed
+        flipped = np.unpackbits(hashes[at].view(np.uint8))
+        flipped[rng.choice(256, bits, replace=False)] ^= 1
+        hashes[200 + at] = np.packbits(flipped).view(np.uint64)
+    every = [(i, j) for i, j, _ in near_duplicates(hashes, hashes, max_distance=COPY_DISTANCE) if i < j]
+    assert sorted(every) == [(at, 200 + at) for at in range(6)]
+    assert set(every[:5]) <= set(copies(hashes)) <= set(every)  # 24 bits may touch all 16 parts
+    hashes[:] = hashes[0]  # many of one kind: nothing is compared without end
+    assert len(list(copies(hashes))) == 400 * 399 / 2
+
+
+def test_flat_images_are_no_copies_of_each_other() -> None:
+    flat = [np.full((40, 40, 3), value, np.uint8) for value in (0, 128, 255)]
+    assert list(copies(stacked(flat))) == []
+
+
+@pytest.mark.skipif(not PETS.is_dir(), reason="needs the pets12 photos in ../shared")
+def test_re_encoded_photos_are_copies_and_others_are_not() -> None:
+    photos = [cv2.imread(str(path)) for path in sorted((PETS / "images").glob("*/*.jpg"))]
+    every = [*photos, *(jpeg(photo, 30) for photo in photos), *(jpeg(halved(photo), 80) for photo in photos[:10])]
+    pairs = {(i, j) for i, j in copies(stacked(every)) if is_copy(every[i], every[j])}
+    count = len(photos)
+    assert {pair for pair in pairs if pair[1] < 2 * count} == {(at, count + at) for at in range(count)}
+    assert len({pair[0] for pair in pairs if pair[1] >= 2 * count and pair[0] < count}) >= 9
+    assert all(i % count == j % count for i, j in pairs)

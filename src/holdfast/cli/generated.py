@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 def data(
     job: CommandCall[InventorySpec],
     machine: Annotated[bool, Option("--json", help="Print the inventory as JSON, for programs.")] = False,
-    strict: Annotated[bool, Option("--strict", help="Exit with code 1 where something is found, for CI.")] = False,
+    exit_zero: Annotated[bool, Option("--exit-zero", help="Exit with code 0 even if something is found.")] = False,
 ) -> None:
-    """List what a dataset holds and what is wrong with it, gravest first; reads every file, writes nothing."""
+    """List what a dataset holds and what is wrong with it, gravest first; exit with 1 if something is.
+
+    Reads every file, writes nothing.
+    """
     import json
     from dataclasses import asdict
 
@@ -38,7 +41,7 @@ def data(
         held = inventory(job.spec, progress)
     if machine:
         typer.echo(json.dumps(asdict(held), indent=1))
-        raise typer.Exit(int(strict and bool(held.findings)))
+        raise typer.Exit(int(bool(held.findings) and not exit_zero))
     _echo_inventory(held)
     if not any(held.masked.values()):
         typer.echo("no photo has a mask: holdfast check makes them, and so does holdfast mask")
@@ -46,12 +49,12 @@ def data(
         f"{finding.sentence}\n   {', '.join(finding.examples)}{', …' if finding.count > len(finding.examples) else ''}"
         f"\n   {finding.advice}" for finding in held.findings
     ]  # fmt: skip
-    if held.classes and 1 < (fewest := min(held.classes.values())) < FEW:
-        texts.append(f"The smallest class has {fewest} photos: verdicts need some {FEW} of each, or they stay open.")
     typer.echo(f"{plural(len(texts), 'finding')}, gravest first:" if texts else "nothing found")
     for place, text in enumerate(texts, start=1):
         typer.echo(f"{place}. {text}")
-    raise typer.Exit(int(strict and bool(texts)))
+    if held.classes and 1 < (fewest := min(held.classes.values())) < FEW:
+        typer.echo(f"The smallest class has {fewest} photos: verdicts need some {FEW} of each, or they stay open.")
+    raise typer.Exit(int(bool(texts) and not exit_zero))
 
 
 def _echo_inventory(held: Inventory) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.labels import normalised
 from holdfast.data.masks import EncodedMask
+from holdfast.data.near import copies, is_copy
 
 EXAMPLES = 5
 """Names that a finding shows."""
@@ -31,6 +32,7 @@ class PhotoFacts:
     deep: bool = False  # whether the file has 16 bits a channel
     brightest: int = 255  # the largest value of the decoded picture, 0 to 255
     digest: bytes = b""  # a hash of the bytes, 16 bytes long; empty if they cannot be read
+    look: bytes = b""  # a perceptual hash of the picture, 32 bytes long; empty if it cannot be decoded
     bytes: int = 0  # size of the file, 0 for pictures that are no files
     problem: str = ""  # why the picture cannot be read
     mask_problem: str = ""  # why the mask cannot be read
@@ -64,10 +66,12 @@ class Survey:
     seen: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     digests: bytearray = field(default_factory=bytearray)
+    looks: bytearray = field(default_factory=bytearray)
 
     def add(self, sample: Sample, facts: PhotoFacts) -> None:
         """Ask every check of single photos."""
         self.digests += facts.digest or bytes(16)
+        self.looks += facts.look or bytes(32)
         for check in CHECKS:
             if check.photo is not None and (name := check.photo(sample, facts)):
                 self.seen[check.kind] += 1
@@ -135,6 +139,25 @@ def _twice(survey: Survey) -> Iterator[str]:
             links = [sample for sample in same if os.path.islink(str(getattr(sample.image, "path", "")))]  # noqa: PTH114
             names = " = ".join(sample.sample_id for sample in same[:3])
             yield f"{names} (a link)" if links else names
+
+
+def _copies(survey: Survey) -> Iterator[str]:
+    """Yield the names of pictures that look like an earlier one of another photo and have other bytes."""
+    samples, digests = survey.collection.samples, np.frombuffer(bytes(survey.digests), "V16")
+    original: dict[int, int] = {}
+    for first, second in copies(np.frombuffer(bytes(survey.looks), np.uint64).reshape(-1, 4)):
+        differ = digests[first] != digests[second] and samples[first].source_id != samples[second].source_id
+        if differ and second not in original and is_copy(samples[first].image.load(), samples[second].image.load()):
+            original[second] = first
+    for second, first in original.items():
+        yield " = ".join(_with_place(samples[number], samples[first], samples[second]) for number in (first, second))
+
+
+def _with_place(sample: Sample, *pair: Sample) -> str:
+    """Return the name of a sample, with its class or split where those of a pair differ."""
+    differing = [name for name in ("label", "split") if len({getattr(each, name) for each in pair}) > 1]
+    places = ", ".join(str(getattr(sample, name)) for name in differing)
+    return f"{sample.sample_id} ({places})" if places else sample.sample_id
 
 
 def _two_splits(survey: Survey) -> Iterator[str]:
@@ -246,6 +269,10 @@ CHECKS: tuple[DataCheck, ...] = (
     DataCheck(
         "twice", "{count} picture{s} count{s1} more than once: the same bytes under several names of a class.",
         "Remove the copies or links: intervals come out too narrow.", whole=_twice,
+    ),
+    DataCheck(
+        "copies", "{count} picture{s} look{s1} like another one: re-encoded or resized copies.",
+        "Keep one of each: intervals come out too narrow, and one of two classes or splits is wrong.", whole=_copies,
     ),
     DataCheck("passed-over", each=_passed_over),
     DataCheck(

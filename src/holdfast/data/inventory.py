@@ -22,6 +22,7 @@ from holdfast.data.findings import DataFinding, PhotoFacts, Survey, find, short_
 from holdfast.data.images import ORIENTATION, EncodedImage, decode_image, open_header
 from holdfast.data.masks import VOID, EncodedMask, decode_mask
 from holdfast.data.native import bits_of, is_native_only
+from holdfast.data.near import perceptual_hash
 
 _TOGETHER = 256  # photos that are looked at at a time
 _SMALL_VALUES = 32  # more classes than this in a label map are none
@@ -117,7 +118,8 @@ def look_at(sample: Sample, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> PhotoFac
         return replace(facts, problem=str(error))
     orientation = int(header.getexif().get(ORIENTATION, 1)) if header is not None else 1
     turned = orientation in _TURNS
-    facts = replace(facts, size=image.shape[:2], brightest=int(image.max()), turned=turned)
+    look = perceptual_hash(image).tobytes()
+    facts = replace(facts, size=image.shape[:2], brightest=int(image.max()), turned=turned, look=look)
     if sample.mask is None:
         return facts
     return replace(facts, **_mask_facts(sample.mask, image, orientation if turned else 1))

@@ -202,12 +202,18 @@ def test_a_style_moves_the_spectrum_to_the_others(batch: tuple[torch.Tensor, tor
 
 def test_heads_change_nothing_but_the_tables_of_positions() -> None:
     sizes = {}
-    for heads in (1, 4):
+    for text in ("1", "4", "1/2/4", "1/2/4/8", "2/4/8/16"):
+        heads = small_models.heads_of(text)
         model = classifiers.untrained(small_models.swin(heads))
-        sizes[heads] = sum(p.numel() for name, p in model.named_parameters() if "position_bias" not in name)
-    assert sizes[1] == sizes[4]
-    with pytest.raises(UserError, match="must divide"):
-        small_models.swin(5)
+        assert [stage.blocks[0].attn.num_heads for stage in model.layers] == list(heads)
+        sizes[text] = sum(p.numel() for name, p in model.named_parameters() if "position_bias" not in name)
+        assert small_models.SmallModel(f"heads{text.replace('/', '-')}", 0).heads == heads
+    assert sizes["1"] == sizes["4"] == sizes["1/2/4"] and sizes["1/2/4/8"] == sizes["2/4/8/16"]
+    with pytest.raises(UserError, match="5 does not divide 48"):
+        small_models.swin((5, 5, 5))
+    for wrong in ("1/2", "1/x/4", "", "1/2/4/8/16"):
+        with pytest.raises(UserError, match="expected a number for all stages, or three or four"):
+            small_models.heads_of(wrong)
 
 
 def test_the_consistency_of_copies_is_the_squared_distance() -> None:

@@ -28,7 +28,8 @@ RHO = 0.8
 SEEDS = 2
 SIZE = Size(train=48_000, test=2_400, epochs=10, batch=512, seconds=None)
 HEADS = (1, 2, 4, 8)
-WIDTH = 48  # width of a Swin's first stage; the number of heads must divide it
+WIDTH = 48  # width of a Swin's first stage, twice as much in each later one
+DEPTHS = {3: [1, 2, 2], 4: [1, 2, 2, 1]}  # of its stages, by their number
 ROBUST = (
     *("plain", "adversarial", "augmix", "deepaugment", "deepaugment+augmix", "ant", "stylised", "ant+stylised", "dat"),
 )
@@ -64,10 +65,9 @@ class SmallModel:
         return f"{self.way}-seed{self.seed}"
 
     @property
-    def heads(self) -> int:
-        """Return the number of heads of a Swin; 0 for a ResNet."""
-        count = self.way.removeprefix("heads")
-        return int(count) if self.way != count and count.isdecimal() else 0
+    def heads(self) -> tuple[int, ...]:
+        """Return the number of heads in each stage of a Swin; () for a ResNet."""
+        return heads_of(self.way.removeprefix("heads").replace("-", "/")) if self.way.startswith("heads") else ()
 
     @property
     def method(self) -> str:
@@ -80,13 +80,25 @@ class SmallModel:
         return swin(self.heads) if self.heads else FAMILIES["resnet"]
 
 
-def swin(heads: int) -> NetworkFamily:
-    """Return a small Swin with this many heads in every stage; width and size do not depend on it."""
-    if heads < 1 or WIDTH % heads:
-        raise UserError(f"heads must divide the width of the Swin, {WIDTH}; {heads} does not")
+def heads_of(text: str) -> tuple[int, ...]:
+    """Return the heads in each stage: ``4`` for all three stages, or ``1/2/4`` and ``1/2/4/8`` stage by stage."""
+    parts = text.split("/")
+    if not all(part.isdecimal() for part in parts) or len(parts) not in (1, *DEPTHS):
+        raise UserError(f"heads={text}: expected a number for all stages, or three or four numbers such as 1/2/4/8")
+    heads = tuple(map(int, parts))
+    return heads * 3 if len(heads) == 1 else heads
+
+
+def swin(heads: Sequence[int]) -> NetworkFamily:
+    """Return a small Swin with so many heads in each stage; width and size do not depend on them."""
+    for stage, count in enumerate(heads):
+        if count < 1 or (WIDTH << stage) % count:
+            raise UserError(
+                f"heads must divide the width of their stage of the Swin: {count} does not divide {WIDTH << stage}"
+            )
     arguments = {
-        "img_size": classifiers.SIDE, "patch_size": 4, "window_size": 4, "embed_dim": WIDTH, "depths": [1, 2, 2],
-        "num_heads": [heads] * 3, "drop_path_rate": 0.05,
+        "img_size": classifiers.SIDE, "patch_size": 4, "window_size": 4, "embed_dim": WIDTH,
+        "depths": DEPTHS[len(heads)], "num_heads": list(heads), "drop_path_rate": 0.05,
     }  # fmt: skip
     return NetworkFamily("swin_tiny_patch4_window7_224", arguments, rate=1.5e-3)
 
@@ -171,7 +183,7 @@ def _facts(model: SmallModel, size: Size, generator: str, pictures: DrawnPicture
         **pictures.about(size.train, classifiers.SIDE, model.rho),
         "epochs": size.epochs,
         "batch": size.batch,
-        **({"heads": model.heads} if model.heads else {}),
+        **({"heads": model.heads[0] if len(set(model.heads)) == 1 else list(model.heads)} if model.heads else {}),
         **({"trained_with": generator} if "dat" in model.way.split("+") else {}),
     }
 

@@ -17,9 +17,9 @@ from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import SHARE, Estimate, Floats, resampled_sums
 from holdfast.stats.models.ranks import kendall_of
 from holdfast.store import Parts
-from holdfast.training import robust
+from holdfast.training import robust, small_models
 from holdfast.training.robust import ADVERSARIAL_STEPS, RADIUS
-from holdfast.training.small_models import HEADS, ROBUST, STUDIES, swin
+from holdfast.training.small_models import HEADS, ROBUST, STUDIES
 from holdfast_studies import study
 from holdfast_studies.study import Setting, Study, StudyOptions, evaluate
 from holdfast_studies.trained import trainings
@@ -139,9 +139,10 @@ def run_heads(options: StudyOptions) -> StudyResult:
     """Train the missing models, walk, and compare."""
     options = trainings.settled(options)
     given = _heads(options)
-    trained = trainings.trained_models(options, [f"heads{count}" for count in given])
-    heads = sorted(given)
-    models = {f"heads{count}": trained[f"heads{count}"] for count in heads}
+    ways = {text: f"heads{text.replace('/', '-')}" for text in given}
+    trained = trainings.trained_models(options, list(ways.values()))
+    heads = sorted(given, key=_mean_heads)
+    models = {ways[text]: trained[ways[text]] for text in heads}
     _, rows = walks.walk(options, trainings.all_names(models))
     groups = trainings.by_training(rows, models)
     return StudyResult(
@@ -160,28 +161,35 @@ def run_heads(options: StudyOptions) -> StudyResult:
 HEADS_STUDY = Study(
     run_heads,
     (
-        Setting("heads", tuple(map(str, HEADS)), "numbers of heads in every stage of a Swin", ("1", "4")),
+        Setting(
+            "heads", tuple(map(str, HEADS)), "heads in every stage of a Swin, or stage by stage (1/2/4/8)", ("1", "4")
+        ),
         *trainings.training_settings(),
     ),
 )
 
 
-def _heads(options: StudyOptions) -> list[int]:
-    """Return the numbers of heads in the order they were named."""
-    names = options.settings["heads"]
-    if not all(name.isdecimal() for name in names) or len(set(names)) < 2:
-        raise UserError("heads are two or more whole numbers, for example --set heads=1,2,4")
-    heads = list(dict.fromkeys(int(name) for name in names))
-    for count in [] if trainings.is_own(options) else heads:
-        swin(count)  # raises UserError for a number that does not divide the width
-    return heads
+def _heads(options: StudyOptions) -> list[str]:
+    """Return the numbers of heads, for all stages or stage by stage, in the order they were named."""
+    names = list(dict.fromkeys(options.settings["heads"]))
+    if len(names) < 2:
+        raise UserError("heads: expected two or more, for example --set heads=1,2,4 or --set heads=1/2/4/8,2/4/8/16")
+    for text in names:
+        heads = small_models.heads_of(text)
+        if not trainings.is_own(options):
+            small_models.swin(heads)  # raises UserError for a number that does not divide the width
+    return names
 
 
-def _response(heads: Sequence[int], groups: Mapping[str, Sequence[pd.DataFrame]], seed: int) -> Finding:
+def _mean_heads(text: str) -> float:
+    return float(np.mean(small_models.heads_of(text)))
+
+
+def _response(heads: Sequence[str], groups: Mapping[str, Sequence[pd.DataFrame]], seed: int) -> Finding:
     frame = trainings.training_table(groups)
-    frame["heads"], frame["line"] = list(heads), ""
+    frame["heads"], frame["line"], frame["stages"] = [_mean_heads(text) for text in heads], "", list(heads)
     each = [trainings.training_estimate([rows], "fmr").value for group in groups.values() for rows in group]
-    counts = np.repeat(np.array(heads, np.float64), [len(group) for group in groups.values()])
+    counts = np.repeat(frame["heads"].to_numpy(np.float64), [len(group) for group in groups.values()])
     first, *_, last = groups.values()
     change = trainings.changes(first, last)
     sentences = [
@@ -198,7 +206,7 @@ def _response(heads: Sequence[int], groups: Mapping[str, Sequence[pd.DataFrame]]
         "FMR against heads",
         sentences,
         frame.drop(columns=["training", "line"]),
-        [Column("heads", "Heads", "integer"), *walks.columns(), *walks.COUNTS],
+        [Column("stages", "Heads"), *walks.columns(), *walks.COUNTS],
         chart=lambda width: walks.curves(
             frame, width, line="line", x="heads", panels=PANELS, across="heads", few=True
         ),

@@ -388,7 +388,7 @@ def test_greyscale_compares_colour_and_grey(tmp_path: Path) -> None:
     expected = right_by_hand(f"local-dir:{tmp_path / 'lent' / 'grey'}-seed0", files, list(mine["label"]))
     assert exchanged.loc[("in colour", "in grey"), "perturbed_accuracy"] == pytest.approx(expected)
     text = page.read_text(encoding="utf8")
-    assert "Side by side" in text and "made against: in grey" in text
+    assert "Side by side" in text and "made against: in grey, predicted " in text
 
 
 @pytest.mark.slow

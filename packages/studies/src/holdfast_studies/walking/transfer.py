@@ -13,12 +13,14 @@ import pandas as pd
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import percent
+from holdfast.core.types import ORIGINAL
 from holdfast.data.images import decode_image, read_file
 from holdfast.report.page.charts import density
 from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.page.words import short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import estimated
+from holdfast.stats.walks.walk_rows import PERTURBED
 from holdfast.store import read_table
 from holdfast_studies.study import Setting, Study, StudyOptions, collection_of, model_names
 from holdfast_studies.walking import walks
@@ -146,7 +148,7 @@ def swapped(
 def side_by_side(
     options: StudyOptions, results: api.Results, rows: pd.DataFrame, way_of: Mapping[str, str], *, most: int = 3
 ) -> Finding:
-    """Return rows of pictures: an original, and the images that walks against each kind of model left of it."""
+    """Return rows of images: an original, and what walks against each kind of model left of it, with predictions."""
     folder = results.path / "images"
     table = read_table(folder / "manifest.parquet").to_pandas()
     files = {(str(row.made_from), str(row.made_against)): folder / str(row.path) for row in table.itertuples()}
@@ -155,15 +157,34 @@ def side_by_side(
     by_model = {kind: set(valid.loc[valid["model"] == name, "sample_id"]) for kind, name in first.items()}
     both = sorted(set.intersection(*by_model.values()))[:most]
     originals = {sample.sample_id: sample for sample in collection_of(options).samples if sample.sample_id in both}
-    pictures = {
-        f"{name} ({originals[name].label})": {"original": originals[name].image.load()}
-        | {f"made against: {kind}": decode_image(read_file(files[name, model])) for kind, model in first.items()}
-        for name in both
-    }
-    sentence = "Originals, and what walks against each kind of model left of them, where the oracle accepted all."
+    predicted = _predictions(results, rows)
+    pictures = {}
+    for name in both:
+        seen = ", ".join(f"{predicted[name, model, ORIGINAL]} ({kind})" for kind, model in first.items())
+        pictures[f"{name} ({originals[name].label})"] = {
+            f"original, predicted {seen}": originals[name].image.load()
+        } | {
+            f"made against: {kind}, predicted {predicted[name, model, PERTURBED]}": decode_image(
+                read_file(files[name, model])
+            )
+            for kind, model in first.items()
+        }
+    sentence = (
+        "Originals, and what walks against each kind of model left of them, where the oracle accepted all. The model "
+        "that an image was made against predicts what is under it."
+    )
     if not pictures:
         sentence = "There is no original of which every kind of model left an accepted image."
     return Finding("Side by side", [sentence], rows=pictures)
+
+
+def _predictions(results: api.Results, rows: pd.DataFrame) -> dict[tuple[str, str, str], str]:
+    """Return (sample_id, model, condition) → prediction for originals and the walked images of ``rows``."""
+    columns = ["sample_id", "model", "condition", "parameters", "prediction_restricted"]
+    answers = results.rows(columns).to_pandas().astype(str)
+    walked = (answers["condition"] == PERTURBED) & answers["parameters"].isin(set(rows["parameters"]))
+    kept = answers[walked | (answers["condition"] == ORIGINAL)]
+    return {(row.sample_id, row.model, row.condition): row.prediction_restricted for row in kept.itertuples()}
 
 
 def _matrix(rows: pd.DataFrame, answers: pd.DataFrame, models: list[str]) -> Finding:

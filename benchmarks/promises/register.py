@@ -272,6 +272,21 @@ PAIRED: Settings = {
     "alike": ("300 photos, two models whose errors are alike (correlation 0.9)",
               {"photos": 300, "average": "macro", "alike": 0.9}),
 }  # fmt: skip
+SIZES: Settings = {
+    "uneven-6": ("classes of 60, 30, 15, 8, 4 and 3 photos", {"sizes": (60, 30, 15, 8, 4, 3)}),
+    "uneven-2": ("classes of 100 and 10 photos", {"sizes": (100, 10)}),
+    "uneven-9": ("a class of 60 photos, eight of 3", {"sizes": (60, *[3] * 8)}),
+}
+UNEVEN: Settings = {name: (words, {**own, "average": "macro"}) for name, (words, own) in SIZES.items()}
+UNEVEN_LENT: Settings = {
+    f"pairs-{name}-donors-12{'-uneven' if uneven else ''}": (
+        f"{words}, 12 shared donors{' of uneven use' if uneven else ''}",
+        {**own, "donors": 12} | ({"uneven": True} if uneven else {}),
+    )
+    for name, (words, own) in SIZES.items()
+    for uneven in (False, True)
+    if name != "uneven-2"
+}
 LENT: Settings = {
     f"{count}{'-uneven' if uneven else ''}": (
         f"120 photos on {count} shared donors{' of uneven use' if uneven else ''}",
@@ -532,6 +547,13 @@ def _register() -> Iterator[Promise]:
     text = "equal models on shared donors are told apart in at most 9 %"
     yield from _rows("comparing-models", text, "told_apart", 0.0, 0.09, models.lent_pairs, 600, lent)
     yield from _rows("comparing-models", text, "told_apart_condition", 0.0, 0.09, models.lent_pairs, 600, lent)
+    text = "In classes of uneven size equal models are told apart in at most 7 %"
+    yield from _rows("comparing-models", text, "told_apart", 0.0, 0.07, models.paired_models, 20_000, UNEVEN)
+    yield from _rows("comparing-models", text, "told_apart", 0.0, 0.07, models.lent_pairs, 600, UNEVEN_LENT)
+    text = "their intervals cover in at least 93 %"
+    yield from _rows("comparing-models", text, "covers", 0.93, 1.0, models.paired_models, 20_000, UNEVEN)
+    yield from _rows("comparing-models", text, "covers", 0.93, 1.0, models.lent_pairs, 600, UNEVEN_LENT)
+    yield from _rows("comparing-models", text, "covers_condition", 0.93, 1.0, models.lent_pairs, 600, UNEVEN_LENT)
     text = "three entries of a board whose scores are equal are told apart in at most 7 %"
     boards: Settings = {
         f"board-donors-12{'-uneven' if uneven else ''}": (

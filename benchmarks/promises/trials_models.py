@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -89,10 +90,20 @@ def _drawn(n: int, better: int, worse: int) -> Differences:
 
 
 def paired_models(
-    rng: np.random.Generator, draws: int, *, photos: int, average: str, classes: int = 6, alike: float = 0.5
+    rng: np.random.Generator,
+    draws: int,
+    *,
+    average: str,
+    photos: int = 0,
+    sizes: Sequence[int] = (),
+    alike: float = 0.5,
 ) -> Counted:
-    """Two models of equal accuracy, all data sets at once, a column each; ``alike``: correlation of their answers."""
-    number = np.arange(photos) % classes
+    """Two models of equal accuracy, all data sets at once, a column each; ``alike``: correlation of their answers.
+
+    Six classes of even size, or those of ``sizes``.
+    """
+    number = np.repeat(np.arange(len(sizes)), sizes) if sizes else np.arange(photos) % 6
+    photos, classes = len(number), int(number.max()) + 1
     ease = np.linspace(-1, 1, classes)[number][:, None]
     shared = np.sqrt(alike) * rng.normal(size=(photos, draws))
     scale = np.sqrt(1 - alike)
@@ -127,12 +138,19 @@ def _equal_counts(rng: np.random.Generator, logits: np.ndarray, photos: int, **l
     return counts_of(right, donor=donor)
 
 
-def lent_pairs(rng: np.random.Generator, draws: int, *, photos: int, **lent: Any) -> Counted:
-    """Two models of equal accuracy over originals and two pasted conditions, and under one of them by itself."""
-    rows, logits = [], np.array([[1.4, 0.6, 0.6]] * 2)
+def lent_pairs(
+    rng: np.random.Generator, draws: int, *, photos: int = 0, sizes: Sequence[int] = (), **lent: Any
+) -> Counted:
+    """Two models of equal accuracy over originals and two pasted conditions, and under one of them by itself.
+
+    ``sizes``: of classes, whose accuracies are averaged; else photos are.
+    """
+    rows, logits, number = [], np.array([[1.4, 0.6, 0.6]] * 2), np.repeat(np.arange(len(sizes)), sizes)
     for _ in range(draws):
-        counts = _equal_counts(rng, logits, photos, **lent)
-        options = {"average": "micro", "resamples": 1000, "seed": int(rng.integers(1 << 30))}
+        counts = _equal_counts(rng, logits, photos or len(number), **lent)
+        if sizes:
+            counts.cells["label"] = number[counts.cells["source_id"].str.removeprefix("photo").astype(int)].astype(str)
+        options = {"average": "macro" if sizes else "micro", "resamples": 1000, "seed": int(rng.integers(1 << 30))}
         row, single = (pairs(counts, **options, by_condition=by).table.iloc[-1] for by in (False, True))
         covered = {"covers": row["low"] <= 0 <= row["high"], "covers_condition": single["low"] <= 0 <= single["high"]}
         rows.append(covered | {"told_apart": row["p"] < 0.05, "told_apart_condition": single["p"] < 0.05})

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_grid import clustered, counts_of
 from made_rows import table
-from scipy.stats import binomtest, kendalltau
+from scipy.stats import binomtest, kendalltau, t
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
 from holdfast.core.errors import UserError
+from holdfast.stats.core.bootstrap import resampled_sums
 from holdfast.stats.core.grid import averages, grid, holm, judged
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.models.between import common, kendall, pairs, rank_agreement, ranking
@@ -39,6 +40,22 @@ def test_differences_are_means_of_paired_photos(right):
         assert (micro.loc[row, "high"] - micro.loc[row, "low"]) / 2 == pytest.approx(half, rel=0.04)
         assert micro.loc[row, "n"] == 240
         assert (micro.loc[row, "p"] < 0.05) == (not micro.loc[row, "low"] <= 0 <= micro.loc[row, "high"])
+
+
+def test_equal_models_are_told_apart_in_five_percent_over_classes_of_uneven_size():
+    """The interval is Welch's, but for resampling; t with photos − 1 degrees of freedom tells them apart in 8.0 %."""
+    rng, sizes = np.random.default_rng(0), (60, 3, 3, 3, 3)
+    number = np.repeat(np.arange(len(sizes)), sizes)
+    ours, theirs = (rng.normal(size=(len(number), 8000)) for _ in range(2))
+    difference, parts = averages(ours - theirs, number, "macro")
+    moved = resampled_sums(parts, np.arange(len(number)), resamples=1000, seed=1)
+    low, high, p = judged(difference, moved, len(number))
+    assert (p < 0.05).mean() <= 0.058 and ((low <= 0) & (high >= 0)).mean() >= 0.942
+    shares = 1 / np.array(sizes) ** 1.0
+    freedom = shares.sum() ** 2 / (shares**2 / (np.array(sizes) - 1.0)).sum()
+    spread = np.stack([(ours - theirs)[number == k].var(axis=0, ddof=1) / size for k, size in enumerate(sizes)])
+    half = t.ppf(0.975, freedom) * np.sqrt(spread.sum(axis=0)) / len(sizes)
+    assert np.median((high - low) / 2 / half) == pytest.approx(1, abs=0.03)
 
 
 def test_by_condition_is_exact_mcnemar(right):

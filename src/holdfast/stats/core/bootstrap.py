@@ -86,8 +86,15 @@ def stratum_weights(stratum: Codes) -> tuple[Floats, float]:
     """Return each photo's weight in a mean of class means, (photos,), and Satterthwaite's degrees of freedom."""
     every = np.bincount(stratum)
     sizes = every[every > 0]  # a stranger's table may have a label that no photo keeps
-    freedom = float((1 / sizes).sum() ** 2 / (1 / (sizes**2 * np.maximum(sizes - 1, 0.5))).sum())
-    return np.asarray(1 / (every[stratum] * len(sizes))), freedom
+    return np.asarray(1 / (every[stratum] * len(sizes))), float(strata_freedom(every[:, None])[0])
+
+
+def strata_freedom(sizes: ArrayLike) -> Floats:
+    """Return Satterthwaite's degrees of freedom of means of class means, (columns,); ``sizes``: (classes, columns)."""
+    n = np.asarray(sizes, np.float64)
+    variance = np.divide(1.0, n, out=np.zeros_like(n), where=n > 0)
+    spent = (variance**2 / np.maximum(n - 1, 0.5)).sum(axis=0)
+    return np.asarray(np.divide(variance.sum(axis=0) ** 2, spent, out=np.ones(n.shape[1]), where=spent > 0))
 
 
 def t_quantile(freedom: float, share: float = 0.975) -> float:

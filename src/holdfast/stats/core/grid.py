@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.core.lazy import pd, scipy_sparse, scipy_stats
+from holdfast.core.lazy import pd, scipy_sparse, scipy_special, scipy_stats
 from holdfast.core.names import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import numbered_column
-from holdfast.stats.core.bootstrap import Codes, Floats, codes, donor_noise, interval
+from holdfast.stats.core.bootstrap import Codes, Floats, codes, donor_noise, interval, strata_freedom
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
 
@@ -108,10 +108,24 @@ def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple
 
     The contribution of photo s of class k is √(n_k/(n_k − 1)) (y_s − mean_k) / (K n_k): sums of contributions over
     resampled photos have the sampling variance of the average, with the classes' sizes held. A class with one photo is
-    centred at the overall average. ``rate``: (photos, columns), NaN where a photo does not count.
+    centred at the overall average. Small classes tell their own spread badly, so contributions to a mean of classes of
+    uneven size are stretched by t with Satterthwaite's degrees of freedom over t with photos − 1.
+
+    ``rate``: (photos, columns), NaN where a photo does not count.
     """
     estimate, centre, scale = _centred(rate, classes, average)
-    return estimate, np.where(np.isnan(rate), 0.0, (np.nan_to_num(rate) - centre) * scale)
+    parts = np.where(np.isnan(rate), 0.0, (np.nan_to_num(rate) - centre) * scale)
+    return estimate, parts if average == "micro" else parts * _small_classes(~np.isnan(rate), classes)
+
+
+def _small_classes(counted: NDArray[np.bool_], classes: NDArray[np.intp]) -> Floats:
+    """Return by what small classes widen the interval of a mean of class means, (columns,)."""
+    stratum, count = codes(classes)
+    sizes = np.zeros((count, counted.shape[1]))
+    np.add.at(sizes, stratum, counted)
+    most = np.maximum(sizes.sum(axis=0) - 1, 1).astype(np.float64)
+    freedom = np.clip(strata_freedom(sizes), 1, most)
+    return np.asarray(scipy_special.stdtrit(freedom, 0.975) / scipy_special.stdtrit(most, 0.975))
 
 
 def _centred(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats, Floats]:

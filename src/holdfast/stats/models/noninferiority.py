@@ -136,7 +136,7 @@ def _exact(better: int, worse: int, n: int) -> bool:
     return n <= MOST_EXACT or better + worse <= MOST_CHANGED
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def _once_bound(better: int, worse: int, n: int, tail: float) -> float:
     """Return the upper bound of the difference of photos that were answered once."""
     if better == n:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import condition_names, nearest, scenario_of, speaks_python, split_list, unknown
-from holdfast.core.types import ORIGINAL
+from holdfast.core.types import ORIGINAL, Families
 from holdfast.core.votes import Votes, read_votes
-from holdfast.scenarios import Families, family_of, parse_conditions, scored_scenarios
+from holdfast.scenarios import family_of, parse_conditions, scored_scenarios
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.store import Run, delivered, in_store

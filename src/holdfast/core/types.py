@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ DEFAULT_MAX_PIXELS = 100_000_000
 RESAMPLES = 2_000
 """Resamples of every bootstrap. The end of a 95 % interval is then off by chance by 0.06 standard errors."""
 
+
+Families = Literal["holdfast", "ximagenet12"]
+"""Whose six families of scenarios: ours, or those of XIMAGENET-12."""
 
 Image = NDArray[np.uint8]
 """HWC, RGB, 0..255. A scenario may return RGBA; models then see it over a matte."""

@@ -5,7 +5,6 @@ Importing this package registers them all, in the order of the published table: 
 
 from holdfast.scenarios.base.condition import (
     Condition,
-    Families,
     family_of,
     find_scenario,
     make_condition,
@@ -23,7 +22,6 @@ from holdfast.scenarios import corruptions, one_object, stylised  # noqa: F401
 __all__ = [
     "PAPER",
     "Condition",
-    "Families",
     "Parameter",
     "Scenario",
     "family_of",

@@ -14,9 +14,8 @@ import pyarrow.dataset as ds
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_name, without_object
-from holdfast.core.types import ORIGINAL
+from holdfast.core.types import ORIGINAL, Families
 from holdfast.report.page.words import short_names
-from holdfast.scenarios import Families
 from holdfast.stats.core import cells as cell_statistics
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import Average

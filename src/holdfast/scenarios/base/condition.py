@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.names import condition_name, parse_name, split_list, unknown
+from holdfast.core.types import Families
 from holdfast.scenarios.base.definition import FEATHER, PAPER, Scenario, Value
 
 FAMILIES = ("blur", "colour", "light", "cutout", "background", "generated")
@@ -23,8 +24,6 @@ XIMAGENET12_FAMILIES = {
     "background": "random background", "generated": "generated background",
 }  # fmt: skip
 """Our family → that of XIMAGENET-12's six; the other two, segmented and transparent, are scenarios of ``cutout``."""
-
-Families = Literal["holdfast", "ximagenet12"]
 
 GROUPS = ("static", "diagnostic", "all", "industrial", "corruptions", "attacks", "objects", *FAMILIES[:5])
 """Groups of scenarios. ``all`` means the first two; the next four answer other questions or take long."""

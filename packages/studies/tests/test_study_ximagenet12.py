@@ -18,7 +18,7 @@ from holdfast.report.page.parts import Section
 from holdfast.report.page.tables import Table
 from holdfast.store import Parts, Run
 from holdfast_studies.study import StudyOptions, chosen, run_study
-from holdfast_studies.ximagenet12 import STUDY
+from holdfast_studies.ximagenet12 import PAINTED, STUDY
 from holdfast_studies.ximagenet12_page import ORDER, cost, in_order, unfinished
 
 SMALL = ("scenarios=original,grey", "scenes=24", "maps=4", "parts=classify,look")
@@ -94,6 +94,18 @@ def test_runs_made_beforehand_are_read_and_left_alone(made: Path, tmp_path: Path
     pd.testing.assert_frame_equal(tables[0], pd.read_parquet(made / "results" / "accuracies.parquet"))
 
 
+def test_generated_backgrounds_have_a_row_in_every_experiment(tmp_path: Path) -> None:
+    every = f"{PAINTED}?min_share=0&max_border=1"  # of a few scenes no class may lose all that it has
+    words = (f"scenarios=original,{every}", "scenes=48", "parts=classify,segment", "architectures=timm:test_resnet")
+    page = run_study("ximagenet12", tmp_path, assignments=words, quick=True, device="cpu").read_text("utf8")
+    for name in ("accuracies", "segmentation_miou"):
+        table = pd.read_csv(tmp_path / "results" / f"{name}.csv").set_index("condition")
+        assert table.loc[PAINTED].notna().all() and {"EX1_0", "EX2_0"} <= set(table.columns), name
+    curves = pd.concat(pd.read_parquet(file) for file in (tmp_path / "runs" / "trained" / "curves").iterdir())
+    assert PAINTED in set(curves["trained_on"].astype(str)) and page.count("generated background") > 4
+    assert PAINTED in chosen("ximagenet12", STUDY.settings, [], quick=False)["scenarios"]
+
+
 def test_what_is_refused(made: Path, tmp_path: Path) -> None:
     given = made / "runs" / "trained"
     for assignment, sentence in (
@@ -103,6 +115,7 @@ def test_what_is_refused(made: Path, tmp_path: Path) -> None:
         ("scenarios=grey,red", "must have original and another one"),
         ("folds=1", "folds must be 2 or more"),
         ("context=2", "from 0 to 1"),
+        ("data=photos", "generator embedded:.* paints drawn scenes only"),
     ):
         parts = () if assignment.startswith("parts") else (f"parts={_part(assignment)}",)
         with pytest.raises(UserError, match=sentence):

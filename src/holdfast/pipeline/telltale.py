@@ -6,7 +6,6 @@ pictures of a photo, and the photos that lend it a background, are on one side o
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,16 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image, ImageSource, Problem, Sample
 from holdfast.data import load_collection
-from holdfast.data.images import FileImage
-from holdfast.data.writers import encode_image
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool
-from holdfast.pipeline.generate.backgrounds import Painter, load_painter
+from holdfast.pipeline.generate.backgrounds import load_painter
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
+from holdfast.pipeline.painted import FOLDER, paint
 from holdfast.pipeline.samples import hash_sample, read, render_conditions
 from holdfast.pipeline.specs import TelltaleSpec as TelltaleSpec
 from holdfast.pipeline.train import architectures
@@ -33,9 +30,7 @@ from holdfast.pipeline.train.plan import check, with_folds
 from holdfast.pipeline.train.train import TrainingKind, TrainingWorker, train
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.stats.trained import CONTROL, GENERATED, KINDS, PASTED
-from holdfast.store import Run, read_json
-
-AHEAD = 32  # photos that are painted for before the first of them is written
+from holdfast.store import Run
 
 
 @dataclass(frozen=True)
@@ -65,78 +60,6 @@ class Pasted:
         return rendering.rendered.image
 
 
-@dataclass(frozen=True)
-class Painted:
-    """A photo with generated surroundings, kept as PNG in the run: painting it again would cost too much."""
-
-    file: Path
-    identity: str
-
-    def fingerprint(self) -> str:
-        """Return the hash of what it is made from."""
-        return self.identity
-
-    def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-        """Return HWC uint8 RGB."""
-        return FileImage(self.file).load(max_pixels=max_pixels)
-
-
-def paint(
-    samples: Sequence[Sample],  # photos with masks
-    painter: Painter,  # what paints, and whether it is used
-    condition: Condition,  # ``generated_background`` with its parameters
-    folder: Path,  # where pictures, and the verdicts of those that a stated filter left out, are kept
-    *,
-    images: Mapping[str, str],  # hashes of the photos by ``sample_id``
-    masks: Mapping[str, str],  # hashes of their masks
-    seed: int,
-    max_pixels: int,  # larger photos are refused
-    progress: Progress,
-) -> tuple[dict[str, Painted], dict[str, str]]:
-    """Return generated surroundings for photos, painted once per run, and why others have none, by ``sample_id``."""
-    painted: dict[str, Painted] = {}
-    left_out: dict[str, str] = {}
-    pool = DonorPool([], max_pixels=max_pixels)
-    identities = {
-        sample.sample_id: fingerprint(
-            [images[sample.sample_id], masks[sample.sample_id], condition.parameters_json, painter.identity(sample)]
-        )
-        for sample in samples
-    }
-    for start in range(0, len(samples), AHEAD):
-        part = samples[start : start + AHEAD]
-        files = {sample.sample_id: folder / f"{identities[sample.sample_id]}.png" for sample in part}
-        known = {name for name, file in files.items() if file.is_file() or file.with_suffix(".json").is_file()}
-        missing = [sample for sample in part if sample.sample_id not in known]
-        painter.prepare([(sample, [condition]) for sample in missing], max_pixels)
-        for place, sample in enumerate(part):
-            progress("paint", start + place, len(samples))
-            identity = identities[sample.sample_id]
-            verdict = folder / f"{identity}.json"
-            reason = _rejection(verdict)
-            if sample in missing:
-                (rendering,) = render_conditions(
-                    sample, [condition], pool, seed=seed, max_pixels=max_pixels, painter=painter
-                )
-                if rendering.rendered is not None:
-                    write_atomic(folder / f"{identity}.png", encode_image(rendering.rendered.image))
-                else:
-                    reason = rendering.error
-                    if rendering.status == "rejected":  # an error may be gone the next time
-                        write_atomic(verdict, json.dumps({"rejected": reason}).encode())
-            if reason:
-                left_out[sample.sample_id] = reason
-            else:
-                painted[sample.sample_id] = Painted(folder / f"{identity}.png", identity)
-    progress("paint", len(samples), len(samples))
-    return painted, left_out
-
-
-def _rejection(verdict: Path) -> str:
-    """Return why a picture was rejected, empty where no file says so."""
-    return str(read_json(verdict).get("rejected", "")) if verdict.is_file() else ""
-
-
 LEFT_OUT = "left out of all three kinds"
 
 
@@ -160,7 +83,12 @@ def telltale(spec: TelltaleSpec, out: Path, *, progress: Progress = silent) -> t
         network = architectures.resolve(name, size=size, pretrained=spec.pretrained)
         architectures.build(network, len(KINDS), size, seed=spec.seed)
     kind = TrainingKind(
-        "detect", architectures.resolve, architectures.build, TrainingWorker, partial(_read, out=out, progress=progress)
+        "detect",
+        architectures.resolve,
+        architectures.build,
+        TrainingWorker,
+        partial(_read, out=out, progress=progress),
+        paints=False,
     )
     return train(spec, out, progress=progress, kind=kind)
 
@@ -186,7 +114,7 @@ def _read(spec: TelltaleSpec, *, out: Path, progress: Progress) -> Collection:
         painter = load_painter(spec, collection, [condition])
         assert painter is not None, "the condition paints"
         painted, left_out = paint(
-            photos, painter, condition, out / "painted", images=images, masks=masks, seed=spec.seed,
+            photos, painter, condition, out / FOLDER, images=images, masks=masks, seed=spec.seed,
             max_pixels=spec.max_pixels, progress=progress,
         )  # fmt: skip
         generated = dict(painted)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection as Container
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
@@ -26,6 +28,7 @@ from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run
 
 THUMBNAIL = 160  # pixels of the longer side
+RECORDED = ("prompt", "asked_background", "generator", "image_seed")  # what is kept of a painted picture
 
 
 def thumbnails(
@@ -61,8 +64,9 @@ def thumbnails(
             # Painted again they would take the generator, and another machine paints another last bit.
             for condition in painted:
                 kept = thumbnail_path(run.path, sample.sample_id, condition)
-                if kept.is_file():
-                    files[sample.sample_id, condition.name] = kept.read_bytes()
+                if kept.is_file():  # rows of evaluate name the photo, those of trainings the painted picture
+                    for name in (sample.sample_id, painted_id(sample)):
+                        files[name, condition.name] = kept.read_bytes()
             for rendering in render_conditions(
                 sample, applicable(sample, conditions, stored), pool, seed=spec.seed, max_pixels=spec.max_pixels
             ):
@@ -113,10 +117,20 @@ def _unchanged(sample: Sample, recorded: dict[str, str]) -> bool:
         return False
 
 
-def keep_thumbnail(run: Path, sample: Sample, condition: Condition, image: Image) -> None:
-    """Write a small JPEG for the report, which should not have to load a generator."""
-    picture = encode_image(small(image), format="jpeg", quality=80)
-    write_atomic(thumbnail_path(run, sample.sample_id, condition), picture)
+def keep_thumbnail(
+    run: Path, sample: Sample, condition: Condition, image: Image, details: Mapping[str, Any] | None = None
+) -> None:
+    """Write a small JPEG for the report, which should not have to load a generator, and what it was painted from."""
+    path = thumbnail_path(run, sample.sample_id, condition)
+    write_atomic(path, encode_image(small(image), format="jpeg", quality=80))
+    known = {name: details.get(name) for name in RECORDED} if details else {}
+    about = {"sample_id": sample.sample_id, "label": sample.label, "condition": condition.name} | known
+    write_atomic(path.with_suffix(".json"), json.dumps(about, ensure_ascii=False).encode())
+
+
+def painted_id(sample: Sample) -> str:
+    """Return the name of the picture of a photo with a generated background."""
+    return f"{sample.sample_id}#generated_background"
 
 
 def thumbnail_path(run: Path, sample_id: str, condition: Condition) -> Path:

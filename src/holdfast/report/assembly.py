@@ -29,6 +29,8 @@ from holdfast.report.static.corruptions import corruptions, failure_point_sectio
 from holdfast.report.static.families import families, groups, shape_and_texture
 from holdfast.report.static.front import early_words, front, verdict_items
 from holdfast.report.static.gallery import gallery, most_harmed, worst
+from holdfast.report.static.painted import painted_images
+from holdfast.report.static.picture_grid import grid
 from holdfast.report.static.verdicts import early_numbers, score_frame, score_table, scores, verdict_table
 from holdfast.report.trained.detection import build_detection, is_telltale
 from holdfast.report.trained.segmentation import read_segments, segmentation
@@ -182,6 +184,7 @@ def report_sections(
         if task == "detect" and evidence.analysis.attributes and len(answers.answers.counted):
             objects = reduce(answers.answers.as_classified())
             sections += groups(Evidence(objects, average="micro", **resampling, analysis=evidence.analysis), "object")
+    sections += painted_images(runs, pictures)
     sections += _walk_sections(read.rows, resampling, votes, evidence.analysis.attributes) if read.walks else []
     errors = trouble(read.whole, runs, ended=read.rows.dataset.count_rows(filter=_NO_FAILURE))
     if read.alone is not None:
@@ -246,6 +249,7 @@ def _static_sections(
         comparison(evidence),
         fit(evidence),
         confidence(evidence),
+        *grid(evidence, rows, pictures),
         gallery(evidence, rows, harmed, pictures),
         worst(evidence, rows, harmed, pictures),
     ]

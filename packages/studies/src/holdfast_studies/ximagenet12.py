@@ -41,6 +41,7 @@ DETECTORS = ("timm:resnet50", "timm:densenet121", "timm:mobilenetv3_large_100")
 
 TINY_SEGMENTER = "smp:FPN@tu-resnet18?channels=8/8/16/16&layers=1/1/1/1&decoder_segmentation_channels=32"
 MADE = "folder of a run that was made beforehand"
+PAINTED = "generated_background"
 
 
 def run(options: StudyOptions) -> StudyResult:
@@ -74,7 +75,12 @@ STUDY = Study(
         Setting("architectures", EMBEDDED, "classifiers, from scratch", ("timm:test_resnet", "timm:test_vit")),
         Setting("segmenters", SEGMENTERS, "segmenters, from scratch", (TINY_SEGMENTER,)),
         Setting("detectors", DETECTORS, "networks that tell kinds of background apart", ("timm:test_resnet",)),
-        Setting("scenarios", "static", "conditions", f"{ORIGINAL},grey,random_background"),
+        Setting(
+            "scenarios",
+            f"static,{PAINTED}",
+            f"conditions; {PAINTED} is painted by the generator, once per part",
+            f"{ORIGINAL},grey,random_background,{PAINTED}",
+        ),
         Setting("folds", 4, "of cross-validation; 12, as in the paper, take 3.7 times as long", 2),
         Setting("scenes", 1920, "to train and test classifiers on, a multiple of 12", 48),
         Setting("segment_scenes", 960, "to train and test segmenters on, a multiple of 12", 24),
@@ -106,6 +112,12 @@ def _check(options: StudyOptions) -> None:
     scenarios = [condition.scenario for condition in parse_conditions(settings["scenarios"])]
     if ORIGINAL not in scenarios or len(scenarios) < 2:
         raise UserError(f"scenarios must have {ORIGINAL} and another one: the score is about what changes from there")
+    generator, data = settings["generator"], settings["data"]
+    if PAINTED in scenarios and data not in ("", DRAWN) and generator.startswith("embedded:"):
+        raise UserError(
+            f"generator {generator} paints drawn scenes only, and data is {data}: set generator=diffusers:NAME, or "
+            "scenarios=static to leave generated backgrounds out"
+        )
 
 
 def _common(options: StudyOptions, scenes: str) -> dict[str, Any]:
@@ -135,6 +147,8 @@ def _run_of(options: StudyOptions, part: str) -> Results:
     else:
         common = _common(options, scenes) | {"out": options.out / "runs" / name}
         networks = {"architectures": settings["architectures"], "scenarios": settings["scenarios"]}
+        if any(condition.definition.paints for condition in parse_conditions(settings["scenarios"])):
+            networks["generator"] = settings["generator"]
         if part == CLASSIFY:
             results = api.train(**common, **networks, workers=settings["workers"])
         elif part == SEGMENT:

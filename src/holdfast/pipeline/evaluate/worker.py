@@ -198,7 +198,7 @@ class Evaluation:
             image = over_matte(native, self.spec.matte, job.item)
             ready.facts |= {"image_sha256": array_sha256(image)}
             if rendering.condition.definition.paints:
-                keep_thumbnail(self.folder, job.item, rendering.condition, image)
+                keep_thumbnail(self.folder, job.item, rendering.condition, image, rendered_details)
             attack = bool(rendering.condition.definition.attack)
             alike: dict[Any, Any] = {}  # by preprocessing, which several models may share
             for position, _ in owed:

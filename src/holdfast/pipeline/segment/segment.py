@@ -24,6 +24,7 @@ from holdfast.pipeline.jobs.execute import elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row
+from holdfast.pipeline.painted import with_generated
 from holdfast.pipeline.samples import begin_run, prepare, read, recorded_spec
 from holdfast.pipeline.segment import networks, testing
 from holdfast.pipeline.specs import SegmentSpec as SegmentSpec
@@ -194,10 +195,16 @@ def _evaluate(
         # Where others ask the models, this process only has to know them.
         own = replace(spec, device="cpu") if elsewhere(executor) else spec
         known = SegmentWorker(own, collection, DonorPool([]), run.path, own.device).load()
+        conditions = conditions_of(spec, collection)
+        collection, painted = with_generated(
+            spec, collection, list(conditions.values()), run.path, summary=summary, progress=progress
+        )
         prepared = prepare(spec, collection, progress)
         same = ("verb", "dataset", "classes", "seed", "tests", "matte", "feather")
-        begin_run(run, recorded_spec(spec, "segment", collection, tests="given"), prepared, summary, same=same)
-        jobs = _jobs(conditions_of(spec, collection), prepared.collection.samples, known.given, executor)
+        begin_run(
+            run, recorded_spec(spec, "segment", collection, tests="given", **painted), prepared, summary, same=same
+        )
+        jobs = _jobs(conditions, prepared.collection.samples, known.given, executor)
         todo = plan(
             run.predictions, jobs, lambda job: ids_of(spec, prepared, job), retry=spec.retry_errors,
             scope=scope_of(spec, collection.name, jobs, ("model", "sample_id", "condition", "variant", "parameters")),

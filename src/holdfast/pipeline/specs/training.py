@@ -143,6 +143,9 @@ class TrainSpec(DataSpec):
     balance: str = option("none", choices=("none", "weights", "sampling"),
                           help="Balance classes by weights in the loss, or by sampling.")  # fmt: skip
     pretrained: bool = option(False, help="Start with trained weights, not from scratch.")
+    generator: str = option("", help="Image maker that paints generated_background (holdfast ls image-makers).")
+    prompts: str | None = option(None, help="TOML with a prompt per class, or ximagenet12.", is_path=True)
+    oracle: str = option("", help="Oracle that must still recognise a painted picture (holdfast ls oracles).")
     feather: float = feather()
     matte: tuple[int, int, int] = matte(python_only=True)
     device: str = device()
@@ -220,9 +223,6 @@ class TelltaleSpec(TrainSpec):
     )  # fmt: skip
     folds: int = option(5, help="Folds of cross-validation, by photo; 1 is one split.", least=1)
     train_on: str = option("original", help="What the networks are trained on.", python_only=True)
-    generator: str = option("", help="Image maker that paints generated backgrounds (holdfast ls image-makers).")
-    prompts: str | None = option(None, help="TOML with a prompt per class, or ximagenet12.", is_path=True)
-    oracle: str = option("", help="Oracle that must still recognise a painted picture (holdfast ls oracles).")
     labels: str | None = labels(help="CSV with other names of classes, for prompts and oracle.")
     generated: str | None = option(
         None, help="Instead: what holdfast synth wrote of generated_background and DATA.", is_path=True

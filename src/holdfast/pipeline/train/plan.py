@@ -139,11 +139,12 @@ def conditions_of(spec: TrainSpec, collection: Collection) -> dict[str, Conditio
     stored = stored_conditions(collection.samples)
     for condition in conditions:
         definition = condition.definition
-        if (definition.attack or definition.paints or definition.tool == "style") and condition.scenario not in stored:
+        if condition.scenario in stored or (definition.paints and spec.generator):
+            continue
+        if definition.attack or definition.paints or definition.tool == "style":
             how = "is made against a finished model" if definition.attack else "is painted by another network"
-            raise UserError(
-                f"{condition.scenario} {how} and cannot be trained on; holdfast synth writes images that can"
-            )
+            does = "--generator names what paints it, or" if definition.paints else "it cannot be trained on;"
+            raise UserError(f"{condition.scenario} {how}: {does} holdfast synth writes images that can be trained on")
     masked = any(sample.mask is not None for sample in collection.samples)
     needing = [
         condition.name

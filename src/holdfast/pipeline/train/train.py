@@ -29,6 +29,7 @@ from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.plan import Plan, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
+from holdfast.pipeline.painted import with_generated
 from holdfast.pipeline.samples import begin_run, prepare, read, recorded_spec
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.architectures import Architecture
@@ -285,6 +286,7 @@ class TrainingKind:
     # the images of a specification, each with its fold
     read: Callable[[Any], Collection] = lambda spec: with_folds(read(spec), spec)
     details: str = ""  # the table below details/ that its rows have, if any
+    paints: bool = True  # whether generated backgrounds are painted here; else ``read`` has seen to it
 
 
 CLASSIFIERS = TrainingKind("train", architectures.resolve, architectures.build, TrainingWorker)
@@ -307,6 +309,11 @@ def train(
         collection = kind.read(spec)
         check_apart(collection.samples, out)
         conditions = conditions_of(spec, collection)
+        painted: dict[str, Any] = {}
+        if kind.paints:
+            collection, painted = with_generated(
+                spec, collection, list(conditions.values()), run.path, summary=summary, progress=progress
+            )
         # Whoever plans for other machines need not have their GPU.
         device = resolve_device(spec.device) if isinstance(executor, LocalExecutor) else spec.device
         networks, sizes = _networks(spec, kind, len(collection.classes))
@@ -314,7 +321,7 @@ def train(
         prepared = prepare(spec, collection, progress)
         recorded = recorded_spec(
             spec, kind.verb, collection, models=[network.name for network in networks], trained_by=asdict(recipe),
-            scenarios=scenarios_text(spec), model_parameters=before | sizes,
+            scenarios=scenarios_text(spec), model_parameters=before | sizes, **painted,
         )  # fmt: skip
         begin_run(run, recorded, prepared, summary, same=SAME)
         jobs = TrainingJobs(make_jobs(spec, prepared, conditions, networks), prepared.collection.samples)

@@ -109,11 +109,15 @@ class Photo:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Rows of tiles; ``steps`` draws them small, as the steps of walks, ``large`` as the first thing to look at."""
+    """Rows of tiles; ``steps`` draws them small, as the steps of walks, ``grid`` as the columns of a grid.
+
+    ``large`` draws them as the first thing to look at.
+    """
 
     photos: Sequence[Photo]
     steps: bool = False
     large: bool = False
+    grid: bool = False
     kind: ClassVar[str] = "gallery"
 
 

@@ -109,7 +109,7 @@ def _scenario_table(evidence: Evidence) -> Table:
 
 def maps(evidence: Evidence) -> Section:
     """Return a map of class × scenario: with numbers for one model, a small one each for several."""
-    section = Section("classes", "Classes under each scenario")
+    section = Section("classes", "Accuracy density maps: classes under each scenario")
     frame = evidence.classes
     picked, note = _picked(evidence, frame)
     section.lead = [_map_lead(evidence, frame), *([note] if note else [])]
@@ -126,7 +126,7 @@ def maps(evidence: Evidence) -> Section:
         models = [evidence.short[name] for name in evidence.models]
         figure = Figure(
             "class_maps",
-            "Accuracy by class and condition, a map per model",
+            "Accuracy density maps: class by condition, a map per model",
             section.lead[0],
             lambda width: charts.density_panels(small, width, rows=few, columns=columns, models=models),
             "Cells that stand out from the page are where a model fails. " + _notes(evidence),
@@ -146,7 +146,7 @@ def _map(evidence: Evidence, frame: pd.DataFrame, rows: list[str], columns: list
     ]
     return Figure(
         "class_map",
-        f"{evidence.short[model]}: accuracy in per cent by class and condition",
+        f"Accuracy density map of {evidence.short[model]}, in per cent, class by condition",
         f"Accuracy of {evidence.short[model]} by class and condition; the lowest cells are {listing(named)}.",
         lambda width: charts.density(cells, width, rows=rows, columns=columns),
         "Cells that stand out from the page are where the model fails. " + _notes(evidence),

@@ -240,7 +240,7 @@ def _density(segmented: Segmented) -> Figure:
     models = [segmented.short[name] for name in segmented.models]
     worst = frame.sort_values("estimate").iloc[0]
     where = f"{worst['row']} under {worst['column']} by {worst['model']}"
-    finding, title = f"The lowest IoU is {percent(worst['estimate'])}: {where}.", "IoU by class and condition"
+    finding, title = f"The lowest IoU is {percent(worst['estimate'])}: {where}.", "IoU density map: class by condition"
     draw = partial(charts.density, frame, rows=rows, columns=columns, measure="IoU")
     if len(models) > 1:
         draw = partial(charts.density_panels, frame, rows=rows, columns=columns, models=models, measure="IoU")

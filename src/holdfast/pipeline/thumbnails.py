@@ -65,8 +65,9 @@ def thumbnails(
             for condition in painted:
                 kept = thumbnail_path(run.path, sample.sample_id, condition)
                 if kept.is_file():  # rows of evaluate name the photo, those of trainings the painted picture
-                    for name in (sample.sample_id, painted_id(sample)):
-                        files[name, condition.name] = kept.read_bytes()
+                    painted_as = painted_id(sample)
+                    name = painted_as if painted_as in recorded else sample.sample_id
+                    files[name, condition.name] = kept.read_bytes()
             for rendering in render_conditions(
                 sample, applicable(sample, conditions, stored), pool, seed=spec.seed, max_pixels=spec.max_pixels
             ):

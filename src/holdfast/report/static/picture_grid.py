@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.lazy import pd
+from holdfast.core.names import scenario_of
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import parts as page
 from holdfast.report.page.evidence import Evidence, ReportRows
@@ -50,10 +51,12 @@ def _samples(rows: ReportRows, sources: set[str]) -> Callable[[str, str], str]:
         run.samples().select(["sample_id", "source_id", "condition"]).to_pandas() for run in rows.runs
     ])  # fmt: skip
     frame = frame[frame["source_id"].isin(sorted(sources))].astype(str).sort_values("sample_id")
-    stored = {(row.source_id, row.condition): row.sample_id for row in frame[::-1].itertuples()}
+    stored: dict[tuple[str, str], str] = {
+        (row.source_id, row.condition): row.sample_id for row in frame[::-1].itertuples()
+    }
 
     def sample(source: str, condition: str) -> str:
-        made = stored.get((source, condition.partition("@")[0].partition(" ")[0]))
+        made = stored.get((source, scenario_of(condition)))
         return made or stored.get((source, ORIGINAL), source)
 
     return sample

@@ -21,7 +21,7 @@ from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.samples import hash_sample, render_conditions, stored_conditions
-from holdfast.pipeline.thumbnails import RECORDED, keep_thumbnail, painted_id
+from holdfast.pipeline.small_copies import RECORDED, keep_thumbnail, painted_id
 from holdfast.scenarios import Condition
 from holdfast.store import read_json
 

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection as Container
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
-from pathlib import Path
-from typing import Any, cast
-
-import cv2
+from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import write_atomic
-from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import condition_name
 from holdfast.core.schema import DETECT
-from holdfast.core.types import ORIGINAL, Collection, Image, Sample
+from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.writers import encode_image
 from holdfast.pipeline.donors import AssignedDonors, DonorPool, make_pool
 from holdfast.pipeline.evaluate.matching import as_detectors_see, for_detectors
 from holdfast.pipeline.generate.tools import load_tools
 from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions, stored_conditions, stored_variant
+from holdfast.pipeline.small_copies import THUMBNAIL, painted_id, small, thumbnail_path
 from holdfast.pipeline.specs import EvaluateSpec
-from holdfast.scenarios import Condition, parse_conditions
+from holdfast.scenarios import parse_conditions
 from holdfast.store import Run
-
-THUMBNAIL = 160  # pixels of the longer side
-RECORDED = ("prompt", "asked_background", "generator", "image_seed")  # what is kept of a painted picture
 
 
 def thumbnails(
@@ -116,34 +107,3 @@ def _unchanged(sample: Sample, recorded: dict[str, str]) -> bool:
         return sample.image.fingerprint() == recorded.get(sample.sample_id)
     except HoldfastError:
         return False
-
-
-def keep_thumbnail(
-    run: Path, sample: Sample, condition: Condition, image: Image, details: Mapping[str, Any] | None = None
-) -> None:
-    """Write a small JPEG for the report, which should not have to load a generator, and what it was painted from."""
-    path = thumbnail_path(run, sample.sample_id, condition)
-    write_atomic(path, encode_image(small(image), format="jpeg", quality=80))
-    known = {name: details.get(name) for name in RECORDED} if details else {}
-    about = {"sample_id": sample.sample_id, "label": sample.label, "condition": condition.name} | known
-    write_atomic(path.with_suffix(".json"), json.dumps(about, ensure_ascii=False).encode())
-
-
-def painted_id(sample: Sample) -> str:
-    """Return the name of the picture of a photo with a generated background."""
-    return f"{sample.sample_id}#generated_background"
-
-
-def thumbnail_path(run: Path, sample_id: str, condition: Condition) -> Path:
-    """Return the file of the small picture of a condition that paints."""
-    name = fingerprint([sample_id, condition.name, condition.parameters_json])[:32]
-    return run / "generated" / f"{name}.jpg"
-
-
-def small(image: Image, size: int = THUMBNAIL) -> Image:
-    """Return an RGB image whose longer side has at most so many pixels."""
-    scale = size / max(image.shape[:2])
-    if scale >= 1:
-        return image
-    shape = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
-    return cast(Image, cv2.resize(image, shape, interpolation=cv2.INTER_AREA))

@@ -40,7 +40,7 @@ from holdfast.pipeline.jobs.plan import Plan
 from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
 from holdfast.pipeline.samples import Prepared, Rendering, over_matte, recorded_spec, render_conditions
-from holdfast.pipeline.thumbnails import keep_thumbnail
+from holdfast.pipeline.small_copies import keep_thumbnail
 from holdfast.scenarios import Condition
 from holdfast.store import Parts, Run
 

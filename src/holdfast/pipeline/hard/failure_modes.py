@@ -26,9 +26,10 @@ from holdfast.pipeline.hard.pool import embedded_facts
 from holdfast.pipeline.hard.publish import read_hard_set
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import read
+from holdfast.pipeline.small_copies import small
 from holdfast.pipeline.specs import ModesSpec as ModesSpec
 from holdfast.pipeline.specs.images import OUTCOME_COLUMNS
-from holdfast.pipeline.thumbnails import small, spec_of
+from holdfast.pipeline.thumbnails import spec_of
 from holdfast.stats.hard.failure_modes import FACTORS, ExplainedAnswers, asked_factors
 from holdfast.store import Run
 

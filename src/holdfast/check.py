@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -260,7 +260,7 @@ def _page(results: api.Results, progress: Progress, **options: Any) -> Path:
     """Return the report's page; one that was made of the same rows and options by the same code is kept."""
     page, mark = results.path / "report" / "index.html", results.path / "report" / "made-of.txt"
     parts = [(path.name, path.stat().st_mtime_ns) for path in sorted((results.path / "predictions").iterdir())]
-    code = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*.[pjc][yjs2]*"))  # .py, .j2, .js, .css
+    code = max(path.stat().st_mtime_ns for path in code_files(Path(__file__).parent))
     made_of = fingerprint([parts, str(results.run.predictions.where), code, options])
     if page.is_file() and mark.is_file() and mark.read_text() == f"{made_of} {bytes_sha256(page.read_bytes())}":
         return page
@@ -270,6 +270,11 @@ def _page(results: api.Results, progress: Progress, **options: Any) -> Path:
     write_atomic(mark, f"{made_of} {bytes_sha256(page.read_bytes())}".encode())
     progress("report", 1, 1)
     return page
+
+
+def code_files(folder: Path) -> Iterator[Path]:
+    """Yield the files that decide what a page looks like."""
+    return (path for path in folder.rglob("*") if path.suffix in (".py", ".j2", ".js", ".css"))
 
 
 def _own_folder(out: str | Path | None, name: str, photos: str) -> Path:

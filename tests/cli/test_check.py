@@ -340,3 +340,12 @@ def test_a_budget_ends_a_check_in_rounds_and_masks_are_made_for_its_photos_only(
     ):
         refused = run("check", f"{readers}:object_reader", photos, "-q", "--out", "other", *options, code=2)
         assert words in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_a_page_is_made_again_for_code_templates_and_styles_only(tmp_path: Path) -> None:
+    from holdfast.check import code_files
+
+    (tmp_path / "inner").mkdir()
+    for name in ("a.py", "b.j2", "c.js", "d.css", "a.pyc", "e.json", "f.txt", "g.pyi", "inner/h.py", "i.pjs"):
+        (tmp_path / name).touch()
+    assert sorted(path.name for path in code_files(tmp_path)) == ["a.py", "b.j2", "c.js", "d.css", "h.py"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -357,3 +358,35 @@ def test_names_of_outputs_for_a_model_given_by_name_and_labels_as_a_dict_are_sen
             out=tmp_path / "run",
             quiet=True,
         )
+
+
+def test_two_objects_of_one_class_are_compared(tmp_path: Path) -> None:
+    answer = holdfast.parity(
+        _Brightness(), _Brightness(2.0), _Set(), transform=TRANSFORM, class_names=CLASSES, scenarios="original",
+        device="cpu", out=tmp_path / "run",
+    )  # fmt: skip
+    assert answer.results.run.spec()["model_names"] == ["Brightness-old", "Brightness-new"]
+    rows = answer.results.rows().to_pandas()
+    assert set(rows["model"].astype(str)) == {"Brightness-old", "Brightness-new"}
+    assert (
+        rows.groupby("model", observed=True)["probability_of_label"].mean().nunique() == 2
+    )  # two models, not one twice
+    named = holdfast.parity(
+        {"a": _Brightness()}, {"b": _Brightness(2.0)}, _Set(), transform=TRANSFORM, class_names=CLASSES,
+        scenarios="original", device="cpu", out=tmp_path / "named",
+    )  # fmt: skip
+    assert named.results.run.spec()["model_names"] == ["a", "b"]
+
+
+def test_segment_takes_names_and_says_so(tmp_path: Path) -> None:
+    assert not {"transform", "class_names"} & set(inspect.signature(holdfast.segment).parameters)
+    with pytest.raises(UserError, match="segment takes models by name, not a Conv2d: write python:MODULE:ATTRIBUTE"):
+        holdfast.segment("diorama:test?n=2", models=torch.nn.Conv2d(3, 2, 1), out=tmp_path / "run")
+    with pytest.raises(UserError, match="no option of segment is called 'transform'"):
+        holdfast.segment("diorama:test?n=2", models=["embedded:unet"], transform=TRANSFORM, out=tmp_path / "run")
+
+
+def test_names_that_people_give_are_quoted(tmp_path: Path) -> None:
+    names = {"a&b=1": "embedded:resnet_rho0", "0001": "embedded:resnet_rho0"}
+    run = holdfast.evaluate("diorama:test?n=2", models=names, scenarios="original", device="cpu", out=tmp_path / "run")
+    assert run.run.spec()["model_names"] == ["a&b=1", "0001"]

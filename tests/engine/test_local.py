@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -175,3 +176,29 @@ def test_an_error_ahead_comes_in_its_turn() -> None:
         assert [next(results) for _ in range(3)] == [-4, -6, -12]
         with pytest.raises(ZeroDivisionError):
             next(results)
+
+
+MALLOC = """
+import ctypes, sys
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in
+                "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype, libc.malloc.restype = Info, ctypes.c_void_p
+import holdfast
+from holdfast.core.memory import keep_memory
+from holdfast.engine import LocalExecutor
+assert list(LocalExecutor(1).map(str, [1])) == ["1"]
+if sys.argv[1] == "tuned":
+    keep_memory()
+before = libc.mallinfo2().hblks
+libc.malloc(ctypes.c_size_t(30 << 20))
+print(libc.mallinfo2().hblks - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc is meant")
+@pytest.mark.parametrize(("how", "mapped"), [("host", "1"), ("tuned", "0")])
+def test_a_program_that_imports_holdfast_keeps_its_malloc(how: str, mapped: str) -> None:
+    done = subprocess.run([sys.executable, "-c", MALLOC, how], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [mapped]

@@ -171,3 +171,14 @@ def test_noise_follows_the_seed_alone() -> None:
     together = noise([5, 6], (3, 2))
     torch.testing.assert_close(together[1:], noise([6], (3, 2)), atol=0, rtol=0)
     assert (together[0] != together[1]).all()
+
+
+def test_values_outside_the_range_are_black_and_white_and_never_wrap_round() -> None:
+    from holdfast.generate.diffusers import _images
+
+    batch = torch.tensor([-0.2, 0.0, 0.5, 1.0, 1.3]).view(1, 1, 1, 5).expand(1, 3, 1, 5)
+    for answer in (batch, batch.permute(0, 2, 3, 1).numpy()):
+        (image,) = _images(answer)
+        assert image[0, :, 0].tolist() == [0, 0, 128, 255, 255]
+    (dark,) = _images(torch.full((1, 3, 2, 2), float("nan")))
+    assert not dark.any()

@@ -312,6 +312,28 @@ def model_names(models: Any, classes: tuple[str, ...] = (), *, transform: Any = 
     return names
 
 
+def pair_names(old: Any, new: Any, classes: tuple[str, ...] = (), **given: Any) -> list[str]:
+    """Return the names of two models; objects that would share one are told apart as NAME-old and NAME-new."""
+    pair = [old, new]
+    if all(live.is_live(model) and not is_name(model) for model in pair) and live.name_of(old) == live.name_of(new):
+        pair = [{f"{live.name_of(model)}-{which}": model} for model, which in ((old, "old"), (new, "new"))]
+    names = [model_names(model, classes, **given) for model in pair]
+    return [name if isinstance(name, str) else name[0] for name in names]
+
+
+def check_names(models: Any, verb: str) -> None:
+    """Raise a UserError for models given as objects to a verb that takes names only."""
+    several = (
+        models.values() if isinstance(models, Mapping) else models if isinstance(models, list | tuple) else [models]
+    )
+    wrong = next((type(model).__name__ for model in several if not is_name(model)), "")
+    if wrong:
+        raise UserError(
+            f"{verb} takes models by name, not a {wrong}: write python:MODULE:ATTRIBUTE for an object of your own module "
+            "(holdfast ls models lists the others)"
+        )
+
+
 def _name(model: Any, name: str, transform: Any, labels: Any) -> str:
     if is_name(model):
         return f"{model}{write_options({'name': name})}" if name and "?" not in str(model) else str(model)

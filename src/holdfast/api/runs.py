@@ -137,7 +137,7 @@ def train(
         return Results(_train(spec, folder, progress=progress, executor=workers)[0])
 
 
-@verb(specs.SegmentSpec, temporary=True)
+@verb(specs.SegmentSpec, temporary=True, objects=False)
 def segment(
     spec: specs.SegmentSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Results:
@@ -386,8 +386,7 @@ def parity(
         classes: tuple[str, ...] = ()
     else:
         data, classes = live.write_data(data, Path(out), given.get("class_names") or ())
-    pair = [live.model_names(model, classes, **given) for model in (old, new)]
-    names = [name if isinstance(name, str) else name[0] for name in pair]
+    names = live.pair_names(old, new, classes, **given)
     spec = {"models": names, "device": device, **options}
     known = load_collection(str(data)).classes
     notes = check_comparable(*names, classes=known, outcome=outcome, device=device)

@@ -34,7 +34,12 @@ _TEMPORARY = {"out": f"{HELP['out']} None: a temporary folder, and a line says w
 
 
 def verb(
-    spec: type[Spec], *, about: Mapping[str, str] | None = None, temporary: bool = False, **defaults: Any
+    spec: type[Spec],
+    *,
+    about: Mapping[str, str] | None = None,
+    temporary: bool = False,
+    objects: bool = True,
+    **defaults: Any,
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Return a decorator for a function of a spec: callers give the spec's options as keyword arguments.
 
@@ -44,6 +49,7 @@ def verb(
     Args:
         spec: its fields become arguments.
         about: name → help of the function's other arguments, besides ``HELP``.
+        objects: whether models may be given as objects, with ``transform=`` and ``class_names=``.
         temporary: whether ``out`` may be left out; the run then is in a temporary folder.
         **defaults: values that replace the spec's own defaults.
     """
@@ -58,7 +64,7 @@ def verb(
         if temporary:
             own = [item.replace(default=None) if item.name == "out" else item for item in own]
         own.append(QUIET)
-        if "models" in options:
+        if "models" in options and objects:
             own += [inspect.Parameter(name, KEYWORD, default=None, annotation=Any) for name in live.ARGUMENTS]
         parameters = sorted([*own, *given], key=lambda item: (item.kind, item.default is not item.empty))
         signature = inspect.Signature(parameters, return_annotation=inspect.signature(function).return_annotation)
@@ -75,6 +81,8 @@ def verb(
             with ExitStack() as stack:
                 if temporary and values.get("out") is None:
                     values["out"] = stack.enter_context(live.temporary_folder())
+                if not objects:
+                    live.check_names(values.get("models") or (), function.__name__)
                 bound = live.with_names(signature.bind(*args, **values).arguments)
                 asked = defaults | {name: value for name, value in bound.items() if name in options}
                 rest = {name: value for name, value in bound.items() if name not in options}

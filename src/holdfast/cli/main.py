@@ -30,6 +30,7 @@ from holdfast.core.errors import (
     text_of,
     typed_command,
 )
+from holdfast.core.memory import keep_memory
 from holdfast.core.names import visible
 from holdfast.core.secrets import redacted
 
@@ -164,6 +165,7 @@ def _main() -> None:
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", DamageWarning)
     signal.signal(signal.SIGTERM, _terminate)
+    keep_memory()
     try:
         app()
     except SystemExit as stop:

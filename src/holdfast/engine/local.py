@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
-import platform
 import signal
 import sys
 import threading
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from holdfast.core.errors import HoldfastError, UserError, end_process, no_exit
+from holdfast.core.memory import keep_memory
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
@@ -71,20 +70,6 @@ def thread_pool(count: int = 0) -> ThreadPoolExecutor:
 def _use_one_core() -> None:
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
-
-
-def keep_memory() -> None:
-    """Make glibc keep freed image buffers instead of returning them to the kernel."""
-    # By default every array above 128 KB is mapped and unmapped, so each new image pays a page fault for every 4 KB: on
-    # 500 × 375 images that is a third of the time of rendering them. Elsewhere than on glibc this does nothing.
-    if platform.libc_ver()[0] != "glibc":
-        return
-    mallopt = ctypes.CDLL(None).mallopt
-    for option, value in ((_TRIM_THRESHOLD, 512 << 20), (_TOP_PAD, 64 << 20), (_MMAP_THRESHOLD, 32 << 20)):
-        mallopt(option, value)
-
-
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # as in malloc.h
 
 
 def few_threads(count: int = 1) -> AbstractContextManager[object]:
@@ -229,7 +214,6 @@ class LocalExecutor:
         """Yield results as they are ready, with at most two shards per worker in flight, so memory stays flat."""
         workers = self.width
         if self.shares_memory:
-            keep_memory()
             for shard in shards:
                 with no_exit():
                     result = work(shard)

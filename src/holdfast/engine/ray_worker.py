@@ -24,7 +24,8 @@ import pyarrow as pa
 
 from holdfast.core.errors import HoldfastError, UserError, end_process, no_exit, text_of
 from holdfast.core.lazy import ray
-from holdfast.engine.local import keep_memory, limit_process, take_share
+from holdfast.core.memory import keep_memory
+from holdfast.engine.local import limit_process, take_share
 
 NUMBER, SHARD, ANSWER = "number", "shard", "answer"
 _TRIALS = 4  # of a shard whose worker is lost: one that kills every worker must end the run, not repeat for ever

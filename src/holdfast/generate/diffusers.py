@@ -28,6 +28,7 @@ from holdfast.generate.loading import (
     keep_foreground,
     place,
     shown,
+    to_images,
 )
 
 _OPTIONS = {
@@ -167,8 +168,7 @@ def _images(answer: Any) -> list[Image]:
     batch = answer if isinstance(answer, torch.Tensor) else torch.from_numpy(np.asarray(answer)).permute(0, 3, 1, 2)
     batch = batch.float()
     finite = torch.isfinite(batch).flatten(1).all(1).view(-1, 1, 1, 1)
-    whole = (torch.where(finite, batch, 0.0) * 255).round().to(torch.uint8)
-    return list(np.ascontiguousarray(whole.permute(0, 2, 3, 1).cpu().numpy()))
+    return to_images(torch.where(finite, batch, 0.0))
 
 
 def _scheduler(kind: str, pipeline: Any, shown_name: str) -> Any:

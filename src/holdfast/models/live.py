@@ -49,10 +49,16 @@ def keep(model: Any, name: str = "", *, transform: Any = None, labels: Sequence[
     if not isinstance(model, LiveModel):
         model = LiveModel(model, transform, labels)
     name, _, options = name.partition("?")
-    shown = name or getattr(model.target, "__name__", "") or type(model.target).__name__
+    shown = name or name_of(model)
     key = re.sub(r"[^\w.+-]+", "_", shown).strip("_") or "model"
     _MODELS[key] = model
     return f"live:{key}?{options}" if options else f"live:{key}"
+
+
+def name_of(model: Any) -> str:
+    """Return what a model given as an object is called: its own name, or that of its class."""
+    target = model.target if isinstance(model, LiveModel) else model
+    return str(getattr(target, "__name__", "") or type(target).__name__)
 
 
 def is_live(value: Any) -> bool:

@@ -329,8 +329,8 @@ def check_names(models: Any, verb: str) -> None:
     wrong = next((type(model).__name__ for model in several if not is_name(model)), "")
     if wrong:
         raise UserError(
-            f"{verb} takes models by name, not a {wrong}: write python:MODULE:ATTRIBUTE for an object of your own module "
-            "(holdfast ls models lists the others)"
+            f"{verb} takes models by name, not a {wrong}: write python:MODULE:ATTRIBUTE for an object of your own "
+            "module (holdfast ls models lists the others)"
         )
 
 

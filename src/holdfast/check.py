@@ -44,7 +44,7 @@ from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME, what_it_holds
 from holdfast.stats.effects.verdict_words import NOT_JUDGED, more_photos
 from holdfast.stats.models.power import donor_advice, donors_of
-from holdfast.store import Run, other_data, unmixed
+from holdfast.store import Run, copies_of, other_data, unmixed
 
 MOST_FINDINGS = 3  # findings about the data that the answer shows
 SHOWN = (ORIGINAL, SAME, RANDOM, ONLY)
@@ -320,7 +320,7 @@ def _sure_verdict(results: api.Results, masks: MaskCounts, model: str, outcome: 
     if not rows.num_rows:
         return None
     order = [condition.name for condition in parse_conditions("all")]
-    return _verdict(reduce(rows, order=order), model, outcome)
+    return _verdict(reduce(rows, order=order, copies=copies_of([results.run])), model, outcome)
 
 
 def _about_masks(masks: MaskCounts | None, verdict: Mapping[str, Any], sure: Mapping[str, Any] | None) -> str:

@@ -25,7 +25,7 @@ from holdfast.stats.core.answers import from_counts
 from holdfast.stats.core.reduce import Outcome, reduce
 from holdfast.stats.effects.sequential import SequentialEvidence, simulated_decisions
 from holdfast.stats.effects.verdict import NEEDED, VerdictEvidence, verdict_row
-from holdfast.store import Run
+from holdfast.store import Run, copies_of
 
 EFFECTS, NOISE = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3), 0.1  # true effects that a plan simulates, and changes by chance
 OUT_OF_PHOTOS = "no round was left"
@@ -190,7 +190,7 @@ def check_in_rounds(
     for run, _ in evaluate_rounds(spec, out, collection, rounds, with_masks=with_masks, progress=progress):
         here = pc.field("sample_id").isin([sample.sample_id for sample in asked])
         table = run.predictions.dataset().to_table(filter=here)
-        counts = reduce(table, order=list(NEEDED))
+        counts = reduce(table, order=list(NEEDED), copies=copies_of([run]))
         if not len(counts.cells):
             reason = str(counts.trouble["error"].iloc[0]) if len(counts.trouble) else "there are no rows"
             raise UserError(f"{spec.models[0]} answered for no photo: {reason}")

@@ -16,7 +16,7 @@ from holdfast.core.votes import Votes, read_votes
 from holdfast.scenarios import family_of, parse_conditions, scored_scenarios
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
-from holdfast.store import Run, delivered, in_store
+from holdfast.store import Run, as_photos, copies_of, delivered, in_store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,16 @@ class Results:
         """Counts per model × condition × class × source, from which every statistic of classifiers starts."""
         if not self._classified:
             raise UserError(f"these numbers are of answers with one class a picture, and the run has none\n{self!r}")
-        return reduce(self.run.predictions.dataset(), order=[condition.name for condition in parse_conditions("all")])
+        order = [condition.name for condition in parse_conditions("all")]
+        return reduce(self.run.predictions.dataset(), order=order, copies=self._copies)
+
+    @cached_property
+    def _copies(self) -> dict[str, str]:
+        return copies_of([self.run])
+
+    def _photos(self, columns: list[str]) -> pa.Table:
+        """Return columns of the one table in which copies of a photo are that photo."""
+        return as_photos(self.run.rows(columns), self._copies)
 
     def accuracy(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
         """Return accuracy per model × condition with intervals; options of ``stats.core.cells.summary``."""
@@ -92,11 +101,11 @@ class Results:
         """
         from holdfast.report.plots import result_frame
         from holdfast.stats.effects.sequential import sequential_verdicts
-        from holdfast.stats.effects.verdict import what_it_holds
+        from holdfast.stats.effects.verdict import what_it_holds, with_copies
         from holdfast.stats.objects.verdict import what_detectors_hold
 
         if self.is_detection:
-            return what_detectors_hold(self.boxes, **options)
+            return with_copies(what_detectors_hold(self.boxes, **options), len(self._copies))
         if self.rounds:
             return result_frame(sequential_verdicts(self.counts, self.rounds, outcome=outcome), "verdicts")
         return result_frame(what_it_holds(self.counts, outcome=outcome, **options), "verdicts")
@@ -138,7 +147,7 @@ class Results:
         """
         from holdfast.stats.walks.walk_rows import COLUMNS, fmr_of_rows
 
-        return fmr_of_rows(self.run.rows(COLUMNS), space=space)
+        return fmr_of_rows(self._photos(COLUMNS), space=space)
 
     def fmr_corrected(self, votes: Votes | str | Path, **options: Any) -> pd.DataFrame:
         """Return FMR in which accepted images that people do not confirm count as not validated.
@@ -148,7 +157,7 @@ class Results:
         from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
 
         given = votes if isinstance(votes, Votes) else read_votes(votes)
-        return fmr_corrected(judged_walks(self.run.rows(COLUMNS), given), **options)
+        return fmr_corrected(judged_walks(self._photos(COLUMNS), given), **options)
 
     def questions(self, *, drops: bool = False, **options: Any) -> pd.DataFrame:
         """Return the scores of an ``ask`` run per model and kind of question; options of ``stats.hard.questions``.
@@ -157,7 +166,7 @@ class Results:
         """
         from holdfast.stats.hard.questions import COLUMNS, answered, question_drops, questions_of_rows
 
-        tables = self.run.rows(COLUMNS), self.run.details("answers").rows()
+        tables = self._photos(COLUMNS), self.run.details("answers").rows()
         if drops:
             return question_drops(answered(*tables))
         return questions_of_rows(*tables, **{"rounds": self.rounds} | options)
@@ -167,7 +176,8 @@ class Results:
         from holdfast.report.static.accuracy import LABELLED
         from holdfast.stats.effects.drops import LABEL_COLUMNS, label_drops
 
-        return label_drops(self.run.predictions.dataset().to_table(columns=LABEL_COLUMNS, filter=LABELLED), **options)
+        rows = self.run.predictions.dataset().to_table(columns=LABEL_COLUMNS, filter=LABELLED)
+        return label_drops(as_photos(rows, self._copies), **options)
 
     def segments(self, *, classes: bool = False, **options: Any) -> pd.DataFrame:
         """Return mean IoU, pixel accuracy and boundary F of a ``segment`` run per model and condition, with intervals.
@@ -182,7 +192,7 @@ class Results:
     def _measured(self) -> pd.DataFrame:
         from holdfast.stats.effects.segments import COLUMNS, measured
 
-        return measured(self.run.rows(COLUMNS), self.run.details("segments").rows())
+        return measured(self._photos(COLUMNS), self.run.details("segments").rows())
 
     @cached_property
     def is_detection(self) -> bool:
@@ -329,7 +339,7 @@ def conditions_of_score(runs: Sequence[Results | str | Path], over: str | Sequen
     """Return the conditions of several runs of one dataset that ``over`` asks for, as ``scored_conditions`` does."""
     from holdfast.report.page.evidence import join_runs
 
-    return scored_conditions(reduce(join_runs(_opened(runs)).dataset), over)
+    return scored_conditions(join_runs(_opened(runs)).counts(), over)
 
 
 def static_conditions(counts: Counts) -> list[str]:
@@ -428,7 +438,7 @@ def report(
             page = build_between(opened, folder, **options)
         return in_store(out, folder, page)
     asked = ChooseSpec(speed=speed, device=device)
-    costs, timing = recorded_costs(opened, asked, lambda: reduce(join_runs(opened).dataset))
+    costs, timing = recorded_costs(opened, asked, lambda: join_runs(opened).counts())
     groups = groups_of(opened, by, attributes)
     analysis = Analysis(
         scenario_families, model_groups, references, regression, score, costs, timing,

@@ -38,7 +38,7 @@ from holdfast.pipeline.train.train import train as _train
 from holdfast.pipeline.walk.perturb import perturb as _perturb
 from holdfast.results import Results, open_run
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.core.reduce import Outcome, reduce
+from holdfast.stats.core.reduce import Outcome
 from holdfast.stats.hard.failure_modes import Modes, measure
 from holdfast.store import Run, delivered, fetched, in_store, workplace
 
@@ -177,7 +177,7 @@ def choose(
 
     given = [runs] if isinstance(runs, (Results, str, Path)) else list(runs)
     opened = [run.run if isinstance(run, Results) else Run.open(run) for run in given]
-    counts = reduce(join_runs(opened).dataset, order=[condition.name for condition in parse_conditions("all")])
+    counts = join_runs(opened).counts(order=[condition.name for condition in parse_conditions("all")])
     counts = slice_of(counts, opened, spec.slice, spec.attributes)
     chosen = choose_model(counts, opened, spec, progress=progress)
     where = opened[0].path / "choice" if out is None else out

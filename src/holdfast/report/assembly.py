@@ -144,10 +144,10 @@ def read_report(
     analysis = analysis or Analysis()
     rows = join_runs(runs)
     static = _without_walks(rows)
-    counts = reduce(static.dataset)
+    counts = static.counts()
     whole = Evidence(counts, **settings)
     if static is not rows:
-        whole = Evidence(reduce(rows.dataset.filter(~_NO_FAILURE)), settings["outcome"], settings["average"])
+        whole = Evidence(rows.counts(~_NO_FAILURE), settings["outcome"], settings["average"])
     resampling = {"resamples": settings["resamples"], "seed": settings["seed"]}
     others = {task: read(rows, analysis, **resampling) for task, (read, _) in TASK_SECTIONS.items()}
     others = {task: answers for task, answers in others.items() if answers is not None}

@@ -24,7 +24,7 @@ from holdfast.report.page.writer import about_runs, write_page
 from holdfast.report.questions import read_questions
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import Average
-from holdfast.stats.core.reduce import Counts, Outcome, reduce
+from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.models.datasets import DatasetDrops, dataset_drops, question_drops
 from holdfast.stats.models.relative import logits
 from holdfast.store import Run
@@ -39,7 +39,7 @@ _LIMITS = (
 
 def counts_by_dataset(runs: Sequence[Run]) -> dict[str, Counts]:
     """Return the counts of each dataset, in the order in which the runs first name it."""
-    return {name: reduce(join_runs(own).dataset) for name, own in _by_dataset(runs).items()}
+    return {name: join_runs(own).counts() for name, own in _by_dataset(runs).items()}
 
 
 def prompts_by_dataset(runs: Sequence[Run]) -> dict[str, dict[str, str]]:

@@ -94,7 +94,7 @@ def read_questions(rows: ReportRows, analysis: Analysis = AS_PUBLISHED, **_: int
     runs = rows.runs_with(ASKED)
     if not runs:
         return None
-    frame = answered(rows.dataset.to_table(columns=COLUMNS, filter=ASKED), details(runs, "answers", ANSWERS))
+    frame = answered(rows.photos(COLUMNS, ASKED), details(runs, "answers", ANSWERS))
     return Questions(runs, frame, attributes=analysis.attributes)
 
 

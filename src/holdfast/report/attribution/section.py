@@ -23,7 +23,7 @@ from holdfast.report.page.writer import about_runs, write_page
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects import attributions
 from holdfast.stats.effects.attributions import ALIKE, FEWEST
-from holdfast.store import Parts, Run
+from holdfast.store import Parts, Run, as_photos, copies_of
 
 TITLE = "Where the models look"
 METHODS = {"gradcam": "Grad-CAM", "integrated_gradients": "integrated gradients", "occlusion": "occlusion"}
@@ -56,7 +56,7 @@ def read_looks(runs: Sequence[Run]) -> pd.DataFrame | None:
     for run in runs:
         parts = Parts(run.path / "details" / "attributions", ATTRIBUTIONS)
         if parts.paths():
-            frame = attributions.looks(run.rows(attributions.COLUMNS), parts.rows())
+            frame = attributions.looks(as_photos(run.rows(attributions.COLUMNS), copies_of([run])), parts.rows())
             frames.append(
                 with_display_names(frame.assign(folder=str(run.path), trained_on=frame["trained_on"].fillna("")))
             )

@@ -15,10 +15,11 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report.page.evidence import Analysis, ReportRows, details
 from holdfast.report.page.words import page_facts, plural, short_names
 from holdfast.stats.core.bootstrap import RESAMPLES
+from holdfast.stats.effects.verdict import with_copies
 from holdfast.stats.objects.answers import DETECT, DetectorAnswers, detector_answers
 from holdfast.stats.objects.effects import objects_under_conditions
 from holdfast.stats.objects.verdict import what_detectors_hold
-from holdfast.store import Run
+from holdfast.store import Run, as_photos, copies_of
 
 DETECTED = ds.field("task") == DETECT
 
@@ -41,7 +42,8 @@ class DetectorEvidence:
     @cached_property
     def holds(self) -> pd.DataFrame:
         """A verdict per model."""
-        return what_detectors_hold(self.answers, self.table, resamples=self.resamples, seed=self.seed)
+        verdicts = what_detectors_hold(self.answers, self.table, resamples=self.resamples, seed=self.seed)
+        return with_copies(verdicts, len(copies_of(self.runs)))
 
     @cached_property
     def models(self) -> list[str]:
@@ -106,7 +108,9 @@ def read_boxes(runs: Sequence[Run]) -> DetectorAnswers:
         for run in runs
         for name in run.predictions.dataset().to_table(columns=["row_id"], filter=DETECTED)["row_id"].to_pylist()
     }
-    return detector_answers(*detector_tables(runs), row_ids=row_ids)
+    objects, images, detections = detector_tables(runs)
+    copies = copies_of(runs)
+    return detector_answers(as_photos(objects, copies), as_photos(images, copies), detections, row_ids=row_ids)
 
 
 def detector_tables(runs: Sequence[Run]) -> tuple[pa.Table, pa.Table, pa.Table]:

@@ -20,7 +20,7 @@ from holdfast.stats.core import cells as cell_statistics
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import holm
-from holdfast.stats.core.reduce import Counts, Outcome
+from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.effects import drops as drop_statistics
 from holdfast.stats.effects.score import score_parts, scores
 from holdfast.stats.effects.score_spread import Components
@@ -29,7 +29,7 @@ from holdfast.stats.effects.verdict import what_it_holds
 from holdfast.stats.models.between import Between, ranking
 from holdfast.stats.models.choice import ModelCost
 from holdfast.stats.regression.fit import Family
-from holdfast.store import Parts, Run
+from holdfast.store import Parts, Run, as_photos, copies_of
 
 _COLUMNS = [
     "source_id", "sample_id", "condition", "variant", "parameters", "model", "trained_on", "label", "prediction",
@@ -43,6 +43,20 @@ class ReportRows:
 
     runs: Sequence[Run]
     dataset: ds.Dataset
+
+    @cached_property
+    def copies(self) -> dict[str, str]:
+        """Photo → the photo whose image it repeats."""
+        return copies_of(self.runs)
+
+    def counts(self, chosen: ds.Expression | None = None, *, order: list[str] | None = None) -> Counts:
+        """Return the counts of all rows, or of those chosen."""
+        rows = self.dataset if chosen is None else self.dataset.filter(chosen)
+        return reduce(rows, order=order, copies=self.copies)
+
+    def photos(self, columns: list[str], chosen: ds.Expression | None = None) -> pa.Table:
+        """Return a table of the rows in which copies of a photo are that photo."""
+        return as_photos(self.dataset.to_table(columns=columns, filter=chosen), self.copies)
 
     def runs_with(self, chosen: ds.Expression) -> list[Run]:
         """Return the runs that have some of the chosen rows."""

@@ -232,7 +232,7 @@ class Labelled:
 
 def read_labels(rows: ReportRows, _: Analysis, **resampling: int) -> Labelled | None:
     """Return the answers on labels among the rows, None where there are none."""
-    table = rows.dataset.to_table(columns=LABEL_COLUMNS, filter=LABELLED)
+    table = rows.photos(LABEL_COLUMNS, LABELLED)
     return Labelled(table, resampling) if len(table) else None
 
 

@@ -123,7 +123,7 @@ def read_segments(
     runs = rows.runs_with(SEGMENTED)
     if not runs:
         return None
-    table = rows.dataset.to_table(columns=COLUMNS, filter=SEGMENTED)
+    table = rows.photos(COLUMNS, SEGMENTED)
     frame = experiments(measured(table, details(runs, "segments", SEGMENTS)))
     return Segmented(runs, frame, segmented(table), resamples, seed, analysis or AS_PUBLISHED)
 

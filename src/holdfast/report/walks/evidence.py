@@ -85,9 +85,9 @@ def families(images: pd.DataFrame) -> pd.DataFrame:
 
 def read_walks(rows: ReportRows) -> ReportWalks | None:
     """Return the walks among the rows; None where no walk ended."""
-    table = rows.dataset.to_table(
-        columns=[*COLUMNS, "row_id", "prediction", "prediction_restricted", "oracle_score", "image_sha256"],
-        filter=ds.field("kind") == DYNAMIC,
+    table = rows.photos(
+        [*COLUMNS, "row_id", "prediction", "prediction_restricted", "oracle_score", "image_sha256"],
+        ds.field("kind") == DYNAMIC,
     )
     runs = rows.runs_with(ds.field("kind") == DYNAMIC)
     try:

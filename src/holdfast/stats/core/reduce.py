@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -61,17 +62,21 @@ class Counts:
     conditions: list[str]  # in the order in which they were asked for, the original first
     classes: list[str]  # sorted
     attacks: tuple[str, ...] = ()
+    copies: int = 0  # photos whose image is another's, byte for byte, and which count as that one
 
     def distinct(self) -> pd.DataFrame:
         """Return the cells without conditions that repeat another's images: those count once."""
         return self.cells[~self.cells["condition"].isin(list(self.same_images))]
 
 
-def reduce(rows: pa.Table | ds.Dataset, *, order: list[str] | None = None) -> Counts:
+def reduce(
+    rows: pa.Table | ds.Dataset, *, order: list[str] | None = None, copies: Mapping[str, str] | None = None
+) -> Counts:
     """Count.
 
     ``rows``: the one table, or a part of it (any columns beyond those counted are ignored). ``order``: condition names
-    in the order wanted; others follow in alphabetical order.
+    in the order wanted; others follow in alphabetical order. ``copies``: photo → the photo whose image it repeats, so
+    that both are one photo with several rows.
     """
     import duckdb
 
@@ -83,13 +88,23 @@ def reduce(rows: pa.Table | ds.Dataset, *, order: list[str] | None = None) -> Co
         database.execute("set preserve_insertion_order = false")
         database.execute(f"set memory_limit = '{MEMORY}'; set threads = {min(THREADS, os.cpu_count() or 1)}")
         database.execute("set temp_directory = $folder", {"folder": folder})
-        database.register("rows", rows)
+        database.register("given" if copies else "rows", rows)
+        if copies:
+            database.register("copies", pa.table({"copy": list(copies), "photo": list(copies.values())}))
+            database.execute(_PHOTOS)
         database.execute(_NAMED)
         words = _words(database)
         database.execute(_NARROW)
         pa.default_memory_pool().release_unused()  # some 300 MB that reading the files has left behind
-        return _counts(database, words, order or [])
+        counts = _counts(database, words, order or [])
+        return replace(counts, copies=len(copies)) if copies else counts
 
+
+_PHOTOS = """
+    create temp view rows as
+        select given.* replace (coalesce(copies.photo, given.source_id::varchar) as source_id)
+        from given left join copies on given.source_id::varchar = copies.copy
+"""
 
 # A condition's name: its id, its variant unless it is the paper's, its parameters where the table has several.
 _NAMED = f"""

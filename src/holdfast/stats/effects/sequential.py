@@ -32,6 +32,7 @@ from holdfast.stats.effects.verdict import (
     VerdictEvidence,
     gathered,
     verdict_row,
+    with_copies,
 )
 from holdfast.stats.models.gate import COLUMNS, Gate, named_model, paired_conditions, with_verdicts
 
@@ -197,11 +198,12 @@ def sequential_looks(counts: Counts, model: str, rounds: RoundPlan, *, outcome: 
 
 def sequential_verdicts(counts: Counts, rounds: Mapping[str, RoundPlan], *, outcome: Outcome = "full") -> pd.DataFrame:
     """Return the rows of ``what_it_holds`` for models that were asked in rounds, by intervals that hold at any stop."""
-    return pd.DataFrame(
+    rows = [
         verdict_row(model, "", sequential_looks(counts, model, rounds[model], outcome=outcome)[-1])
         for model in counts.models
         if model in rounds
-    )
+    ]
+    return with_copies(pd.DataFrame(rows), counts.copies)
 
 
 def simulated_decisions(

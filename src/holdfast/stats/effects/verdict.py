@@ -137,7 +137,16 @@ def what_it_holds(
                 answers, trained_on, classes=counts.classes, average=average, resamples=resamples, seed=seed
             )
             rows.append(verdict_row(model, trained_on, evidence, margin))
-    return pd.DataFrame(rows)
+    return with_copies(pd.DataFrame(rows), counts.copies)
+
+
+def with_copies(verdicts: pd.DataFrame, copies: int) -> pd.DataFrame:
+    """Return verdicts with a warning of photos that the dataset has several times."""
+    if not copies or verdicts.empty:
+        return verdicts
+    there = f"{copies} images are copies of others" if copies > 1 else "1 image is a copy of another"
+    text = f"{there}, byte for byte: copies count as one photo. Remove them; holdfast data lists them."
+    return verdicts.assign(warnings=[[*own, text] for own in verdicts["warnings"]])
 
 
 def verdict_row(model: str, trained_on: str, evidence: VerdictEvidence, margin: float = MARGIN) -> dict[str, object]:

@@ -389,11 +389,28 @@ RECALLS: Settings = {
     "donors-12": ("120 photos of 1 to 5 objects on 12 shared donors, recall 80 → 50 %",
                   {"photos": 120, "before": 0.8, "after": 0.5, "donors": 12}),
 }  # fmt: skip
+SHARED = {
+    "lent": ("on each other's backgrounds", objects.LENT_OUT),
+    "12": ("on 12 shared donors", 12),
+    "6": ("on 6 shared donors", 6),
+}
+"""Name → words and ``donors`` of conditions whose backgrounds images share."""
 PRECISIONS: Settings = {
     "ap-30": ("30 photos of 1 to 4 objects, recall 80 %", {"photos": 30, "recall": 0.8, "alarms": 0.5}),
     "ap-60": ("60 photos of 1 to 4 objects, recall 70 %, twice the false alarms",
               {"photos": 60, "recall": 0.7, "alarms": 1.0}),
     "ap-150": ("150 photos of 1 to 4 objects, recall 85 %", {"photos": 150, "recall": 0.85, "alarms": 0.5}),
+    **{f"ap-{name}": (f"60 photos of 1 to 4 objects, {words}, recall 70 %, twice the false alarms",
+                      {"photos": 60, "recall": 0.7, "alarms": 1.0, "donors": donors})
+       for name, (words, donors) in SHARED.items()},
+}  # fmt: skip
+COUNTS: Settings = {
+    "images-20": ("20 images, 0.2 per image", {"images": 20, "mean": 0.2}),
+    "images-30": ("30 images, 2 per image, backgrounds unlike", {"images": 30, "mean": 2.0, "alike": 0.5}),
+    "images-60": ("60 images, 6 per image", {"images": 60, "mean": 6.0}),
+    **{f"images-{name}": (f"60 images {words}, 1 per image, backgrounds unlike",
+                          {"images": 60, "mean": 1.0, "alike": 0.5, "donors": donors})
+       for name, (words, donors) in SHARED.items()},
 }  # fmt: skip
 
 
@@ -512,6 +529,10 @@ def _register() -> Iterator[Promise]:
     yield from _rows("objects", text, "covers", 0.89, 0.97, objects.precision_change, 1_000, PRECISIONS)
     text = "Those of its change cover in 89–97 %"
     yield from _rows("objects", text, "change_covers", 0.89, 0.97, objects.precision_change, 1_000, PRECISIONS)
+    text = "Intervals of counts per image cover in 92–98 %"
+    yield from _rows("objects", text, "covers", 0.92, 0.98, objects.counted, 2_000, COUNTS)
+    text = "those of their changes in 92–98 %"
+    yield from _rows("objects", text, "change_covers", 0.92, 0.98, objects.counted, 2_000, COUNTS)
 
     text = "a model that is worse than the margin somewhere passes with at most 5 %"
     uneven = {"donors-40-uneven": GATES["donors-40-uneven"]}
@@ -656,6 +677,10 @@ def _register() -> Iterator[Promise]:
     outlines: Settings = {
         "15": ("6 classes of 15 photos", {"classes": 6, "each": 15}),
         "5": ("6 classes of 5 photos", {"classes": 6, "each": 5}),
+        **{
+            name: (f"6 classes of 10 photos, {words}", {"classes": 6, "each": 10, "donors": max(donors, 0)})
+            for name, (words, donors) in SHARED.items()
+        },
     }
     text = "Intervals of mIoU cover in 90–97 %"
     yield from _rows("segmentation", text, "covers", 0.90, 0.97, walks.outlined, 300, outlines)

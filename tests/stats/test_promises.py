@@ -21,7 +21,7 @@ RATE = re.compile(r"\d ?%(?! (?:interval|level|quantile|lower bound)\b)|\b\d+ (?
 NO_PROMISES = [
     # levels and definitions
     "(one-sided 5 %, Holm over conditions)",
-    "| interval, p | t, 95 % |",
+    "| interval, p | t; 95 %, or `--confidence 0.9` |",
     "2.5 % is meant",
     "the outer 2.5 %",
     "0.75 % of the picture's diagonal",
@@ -113,6 +113,7 @@ QUICK = {
     "interaction.donors-12": 60, "votes.5": 40, "questions.60": 60, "segmentation.5": 30,
     "fmr.150": 200, "fmr-people.140-of-300": 30, "agreement.alpha": 150, "mining.change": 300,
     "sample-size.donors-120": 200, "objects.60": 60, "objects.donors-12": 60, "objects.ap-30": 25,
+    "objects.ap-6": 25, "objects.ap-12": 25, "objects.images-20": 150, "objects.images-6": 150, "segmentation.12": 30,
     "between-datasets.drop": 40, "sequential.ring-3": 40,
     "regression.coefficient": 25,
     "watching.checkpoints": 20, "watching.checkpoints-donors": 20, "watching.months": 2, "watching.moved-120": 100,

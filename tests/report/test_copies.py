@@ -36,7 +36,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Results]:
     for times in (1, 2):
         folder = tmp_path_factory.mktemp(f"times{times}")
         data = _folder(folder, times)
-        found[times] = holdfast.evaluate(data, models=[MODEL], masks=folder / "masks", scenarios="grey,blur", out=folder / "run")
+        found[times] = holdfast.evaluate(
+            data, models=[MODEL], masks=folder / "masks", scenarios="grey,blur", out=folder / "run"
+        )
     return found
 
 

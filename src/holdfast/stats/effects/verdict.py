@@ -146,7 +146,7 @@ def with_copies(verdicts: pd.DataFrame, copies: int) -> pd.DataFrame:
         return verdicts
     there = f"{copies} images are copies of others" if copies > 1 else "1 image is a copy of another"
     text = f"{there}, byte for byte: copies count as one photo. Remove them; holdfast data lists them."
-    return verdicts.assign(warnings=[[*own, text] for own in verdicts["warnings"]])
+    return verdicts.assign(warnings=verdicts["warnings"].map(lambda own: [*own, text]))
 
 
 def verdict_row(model: str, trained_on: str, evidence: VerdictEvidence, margin: float = MARGIN) -> dict[str, object]:

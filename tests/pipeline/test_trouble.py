@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -259,17 +260,35 @@ def test_a_training_killed_after_its_model_has_its_curve(tmp_path: Path) -> None
     assert sorted(set(zip(curves["fold"], curves["epoch"], strict=True))) == [(0, 1), (0, 2), (1, 1), (1, 2)]
 
 
-@pytest.mark.parametrize("verb", ["synth", "mask"])
+SMALLEST = "--size 32 --folds 2 --epochs 1 --batch-size 4 --device cpu"
+OUT_OF_NOTHING = {
+    "synth": "synth {photos} --scenarios original,grey",
+    "mask": "mask {photos} --with grabcut",
+    "ask": "ask {photos} --models embedded:resnet_rho0 --distractor embedded:vit_rho95",
+    "segment": "segment {photos} --models embedded:unet --scenarios original",
+    "segment trained": f"segment {{photos}} --architectures smp:FPN@resnet18 --scenarios original {SMALLEST}",
+    "train": f"train {{photos}} --architectures timm:test_resnet --scenarios original {SMALLEST}",
+}
+
+
+@pytest.mark.parametrize("verb", OUT_OF_NOTHING)
 def test_nothing_made_is_no_success(verb: str, photos: Path, tmp_path: Path) -> None:
-    for path in photos.rglob("*.png"):
+    for tree in ("images", "masks"):  # classes that the embedded networks know
+        for old, new in (("cross", "lizard"), ("disc", "crayfish"), ("square", "green lizard")):
+            (photos / tree / old).rename(photos / tree / new)
+    for path in photos.rglob("images/*/*.png"):
         path.write_bytes(b"no image")
-    words = {
-        "synth": ["synth", photos, "--scenarios", "original,grey"],
-        "mask": ["mask", photos, "--with", "grabcut"],
-    }
     for _ in range(2):  # also where all of it is stored already
-        said = run(*words[verb], "--out", tmp_path / "out", "-q", code=2)
-        assert "could be made: " in said.stderr and "errors, the first: the file is not an image" in said.stderr
+        said = run(*OUT_OF_NOTHING[verb].format(photos=photos).split(), "--out", tmp_path / "out", "-q", code=2)
+        assert re.search(
+            r"(could be made|no answer at all): \d+ errors, the first: .*(is not an image|no class)", said.stderr
+        )
+
+
+def test_near_duplicates_of_nothing_are_no_success(photos: Path) -> None:
+    for path in photos.rglob("images/*/*.png"):
+        path.write_bytes(b"no image")
+    assert "none of the 12 images of" in run("leaks", photos / "images", photos / "masks", code=2).stderr
 
 
 @pytest.mark.parametrize("to", ["elsewhere", "nowhere"])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import SampleError
+from holdfast.core.errors import SampleError, UserError
 from holdfast.core.types import Sample
 from holdfast.data import load_collection
 from holdfast.data.near import DEFAULT_MAX_DISTANCE, near_duplicates, perceptual_hash
@@ -28,6 +28,8 @@ def find_leaks(
         with ThreadPoolExecutor(core_count()) as threads:
             pairs = zip(samples, threads.map(_hash, samples), strict=True)
             hashed = list(with_progress(pairs, progress, step, len(samples)))
+        if samples and all(value is None for _, value in hashed):
+            raise UserError(f"none of the {len(samples)} images of {text} can be read")
         ids.append([sample.sample_id for sample, value in hashed if value is not None])
         hashes.append(np.array([value for _, value in hashed if value is not None], np.uint64).reshape(-1, 4))
         unread += len(hashed) - len(ids[-1])

@@ -40,7 +40,7 @@ from holdfast.pipeline.evaluation_rows import RENDERED_COLUMNS
 from holdfast.pipeline.jobs.execute import batched_shard_size, choose_executor, execute
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
-from holdfast.pipeline.jobs.rows import Row, answer_each, answered, sample_key
+from holdfast.pipeline.jobs.rows import Row, answer_each, answered, check_answered, sample_key
 from holdfast.pipeline.samples import (
     Prepared,
     applicable,
@@ -388,6 +388,7 @@ def ask(
                 if decided or samples is rounds[-1]:
                     summary.notes += lines
                     break
+    check_answered(run, names)
     return run, summary
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.numbers import percent
-from holdfast.core.types import NEEDS_MASK, ORIGINAL, Collection, Sample
+from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, know_models, load_models
 from holdfast.pipeline.declaration import ATTACHED, attach
@@ -27,7 +27,7 @@ from holdfast.pipeline.evaluate.worker import SAME_RUN, RunSetup, recorded_evalu
 from holdfast.pipeline.fast import OnePass
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
-from holdfast.pipeline.jobs.rows import only_trouble
+from holdfast.pipeline.jobs.rows import check_answered
 from holdfast.pipeline.samples import begin_run, check_applicable, prepare, read
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run, writing
@@ -74,7 +74,7 @@ def evaluate(
             summary = evaluate_labels(spec, collection, conditions, run, executor, progress)
         else:
             _evaluate_classes(spec, collection, conditions, groups, run, summary, executor, progress)
-    _check_answered(run, run.spec()["model_names"])
+    check_answered(run, run.spec()["model_names"])
     summary.notes += _broken(run, detectors=detectors, labels=labels)
     return run, summary
 
@@ -204,19 +204,6 @@ def _check_not_mixed(run: Run, spec: EvaluateSpec) -> None:
         raise UserError(
             f"{run.path} holds a run of {before} answers, which do not mix with {now} ones; choose another --out"
         )
-
-
-def _check_answered(run: Run, models: Sequence[str]) -> None:
-    """Raise a UserError that names the models that have errors and not one answer; their rows are stored."""
-    table = run.predictions.dataset()
-    troubles = {model: only_trouble(table.filter(pc.field("model") == model)) for model in models}
-    silent_models = [f"{model} gave no answer at all: {trouble}" for model, trouble in troubles.items() if trouble]
-    if silent_models:
-        advice = "Mend it and run the same command with --retry-errors"
-        if NEEDS_MASK in silent_models[0]:
-            data = shlex.quote(run.spec()["data"])
-            advice = f"Make masks (holdfast mask {data} --out masks) and give them with --masks masks"
-        raise UserError(f"{'; '.join(silent_models)}. {advice}")
 
 
 def _check_accuracy(run: Run, expected: float, models: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ from holdfast.pipeline.explain.maps import ExplainedModel, Item, MapMaker, evalu
 from holdfast.pipeline.jobs.execute import Made, batched_shard_size, choose_executor, execute
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
-from holdfast.pipeline.jobs.rows import Row
+from holdfast.pipeline.jobs.rows import Row, only_trouble
 from holdfast.pipeline.samples import (
     Prepared,
     applicable,
@@ -110,6 +110,8 @@ def explain(
         refused = [text.partition(_REFUSED)[2] for text in summary.trouble if _REFUSED in text]
         if refused and not summary.rows and not summary.already:
             raise UserError(refused[0])
+        if trouble := only_trouble(parts.dataset(), ("ok", "empty")):
+            raise UserError(f"no map could be made: {trouble}")
         return _measured(run, parts, summary, spec.seed)
 
 

@@ -28,6 +28,7 @@ from holdfast.pipeline.generate.plan import POOL_ROWS, GeneratedPool, GenerateSp
 from holdfast.pipeline.jobs.execute import Made, Worker, batched_shard_size, check_same, elsewhere, execute
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, environment, silent
+from holdfast.pipeline.jobs.rows import only_trouble
 from holdfast.store import Run, writing
 
 BLACK = "the image is black: the generator's safety checker refused it, or its numbers were not finite"
@@ -90,6 +91,8 @@ def generate(
         )  # fmt: skip
         summary.merge(finished)
         pool.finish(planned.categories)
+        if trouble := only_trouble(pool.parts.dataset()):
+            raise UserError(f"no image could be made: {trouble}; {out / 'failed.csv'} lists all of them")
     return summary
 
 

@@ -7,6 +7,7 @@ stops the command where one item does not fit.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -15,10 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
-from holdfast.core.errors import SampleError, half_may_work, stop_or_sentence
+from holdfast.core.errors import SampleError, UserError, half_may_work, stop_or_sentence
 from holdfast.core.schema import CLASSIFY
-from holdfast.core.types import Sample
+from holdfast.core.types import NEEDS_MASK, Sample
 from holdfast.data.labels import LabelMap, outcomes
+from holdfast.store import Run
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -57,11 +59,25 @@ def only_trouble(table: ds.Dataset, fine: Sequence[str] = ("ok",)) -> str:
     """Return how many rows failed, and why the first did, if no row has a ``fine`` status; else ""."""
     if table.head(1, filter=pc.field("status").isin(list(fine))).num_rows:
         return ""
+    name = "sample_id" if "sample_id" in table.schema.names else "row_id"
     for status, noun in (("error", "errors"), ("skipped", "rows skipped")):
         rows = table.filter(pc.field("status") == status)
-        if first := rows.head(1, columns=["error", "sample_id"]).to_pylist():
-            return f"{rows.count_rows()} {noun}, the first: {first[0]['error']} ({first[0]['sample_id']})"
+        if first := rows.head(1, columns=["error", name]).to_pylist():
+            return f"{rows.count_rows()} {noun}, the first: {first[0]['error']} ({first[0][name]})"
     return ""
+
+
+def check_answered(run: Run, models: Sequence[str], fine: Sequence[str] = ("ok",)) -> None:
+    """Raise a UserError that names the models that have errors and not one answer; their rows are stored."""
+    table = run.predictions.dataset()
+    troubles = {model: only_trouble(table.filter(pc.field("model") == model), fine) for model in models}
+    silent_models = [f"{model} gave no answer at all: {trouble}" for model, trouble in troubles.items() if trouble]
+    if silent_models:
+        advice = "Mend it and run the same command with --retry-errors"
+        if NEEDS_MASK in silent_models[0]:
+            data = shlex.quote(run.spec()["data"])
+            advice = f"Make masks (holdfast mask {data} --out masks) and give them with --masks masks"
+        raise UserError(f"{'; '.join(silent_models)}. {advice}")
 
 
 def answered(answer: Row | SampleError) -> Row:

@@ -23,7 +23,7 @@ from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.jobs.execute import elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
-from holdfast.pipeline.jobs.rows import Row
+from holdfast.pipeline.jobs.rows import Row, check_answered
 from holdfast.pipeline.painted import with_generated
 from holdfast.pipeline.samples import begin_run, prepare, read, recorded_spec
 from holdfast.pipeline.segment import networks, testing
@@ -223,6 +223,7 @@ def _evaluate(
         rows = run.predictions.dataset().to_table(columns=segments.COLUMNS, filter=original)
         counts = run.details(SEGMENT.details).dataset().to_table(filter=pc.field("row_id").isin(rows["row_id"]))
         summary.notes += sanity.sentences(sanity.broken_segmenters(segments.measured(rows, counts)))
+    check_answered(run, [model.segmenter.name for model in known.given])
     return run, summary
 
 

@@ -28,7 +28,7 @@ from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.plan import Plan, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
-from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
+from holdfast.pipeline.jobs.rows import Row, answer_each, answered, check_answered, outcome_rows
 from holdfast.pipeline.painted import with_generated
 from holdfast.pipeline.samples import begin_run, prepare, read, recorded_spec
 from holdfast.pipeline.train import architectures
@@ -333,6 +333,7 @@ def train(
         worker = kind.worker(spec, prepared.collection, prepared.pool, run.path.absolute(), device)
         summary.merge(_execute(todo, worker, executor, run, progress))
         write_jobs(run)
+    check_answered(run, [network.name for network in networks])
     return run, summary
 
 

@@ -24,6 +24,7 @@ from holdfast.pipeline.classifiers import Tested, proved
 from holdfast.pipeline.jobs.execute import Made, check_same, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
+from holdfast.pipeline.jobs.rows import check_answered
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, recorded_spec
 from holdfast.pipeline.walk.calibration import calibrated, step_notes
 from holdfast.pipeline.walk.publish import provenance, write_manifest
@@ -267,6 +268,7 @@ def perturb(
         summary.notes += step_notes(facts, spec.walk, walks.ended())
         if spec.keep_images:
             write_manifest(provenance(run), run.path / "images")
+    check_answered(run, [model.classifier.name for model in tested], ("ok", "rejected", PENDING))
     return run, summary
 
 

@@ -88,6 +88,13 @@ def test_a_bundle_opens_as_the_same_run(run: Run, archive: Path, tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["opened", "page"]
 
 
+def test_an_empty_archive_is_one_sentence(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "empty.zip", "w"):
+        pass
+    with pytest.raises(UserError, match=r"empty\.zip is an empty archive; holdfast bundle makes one of a run"):
+        open_bundle(tmp_path / "empty.zip", tmp_path / "opened")
+
+
 def test_pages_of_a_bundle_are_never_unpacked(archive: Path, tmp_path: Path) -> None:
     members = members_of(archive) | {"report/x.html": b"<script>alert(1)</script>", "report/x.svg": b"<svg/>"}
     opened = open_bundle(pack(with_manifest(members), tmp_path / "stranger.zip"), tmp_path / "opened")

@@ -238,6 +238,46 @@ def test_pickled_weights_are_refused(hf_folder: Path, tmp_path: Path) -> None:
         load_classifier(f"clip:hf/{folder}", device="cpu", classes=CLASSES)
 
 
+def test_pickled_objects_of_open_clip_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    torch.save({"state_dict": {"visual": Path("x")}}, tmp_path / "w.pt")
+    with pytest.raises(UserError) as refused:
+        load_classifier(f"clip:RN50@{tmp_path / 'w.pt'}", device="cpu", classes=CLASSES)
+    assert str(refused.value).startswith("clip:RN50@w.pt holds Python objects besides tensors")
+    assert "weights_only" not in str(refused.value)
+
+
+FOLDERS = {
+    "model_index.json": "but a pipeline of diffusers",
+    "open_clip_config.json": "but a model of open_clip; name it clip:local-dir:FOLDER",
+    "adapter_config.json": "but an adapter",
+    "model.safetensors": "it has no config.json",
+}
+
+
+@pytest.mark.parametrize("file", FOLDERS)
+def test_a_folder_of_another_kind_is_named(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).write_text("{}")
+    for scheme in ("hf:", "clip:hf/"):
+        with pytest.raises(UserError, match=f"is not a model of transformers(, |: ){FOLDERS[file]}"):
+            load_classifier(f"{scheme}{tmp_path}", device="cpu", classes=CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"architecture": "resnet18", "num_classes": 3}, "is a model of timm; name it local-dir:"),
+        ({"model_type": "vit", "image_size": "many"}, "is not an image classifier that can be loaded"),
+        ({"model_type": ["x"]}, "is not an image classifier that can be loaded"),
+        ({"model_type": "mpnet"}, "is not an image classifier that can be loaded: Unrecognized configuration class"),
+    ],
+)
+def test_a_configuration_of_another_kind_is_one_sentence(tmp_path: Path, config: dict[str, object], words: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "ViTImageProcessor"}')
+    with pytest.raises(UserError, match=words):
+        load_classifier(f"hf:{tmp_path}", device="cpu", classes=CLASSES)
+
+
 def test_a_classifier_without_text_tower_is_refused(tmp_path: Path, hf_folder: Path) -> None:
     import shutil
 

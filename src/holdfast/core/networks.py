@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.core.errors import UserError, first_line
+from holdfast.core.errors import HoldfastError, UserError, first_line, out_of_memory
 from holdfast.core.lazy import torch
 from holdfast.core.remote import mind_the_hub
 
@@ -240,8 +240,6 @@ def hub_errors(
     libraries: tuple[str, ...] = ("transformers",),
 ) -> Iterator[None]:  # fmt: skip
     """Turn what goes wrong while a library loads the model ``shown`` into a UserError, and keep the library quiet."""
-    from safetensors import SafetensorError
-
     if not local:
         mind_the_hub()
     try:
@@ -251,8 +249,22 @@ def hub_errors(
         if local:
             raise UserError(f"{shown} cannot be loaded: {first_line(error)}") from error
         raise offline(shown, error, instead) from error
-    except (ValueError, RuntimeError, KeyError, ImportError, TypeError, AttributeError, SafetensorError) as error:
+    except HoldfastError:
+        raise
+    except Exception as error:  # of a folder of another kind, libraries raise anything
+        if out_of_memory(error):
+            raise
         raise UserError(f"{shown} {wrong}: {first_line(error)}") from error
+
+
+def refused_pickle(file: str, error: Exception) -> UserError:
+    """Return the error for a file of weights that torch refuses to unpickle."""
+    if "global" in str(error).lower():
+        return UserError(
+            f"{file} holds Python objects besides tensors, which are never unpickled because they can run code; save "
+            "the model's state_dict(), best as safetensors"
+        )
+    return UserError(f"{file} is not a checkpoint that torch can read")
 
 
 def check_complete(report: Mapping[str, Any], shown: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from holdfast.core.errors import UserError, first_line, raise_machine_trouble
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
+from holdfast.core.networks import refused_pickle
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, timm, torchvision
 from holdfast.models.options import PREPROCESSING, display_name, existing_file, preprocessing_overrides
@@ -111,12 +112,7 @@ def read_state(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        if "global" in str(error).lower():
-            raise UserError(
-                f"{file.name} holds Python objects besides tensors, which are never unpickled because they can run "
-                "code; save the model's state_dict(), best as safetensors"
-            ) from error
-        raise UserError(f"{file.name} is not a checkpoint that torch can read") from error
+        raise refused_pickle(file.name, error) from error
     except Exception as error:  # damaged pickles raise anything
         raise_machine_trouble(error)
         raise UserError(f"{file.name} is not a checkpoint that torch can read: {first_line(error)}") from error

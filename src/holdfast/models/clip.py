@@ -8,6 +8,7 @@ Probabilities are the softmax over the dataset's classes of scale × cosine betw
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import UserError, first_line
+from holdfast.core.errors import HoldfastError, UserError, first_line, out_of_memory
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
-from holdfast.core.networks import check_complete, hub_errors, offline, resolve_device
+from holdfast.core.networks import check_complete, hub_errors, offline, refused_pickle, resolve_device
 from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
@@ -174,7 +175,13 @@ def _open_clip(name: Name, device: str) -> Clip:
             architecture, pretrained=name.tag or None, device=device, require_pretrained=True, weights_only=True
         )
         tokenizer = open_clip.get_tokenizer(architecture)
-    except (OSError, RuntimeError, ValueError) as error:
+    except pickle.UnpicklingError as error:
+        raise refused_pickle(f"clip:{_short(name)}", error) from error
+    except HoldfastError:
+        raise
+    except Exception as error:
+        if out_of_memory(error):
+            raise
         if architecture.startswith("local-dir:") or Path(name.tag).is_file():
             raise UserError(f"clip:{_short(name)} cannot be loaded: {first_line(error)}") from error
         raise offline(f"clip:{name.whole}", error) from error

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.files import json_object
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked
 from holdfast.core.networks import hub_errors
@@ -41,8 +42,28 @@ def hub_place(name: Name) -> tuple[str, str, bool, str]:
     """Return where a model lies (a folder, or its name on the hub), the revision, whether it is local, and its name."""
     folder = Path(name.whole)
     if folder.is_dir():
+        _check_kind(folder)
         return str(folder), "main", True, folder.name
     return name.name, name.tag or "main", False, name.whole
+
+
+_OTHER_KINDS = {
+    "model_index.json": "a pipeline of diffusers, which makes images",
+    "open_clip_config.json": "a model of open_clip; name it clip:local-dir:FOLDER",
+    "adapter_config.json": "an adapter (LoRA) without its model; merge the two and save the result",
+}
+
+
+def _check_kind(folder: Path) -> None:
+    """Raise a UserError for a folder that another library wrote, or none."""
+    if (folder / "config.json").is_file():
+        if "architecture" in json_object(folder / "config.json"):
+            raise UserError(f"{folder} is a model of timm; name it local-dir:{folder}")
+        return
+    for file, kind in _OTHER_KINDS.items():
+        if (folder / file).is_file():
+            raise UserError(f"{folder} is not a model of transformers, but {kind}")
+    raise UserError(f"{folder} is not a model of transformers: it has no config.json")
 
 
 def fetched(name: Name, *, kind: str, auto: str, processor: str = "AutoImageProcessor") -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.names import condition_name
 from holdfast.core.schema import DETECT
 from holdfast.core.types import ORIGINAL, Collection, Sample
@@ -91,7 +91,7 @@ def _pool(run: Run, collection: Collection, spec: EvaluateSpec) -> DonorPool:
 
 
 def spec_of(run: Run) -> EvaluateSpec:
-    """Return the specification that a run recorded."""
+    """Return the specification that a run recorded; a UserError that names its file if it holds none."""
     names = {field.name for field in fields(EvaluateSpec)}
     recorded = {name: value for name, value in run.spec().items() if name in names}
     values: dict[str, Any] = {
@@ -99,6 +99,10 @@ def spec_of(run: Run) -> EvaluateSpec:
     }
     if not values.get("batch_size", 1):  # a training that takes the batch of its recipe
         del values["batch_size"]
+    if "data" not in values:
+        raise UserError(
+            f"{run.path / 'spec.json'} does not say which data the run was made of, so its images are not known"
+        )
     return EvaluateSpec(**values)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import multiprocessing.util
-import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -23,7 +22,7 @@ def run(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["holdfast", *map(str, words)])
         # How a failed command ends, whatever its threads do: of this process nothing may be torn down.
-        patch.setattr(os, "_exit", sys.exit)
+        patch.setattr("holdfast.cli.main.end_process", sys.exit)
         patch.setattr(multiprocessing.util, "_exit_function", lambda: None)
         try:
             main()

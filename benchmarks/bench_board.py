@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from common import Row
 
-from holdfast.board.entry import (
+from holdfast_evidence.board.entry import (
     Dataset,
     Entry,
     EntryRun,
@@ -28,8 +28,8 @@ from holdfast.board.entry import (
     entry_id,
     entry_json,
 )
-from holdfast.board.numbers import numbers, settings
-from holdfast.board.table import packed, published, run_fingerprint
+from holdfast_evidence.board.numbers import numbers, settings
+from holdfast_evidence.board.table import packed, published, run_fingerprint
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
 from holdfast.scenarios import parse_conditions

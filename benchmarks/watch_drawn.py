@@ -1,6 +1,6 @@
 """How ``holdfast watch --photos`` answers in the drawn world, where the accuracy on new photos is known.
 
-python benchmarks/watch_drawn.py    # some minutes on one core; prints the table of docs/watch.md
+python benchmarks/watch_drawn.py    # some minutes on one core; prints the table of packages/evidence/docs/watch.md
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.data.images import ArrayImage
 from holdfast.models import load_classifier
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.samples import render_conditions
-from holdfast.pipeline.watching import CONDITIONS, profile
+from holdfast_evidence.dossier.profile import CONDITIONS, profile
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.models.watching import PhotoValues, placed
 

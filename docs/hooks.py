@@ -117,12 +117,14 @@ def commands_page() -> str:
 def verbs_page() -> str:
     """Return the page of the API's verbs: every function with its signature and the help of its arguments."""
     import holdfast
+    from holdfast import registry
 
     parts = [
         "# Verbs\n",
         "Made from the options of the command line: [all options](../commands.md) has the same help.\n",
     ]
-    for name in holdfast.__all__:
+    others = [verb.python_name for verb in map(registry.verbs.get, registry.verbs) if verb.function is not None]
+    for name in sorted({*holdfast.__all__, *others}):
         function = getattr(holdfast, name)
         if not inspect.isfunction(function) or name in SHOWN_ELSEWHERE:
             continue

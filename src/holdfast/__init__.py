@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.distribution import installed_version
+from holdfast.core.distribution import COMPANIONS, installed_version, pip_install
 from holdfast.core.errors import HoldfastError, SampleError, UserError
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
         telltale,
         train,
     )  # fmt: skip
-    from holdfast.dossier import declare, dossier, watch
     from holdfast.scenarios import parse_conditions, render, scenario
-    from holdfast.verbs import bundle, check, export, plan, track, verify
+    from holdfast.verbs import check, plan, track
 
 # Libraries read these when they are imported. onnxruntime would keep an id of the machine and a file of events for its
 # maker in the home folder, diffusers would tell the hub which pipelines are loaded.
@@ -50,16 +49,14 @@ for _name in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
 __version__ = installed_version()
 
 __all__ = [
-    "HoldfastError", "Results", "SampleError", "UserError", "ask", "bundle", "check", "choose", "compare", "data",
-    "declare", "dossier", "evaluate", "explain", "export", "generate", "load_classifier", "load_collection", "mask",
+    "HoldfastError", "Results", "SampleError", "UserError", "ask", "check", "choose", "compare", "data",
+    "evaluate", "explain", "generate", "load_classifier", "load_collection", "mask",
     "mine", "modes", "open_run", "parity", "parse_conditions", "perturb", "plan", "remedy", "render", "report",
-    "scenario", "segment", "sidecar", "synth", "telltale", "track", "train", "verify", "watch",
+    "scenario", "segment", "sidecar", "synth", "telltale", "track", "train",
 ]  # fmt: skip
 
-_HOMES = (
-    dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios")
-    | dict.fromkeys(("bundle", "check", "export", "plan", "track", "verify"), "holdfast.verbs")
-    | dict.fromkeys(("declare", "dossier", "watch"), "holdfast.dossier")
+_HOMES = dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios") | dict.fromkeys(
+    ("check", "plan", "track"), "holdfast.verbs"
 )
 """Names that are not in ``holdfast.api``."""
 
@@ -69,6 +66,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         if name[0] != "_" and not find_spec(f"holdfast.{name}") and (function := _of_another_package(name)):
             return function
+        if extra := next((extra for extra, names in COMPANIONS.items() if name in names), ""):
+            raise AttributeError(f"holdfast.{name} comes with {pip_install(extra)}")
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     return getattr(import_module(_HOMES.get(name, "holdfast.api")), name)
 

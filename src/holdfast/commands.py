@@ -57,23 +57,12 @@ _GROUPS = {
         _verb("telltale", "runs:telltale", "telltale", specs.TelltaleSpec, "trained"),
         _verb("explain", "findings:explain", "explain", specs.ExplainSpec),
         _verb("choose", "findings:choose", "choose", specs.ChooseSpec),
-        _verb("audit", "findings:audit"),
     ),
     "Generate": (
         _verb("generate", "generated:generate", "generate", specs.GenerateSpec, "generated"),
         _verb("mine", "generated:mine", "mine", specs.MineSpec, "mined"),
         _verb("modes", "generated:modes", "modes", specs.ModesSpec),
         _verb("remedy", "generated:remedy", "remedy", specs.RemedySpec),
-    ),
-    "Share": (
-        _verb("bundle", "share:bundle", "verbs:bundle"),
-        _verb("open", "share:open_"),
-        _verb("export", "share:export", "verbs:export"),
-        _verb("verify", "share:verify", "verbs:verify", specs.RerunOptions),
-        _verb("declare", "share:declare", "dossier:declare"),
-        _verb("dossier", "share:dossier", "dossier:dossier"),
-        _verb("watch", "share:watch", "dossier:watch"),
-        _verb("board", "share:board_app"),
     ),
     "Maintain": (_verb("doctor", "listing:doctor"),),
 }

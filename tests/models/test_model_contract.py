@@ -145,7 +145,7 @@ NAMES: dict[str, Callable[[Path], str]] = {
 
 
 UNLOADED = {"tensorrt", "torchscript", "torch-export", "aotinductor", "maite"}
-"""Without a GPU; files that are code; tests/exchange/test_maite.py has maite."""
+"""Without a GPU; files that are code; packages/exchange/tests/test_maite.py has maite."""
 
 
 @pytest.mark.parametrize("scheme", [scheme for scheme in registry.models if scheme not in UNLOADED])

@@ -54,15 +54,11 @@ def run(program: Path, folder: Path, *words: str | Path) -> subprocess.Completed
 
 
 CONTENTS = {
-    "holdfast_vision": (
-        "report/page/templates/",
-        "board/site/templates/",
-        "exchange/templates/",
-        "dossier/templates/",
-        "assets/",
-    ),
+    "holdfast_vision": ("report/page/templates/", "exchange/templates/", "assets/"),
     "holdfast_people": ("web/templates/", "web/static/", "migrations/versions/"),
     "holdfast_studies": (),
+    "holdfast_evidence": ("board/site/templates/", "dossier/templates/", "dossier/maps/", "board/printed/"),
+    "holdfast_exchange": (),
 }
 """Wheel → folders of files that are not Python, or not imported."""
 
@@ -84,7 +80,10 @@ def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
 
 def test_the_companions_are_found(installed: Path, tmp_path: Path) -> None:
     shown = run(installed, tmp_path, "--help")
-    assert "annotate" in shown.stdout and "study" in shown.stdout and "cannot be loaded" not in shown.stdout
+    assert (
+        all(name in shown.stdout for name in ("annotate", "study", "dossier", "export"))
+        and "cannot be loaded" not in shown.stdout
+    )
     listed = run(installed, tmp_path, "ls", "studies")
     assert "background-truth" in listed.stdout, listed.stderr
     assert run(installed, tmp_path, "review").stderr.startswith("holdfast: name the images to judge")

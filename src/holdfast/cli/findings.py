@@ -1,4 +1,4 @@
-"""Commands that say what a model does: check, report, audit, choose, explain, demo."""
+"""Commands that say what a model does: check, report, choose, explain, demo."""
 
 from __future__ import annotations
 
@@ -220,33 +220,6 @@ def _pairs(option: str, form: str, texts: list[str]) -> list[tuple[str, str]]:
     if not all(name and value for name, value in pairs):
         raise UserError(f"{option} reads {form}, which {', '.join(texts)!r} is not")
     return pairs
-
-
-def audit(
-    table: Annotated[Path, Argument(metavar="TABLE.csv", help="A printed table of one of the three protocols.")],
-    reference: Annotated[Path | None, Option(help="Another table of the same paper to check against.")] = None,
-    n: Annotated[int | None, Option(min=1, help="Images behind each row, where known.")] = None,
-    also: Annotated[
-        list[Path] | None, Option(help="Another table that prints some of the same figures; may be repeated.")
-    ] = None,
-    claims: Annotated[
-        Path | None, Option(help="Sentences that quote the tables: columns text, value, table, how.")
-    ] = None,
-) -> None:
-    """Check a printed table for slips that arithmetic can prove: exit code 0 none, 1 some."""
-    from holdfast.stats.audit import audit as find
-    from holdfast.stats.audit import check_claims, read_table
-
-    printed = read_table(table)
-    others = {path.name: read_table(path) for path in also or ()}
-    second = read_table(reference) if reference else None
-    findings = find(printed, name=table.name, reference=second, n=n, also=others)
-    if claims is not None:
-        findings += check_claims(read_table(claims), {table.name: printed, **others})
-    for finding in findings:
-        typer.echo(f"{finding.where}: {finding.sentence}")
-    typer.echo(f"{table.name}: {len(findings)} findings" if findings else f"{table.name}: nothing found")
-    raise typer.Exit(1 if findings else 0)
 
 
 @verb(ChooseSpec, out="")

@@ -33,7 +33,12 @@ def installed_version() -> str:
     return package.version if package else "0+unknown"
 
 
-COMPANIONS: dict[str, tuple[str, ...]] = {"people": ("annotate", "review", "serve"), "studies": ("study",)}
+COMPANIONS: dict[str, tuple[str, ...]] = {
+    "evidence": ("audit", "board", "bundle", "declare", "dossier", "open", "verify", "watch"),
+    "exchange": ("export",),
+    "people": ("annotate", "review", "serve"),
+    "studies": ("study",),
+}
 """Extra → commands of its package, which is in ``packages/`` of a checkout."""
 
 

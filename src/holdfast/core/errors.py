@@ -16,8 +16,8 @@ from holdfast.core.secrets import redacted
 _BROUGHT_BY = {
     "attack": ("eagerpy", "foolbox"),
     "dicom": ("pydicom",),
-    "dossier": ("cryptography", "typst"),
-    "exchange": ("pydantic",),
+    "evidence": ("holdfast_evidence",),
+    "exchange": ("holdfast_exchange",),
     "explain": ("captum", "torchmetrics"),
     "generate": ("diffusers",),
     "hf": ("transformers",),

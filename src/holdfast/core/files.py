@@ -48,6 +48,30 @@ def no_empty_folders(folder: Path, *, own: str = "") -> Iterator[None]:
 
 
 @contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """Yield a new folder beside ``out`` that becomes it when the block ends well and is deleted otherwise."""
+    if out.is_symlink():
+        raise UserError(f"{out} is a link; choose another --out")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} is there already; choose another --out")
+    clear_leftovers(out.absolute())
+    temporary = Path(f"{unfinished(out.absolute())}{uuid.uuid4().hex}")
+    with no_empty_folders(temporary.parent):
+        try:
+            temporary.mkdir(parents=True)
+        except OSError as error:
+            above = next(folder for folder in temporary.parents if folder.exists())
+            reason = error.strerror if above.is_dir() else f"{above} is a file"
+            raise UserError(f"cannot write to {out}: {reason}") from error
+        try:
+            yield temporary
+            temporary.replace(out)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+
+@contextmanager
 def hearing(tell: Callable[[str], None]) -> Iterator[None]:
     """Call ``tell`` with the path of every file that this process finishes, in any thread, while the block runs."""
     _listeners.append(tell)

@@ -16,6 +16,9 @@ import numpy as np
 import pyarrow as pa
 from common import Row
 
+from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
+from holdfast.core.types import ORIGINAL
+from holdfast.scenarios import parse_conditions
 from holdfast_evidence.board.entry import (
     Dataset,
     Entry,
@@ -30,9 +33,6 @@ from holdfast_evidence.board.entry import (
 )
 from holdfast_evidence.board.numbers import numbers, settings
 from holdfast_evidence.board.table import packed, published, run_fingerprint
-from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
-from holdfast.core.types import ORIGINAL
-from holdfast.scenarios import parse_conditions
 
 ENTRIES, DATASETS, PHOTOS, CLASSES = 1000, 4, 36, 12
 CONDITIONS = (*(one.name for one in parse_conditions("static")), "same_class_background")

@@ -15,9 +15,9 @@ from holdfast.data.images import ArrayImage
 from holdfast.models import load_classifier
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.samples import render_conditions
-from holdfast_evidence.dossier.profile import CONDITIONS, profile
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.models.watching import PhotoValues, placed
+from holdfast_evidence.dossier.profile import CONDITIONS, profile
 
 POOL, PHOTOS, CHECKS = 360, 120, 100
 MODELS = {"embedded:resnet_rho0": "0", "embedded:resnet_rho95": "0.95"}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api import live
+from holdfast.api.detectors import compare_detectors
 from holdfast.api.verb import verb
 from holdfast.core.errors import UserError
 from holdfast.core.names import condition_words, speaks_python, without_object
@@ -261,12 +262,11 @@ def compare(
 ) -> Gate:
     """Test whether a new model is no worse than an old one under any condition; options of ``stats.models.gate``.
 
-    Detectors are compared on recall and on false alarms; options of ``stats.objects.gate.object_gate``. ``sequential``:
-    photos may be added and the gate looked at again until it decides (``stats.effects.sequential``).
+    Detectors are compared on recall and on false alarms; options of ``api.detectors.compare_detectors``.
+    ``sequential``: photos may be added and the gate looked at again until it decides (``stats.effects.sequential``).
     """
     from holdfast.stats.effects.sequential import sequential_gate
     from holdfast.stats.models.gate import gate
-    from holdfast.stats.objects.gate import object_gate
 
     first, second = (run if isinstance(run, Results) else open_run(run) for run in (old, new))
     if first.is_detection != second.is_detection:
@@ -274,8 +274,8 @@ def compare(
     if first.is_detection:
         if sequential:
             raise UserError("the sequential gate is for classifiers; compare detectors without it")
-        result = object_gate(first.boxes, second.boxes, margin=margin, **options)
-        return replace(result, notes=_pairing(first, second))
+        result, notes = compare_detectors(first, second, margin=margin, **options)
+        return replace(result, notes=(*notes, *_pairing(first, second)))
     plans = [next(iter(run.rounds.values()), []) for run in (first, second)]
     if not sequential:
         if any(plans):

@@ -36,6 +36,10 @@ def compare(
         float, Option(min=0, max=1, help="Loss of accuracy (detectors: of recall) that is tolerated, 0 to 1.")
     ] = 0.02,
     alarms_margin: Annotated[float | None, Option(min=0, help="Detectors: false alarms more per image (0.1).")] = None,
+    threshold: Annotated[
+        str | None,
+        Option(help="Detectors: boxes of both count from this score on (the old model's; own: each model's own)."),
+    ] = None,
     old_model: Annotated[str | None, Option(help="Which model, if OLD has several.")] = None,
     new_model: Annotated[str | None, Option(help="Which model, if NEW has several.")] = None,
     conditions: Annotated[list[str] | None, Option(help="Compare only these conditions, separated by commas.")] = None,
@@ -70,7 +74,7 @@ def compare(
     gate = api.compare(
         old, new, margin=margin, old_model=old_model, new_model=new_model,
         conditions=named(conditions), sequential=sequential,
-        **_of_detectors(old, outcome, floors, alarms_margin),
+        **_of_detectors(old, outcome, floors, alarms_margin=alarms_margin, threshold=threshold),
     )  # fmt: skip
     typer.echo(gate.heading)
     titles, *rows = gate.rows()
@@ -140,17 +144,18 @@ def _failure_lines(old: Path, new: Path, old_model: str | None, new_model: str |
     ]
 
 
-def _of_detectors(old: Path, outcome: Outcome, floors: list[Any], alarms_margin: float | None) -> dict[str, Any]:
+def _of_detectors(old: Path, outcome: Outcome, floors: list[Any], **own: float | str | None) -> dict[str, Any]:
     """Return the options of the gate that only one kind of run has."""
     from holdfast.results import open_run
 
     if not open_run(old).is_detection:
-        if alarms_margin is not None:
-            raise UserError("--alarms-margin is for runs of detectors: other models raise no false alarms")
+        for name, value in own.items():
+            if value is not None:
+                raise UserError(f"--{name.replace('_', '-')} is for runs of detectors, which these are not")
         return {"outcome": outcome}
     if floors:
         raise UserError("--fail-under is for classifiers: detectors are held to --margin and --alarms-margin")
-    return {} if alarms_margin is None else {"alarms_margin": alarms_margin}
+    return {name: value for name, value in own.items() if value is not None}
 
 
 def named(given: list[str] | None) -> list[str] | None:

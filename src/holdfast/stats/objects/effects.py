@@ -248,15 +248,16 @@ class Precision:
             named |= change_interval(self.values[name], self.drawn[:, place], photos, shared).within(SHARE).row(name)
         return named
 
-    def changes(self, reference: Precision, condition: str) -> dict[str, float]:
-        """Return how far it is from the reference on the photos that both have."""
-        photos = np.intersect1d(self.owner, reference.owner)
+    def changes(self, reference: Precision, condition: str = "") -> dict[str, float]:
+        """Return how far it is from the reference on the photos that both have; nothing of originals by themselves."""
         named: dict[str, float] = {}
-        if condition == ORIGINAL or not len(photos):
+        both = self._beside(reference)
+        if condition == ORIGINAL or both is None:
             for name in MEASURES:
                 named |= NO_ESTIMATE.row(f"{name}_change")
             return named
-        first, second = reference._among(photos), self._among(photos)
+        first, second = both
+        photos = np.unique(second.owner)
         most = min(len(first.drawn), len(second.drawn))
         influence = np.concatenate([-first.influence, second.influence])
         owner, donor = np.append(first.owner, second.owner), np.append(first.donor, second.donor)
@@ -266,6 +267,11 @@ class Precision:
             ends = change_interval(change, drawn, len(photos), shared_donors(influence[:, place], owner, donor))
             named |= ends.within(CHANGE).row(f"{name}_change")
         return named
+
+    def _beside(self, reference: Precision) -> tuple[Precision, Precision] | None:
+        """Return the reference and this on the photos that both have; None if there are none."""
+        photos = np.intersect1d(self.owner, reference.owner)
+        return (reference._among(photos), self._among(photos)) if len(photos) else None
 
     def _among(self, photos: Codes) -> Precision:
         kept = np.isin(self.owner, photos)
@@ -299,6 +305,31 @@ class Precision:
         size = len(self.owner) * SCORE_BINS
         parts = [np.bincount(cell, values, size) for values in (np.ones(len(score)), right[chosen], score)]
         return np.concatenate([part.reshape(-1, SCORE_BINS) for part in parts], axis=1)
+
+
+def precision_between(
+    old: DetectorAnswers, new: DetectorAnswers, old_model: str, new_model: str, condition: str, *, seed: int = 0
+) -> dict[str, float] | None:
+    """Return average precision of two models on the photos that both answered; None if there are no such photos.
+
+    Keys: ``old``, ``new``, ``change``, ``low`` and ``high``.
+    """
+    sides = []
+    for answers, model in ((old, old_model), (new, new_model)):
+        table = answers.matched(model, condition, sizes=tuple(SIZES))
+        owner, donor = answers.owners(model, condition)
+        sides.append((table, np.asarray(answers.sources, object)[owner], donor))
+    names = np.unique(np.concatenate([owner for _, owner, _ in sides]).astype(str))
+    first, second = (
+        Precision.from_table(table, np.searchsorted(names, owner.astype(str)), donor, len(names), seed)
+        for table, owner, donor in sides
+    )
+    both = second._beside(first)
+    if both is None:
+        return None
+    row = second.changes(first)
+    ends = {end: row[f"ap_change_{end}"] for end in ("low", "high")}
+    return {"old": both[0].values["ap"], "new": both[1].values["ap"], "change": row["ap_change"], **ends}
 
 
 def _right(table: MatchTable, threshold: float) -> tuple[Floats, Codes]:

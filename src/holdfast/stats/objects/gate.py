@@ -44,7 +44,7 @@ def object_gate(
         raise UserError(f"A margin is a share of recall from 0 to 1, not {margin}.")
     if not (math.isfinite(alarms_margin) and alarms_margin >= 0):
         raise UserError(f"The margin of false alarms is a number per image from 0 on, not {alarms_margin}.")
-    ours, theirs = _only(old, old_model, "old"), _only(new, new_model, "new")
+    ours, theirs = only_model(old, old_model, "old"), only_model(new, new_model, "new")
     known = [name for name in old.conditions if (old.pictures["condition"] == name).any()]
     for name in conditions or ():
         if name not in known:
@@ -68,7 +68,8 @@ def object_gate(
     return replace(_overall(table, margins), models=(ours, theirs))
 
 
-def _only(answers: DetectorAnswers, model: str | None, which: str) -> str:
+def only_model(answers: DetectorAnswers, model: str | None, which: str) -> str:
+    """Return the model of a run that is meant, the only one by default."""
     return named_model(sorted({*answers.models, *answers.failed["model"]}), model, which)
 
 

@@ -23,6 +23,7 @@ from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.models.transformers import preprocessing
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.fast import networks
+from holdfast.pipeline.walk.resources import crop_of, seen
 
 COLOURS = {"airship": (60, 80, 190), "dog": (70, 170, 70), "fox": (190, 80, 60)}  # words that clip:embedded knows
 MEAN = torch.tensor([104.0, 117.0, 123.0]).view(3, 1, 1)  # of blue, green and red, on a scale of 255
@@ -192,3 +193,42 @@ def test_eval_explain_and_the_fast_pass_print_the_agreement(tmp_path: Path) -> N
                  {"scenarios": "original,fgsm?eps=0.01", "workers": 2}):  # fmt: skip
         _, summary = evaluate(dataclasses.replace(spec, **more), tmp_path / str(len(list(tmp_path.iterdir()))))
         assert [note for note in summary.notes if "gives the predictions of predict on" in note], more
+
+
+@pytest.mark.parametrize("size", [48, 96, 100, 256, 300])
+def test_the_middle_that_a_transform_keeps_is_measured(size: int) -> None:
+    def kept(*steps: Any) -> Any:
+        return crop_of(_loaded(transforms.Compose([*steps, transforms.ToTensor()])), size)
+
+    near = round(size * 224 / 256)
+    height, width = kept(transforms.Resize(256), transforms.CenterCrop(224))
+    assert abs(height - near) <= 1 and abs(width - near) <= 1
+    height, width = kept(transforms.Resize(64), transforms.CenterCrop((32, 48)))
+    assert abs(height - size / 2) <= 1 and abs(width - size * 0.75) <= 1
+    for steps in (
+        [transforms.Resize((32, 32))],
+        [transforms.Resize(40)],
+        [transforms.Resize(40), transforms.Pad(8)],
+        [],
+    ):
+        assert kept(*steps) is None, steps
+    model = load_classifier("embedded:resnet_rho0", device="cpu")
+    measured = _misled(model, geometry=None)  # as a transform of which only the function is known
+    assert crop_of(measured, size) == crop_of(model, size)
+
+
+@pytest.mark.parametrize("form", ["lambda", "modules"])
+def test_a_walk_shows_the_middle_that_predict_keeps(form: str) -> None:
+    framed = [np.full((64, 64, 3), COLOURS["airship"], np.uint8) for _ in PHOTOS["images"]]
+    for image, photo in zip(framed, PHOTOS["images"], strict=True):
+        image[12:52, 12:52] = photo[:40, :40]
+    keep = [transforms.Resize(64), transforms.CenterCrop(32)]
+    turn = transforms.Lambda(lambda x: x[[2, 1, 0]] * 255 - MEAN)
+    transform: Any = transforms.Compose([*keep, transforms.ToTensor(), turn])
+    if form == "modules":
+        transform = nn.Sequential(*keep, v2.PILToTensor(), _BlueFirst())
+    model = _loaded(transform)
+    own = model.predict(framed)
+    assert (own.argmax(1) == np.repeat([0, 1, 2], 4)).all()
+    np.testing.assert_allclose(seen(model, framed), own, atol=0.02)
+    assert np.abs(seen(model, framed, "whole") - own).max() > 0.2

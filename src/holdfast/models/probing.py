@@ -25,6 +25,7 @@ _COLOURS = (
 )  # fmt: skip
 _LEVELS = 3 / 255  # how far rounding in resizing takes a value
 _SAME = 0.004  # of the largest factor: rounding to bytes inside the transform
+_ALL = 0.985  # share of an image that counts as all of it: ramps of bytes are not measured more exactly
 _REPEATS = 8  # a flip with probability one half escapes this many repetitions once in 128 times
 
 
@@ -80,6 +81,36 @@ def size_after(transform: Transform, height: int, width: int) -> tuple[int, int]
     """Return height and width of what a transform makes of an image of this size."""
     made = _values(transform, PIL.Image.new("RGB", (width, height)))
     return int(made.shape[1]), int(made.shape[2])
+
+
+def kept_of(transform: Transform, colours: Colours, size: int) -> tuple[int, int] | None:
+    """Return height and width of the middle that a transform keeps of a square image, or None if it keeps all of it.
+
+    Also None for what is not the middle of the image: then a network can only be shown all of it.
+    """
+    ramp = np.rint(np.linspace(0, 255, size)).astype(np.uint8)
+    across, down = np.broadcast_to(ramp, (size, size)), np.broadcast_to(ramp[:, None], (size, size))
+    shown = PIL.Image.fromarray(np.stack([across, down, np.full_like(across, 128)], axis=2))
+    values = _values(transform, shown)
+    values = values if colours.channels == "rgb" else values[::-1]
+    pixels = [(values[channel] * colours.std[channel] + colours.mean[channel]) * (size - 1) for channel in (0, 1)]
+    window = [_window(line, size) for line in (pixels[1].mean(axis=1), pixels[0].mean(axis=0))]
+    if any(part is None for part in window):
+        return None
+    height, width = (round(part) for part in window if part is not None)
+    return None if (height, width) == (size, size) else (height, width)
+
+
+def _window(places: NDArray[np.float64], size: int) -> float | None:
+    """Return how many of ``size`` pixels are kept, from the place that each pixel of the result came from."""
+    count = len(places)
+    inner = np.arange(count)[count // 10 : count - count // 10]
+    step, first = np.polyfit(inner, places[inner], 1)
+    kept, left = step * count, first + 0.5 - step / 2
+    wrong = max(np.abs(first + step * inner - places[inner]).max(), abs(left - (size - kept) / 2))
+    if wrong > max(2.0, size / 64):
+        return None
+    return float(size) if kept > _ALL * size else float(kept)
 
 
 def _alike(stated: Colours, measured: Colours) -> bool:

@@ -146,6 +146,7 @@ class TorchClassifier:
         self._mean = torch.tensor(preprocessing.mean, device=self.device).view(-1, 1, 1)
         self._std = torch.tensor(preprocessing.std, device=self.device).view(-1, 1, 1)
         self._sizes: dict[tuple[int, int], tuple[int, int]] = {}
+        self._kept: dict[int, tuple[int, int] | None] = {}
 
     @property
     def module(self) -> torch.nn.Module:
@@ -219,6 +220,20 @@ class TorchClassifier:
         if (height, width) not in self._sizes:  # some transforms keep the aspect of an image, or its size
             self._sizes[height, width] = probing.size_after(self.preprocessing.transform, height, width)
         return self._sizes[height, width]
+
+    def kept_of(self, size: int) -> tuple[int, int] | None:
+        """Return height and width of the middle that ``predict`` keeps of a square image, or None if it keeps all."""
+        how = self.preprocessing
+        if how.unclear or (how.geometry is not None and not isinstance(how.geometry.resize, int)):
+            return None
+        if how.geometry is not None:
+            side = how.geometry.resize
+            height, width = (min(size, round(size * kept / side)) for kept in how.geometry.crop)
+            return None if (height, width) == (size, size) else (height, width)
+        if size not in self._kept:
+            # The transform of a model of BGR has its channels turned round: what it returns is red first.
+            self._kept[size] = probing.kept_of(how.transform, probing.Colours(how.mean, how.std), size)
+        return self._kept[size]
 
     def _in_batches(self, items: Sequence[Any], prepare: Callable[[Any], torch.Tensor]) -> NDArray[np.float32]:
         rows = np.empty((len(items), len(self.labels)), np.float32)

@@ -19,7 +19,7 @@ from holdfast.core.protocols import Classifier, DifferentiableClassifier, Latent
 from holdfast.core.types import ORIGINAL, Collection, Image
 from holdfast.data.labels import LabelMap
 from holdfast.generate import load_generator
-from holdfast.models.torch_classifier import ClassScores, as_batch, as_pictures
+from holdfast.models.torch_classifier import ClassScores, TorchClassifier, as_batch, as_pictures
 from holdfast.oracle import kinship
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_judge, load_models
 from holdfast.pipeline.samples import read
@@ -36,13 +36,9 @@ def crop_of(classifier: Classifier, size: int, view: str = "model") -> tuple[int
 
     ``size``: pixels a side of the image. With ``view="whole"`` the model sees the whole image at its input size.
     """
-    geometry = getattr(getattr(classifier, "preprocessing", None), "geometry", None)
-    if view == "whole" or geometry is None or not isinstance(geometry.resize, int):
-        return None
-    if not isinstance(classifier, DifferentiableClassifier):
-        return None  # it is asked through its own ``predict``
-    height, width = (min(size, round(size * side / geometry.resize)) for side in geometry.crop)
-    return None if (height, width) == (size, size) else (height, width)
+    if view == "whole" or not isinstance(classifier, TorchClassifier):
+        return None  # a black box is asked through its own ``predict``
+    return classifier.kept_of(size)
 
 
 def middle(batch: torch.Tensor, crop: tuple[int, int] | None) -> torch.Tensor:

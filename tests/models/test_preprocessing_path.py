@@ -22,7 +22,10 @@ from holdfast.models.attacks import answers, model_input
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.models.transformers import preprocessing
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.explain.explain import explain
 from holdfast.pipeline.fast import networks
+from holdfast.pipeline.specs import ExplainSpec, PerturbSpec, WalkOptions
+from holdfast.pipeline.walk.perturb import perturb
 from holdfast.pipeline.walk.resources import crop_of, seen
 
 COLOURS = {"airship": (60, 80, 190), "dog": (70, 170, 70), "fox": (190, 80, 60)}  # words that clip:embedded knows
@@ -187,12 +190,26 @@ def test_a_segmenter_is_proved_pixel_by_pixel() -> None:
         proof.prove_segmenter(segmenter, photos)
 
 
-def test_eval_explain_and_the_fast_pass_print_the_agreement(tmp_path: Path) -> None:
+def test_eval_perturb_explain_and_the_fast_pass_note_the_agreement(tmp_path: Path) -> None:
+    def noted(summary: Any) -> int:
+        return sum("gives the predictions of predict on 4 of 4 originals" in note for note in summary.notes)
+
     spec = EvaluateSpec("diorama:test?n=4", models=("embedded:resnet_rho0",), device="cpu")
-    for more in ({"scenarios": "original,fgsm?eps=0.01"}, {"scenarios": "original", "fast": True},
-                 {"scenarios": "original,fgsm?eps=0.01", "workers": 2}):  # fmt: skip
-        _, summary = evaluate(dataclasses.replace(spec, **more), tmp_path / str(len(list(tmp_path.iterdir()))))
-        assert [note for note in summary.notes if "gives the predictions of predict on" in note], more
+    for more in ({"scenarios": "original,fgsm?eps=0.01"}, {"scenarios": "original", "fast": True}):
+        run, summary = evaluate(dataclasses.replace(spec, **more), tmp_path / str(len(list(tmp_path.iterdir()))))
+        assert noted(summary) == 1, (more, summary.notes)
+    assert noted(explain(run.path, ExplainSpec(methods="gradcam", device="cpu")).summary) == 1
+    walks = PerturbSpec(
+        "diorama:test?n=4", models=("embedded:resnet_rho0",), generator="pixel:", oracle="clip:embedded", device="cpu",
+        walk=WalkOptions(steps=1),
+    )  # fmt: skip
+    assert noted(perturb(walks, tmp_path / "walks")[1]) == 2  # of the model and of the oracle
+
+
+def test_workers_make_the_proof_as_well(tmp_path: Path) -> None:
+    spec = EvaluateSpec("diorama:test?n=8", models=("embedded:resnet_rho0",), scenarios="fgsm?eps=0.01", workers=2)
+    _, summary = evaluate(dataclasses.replace(spec, device="cpu"), tmp_path / "run")
+    assert any("gives the predictions of predict on" in note for note in summary.notes)
 
 
 @pytest.mark.parametrize("size", [48, 96, 100, 256, 300])

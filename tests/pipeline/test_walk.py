@@ -332,8 +332,8 @@ def test_images_of_two_sizes_are_refused() -> None:
         list(walk(walkers, LinearGenerator(0), judged_model(LinearClassifier(0)), LENIENT, WalkOptions()))
 
 
-def test_a_model_that_crops_photos_is_asked_about_the_image_that_the_walk_showed_it() -> None:
-    """Its ``predict`` zooms in, so what a walk changed would be tested in another view than it was made in."""
+def test_a_model_that_crops_photos_is_asked_about_what_its_predict_keeps_or_about_all_of_it() -> None:
+    """Its ``predict`` zooms in, which only its transform knows."""
     from torchvision.transforms.v2 import CenterCrop, Compose, Resize, ToDtype, ToImage
 
     torch.manual_seed(0)
@@ -345,7 +345,9 @@ def test_a_model_that_crops_photos_is_asked_about_the_image_that_the_walk_showed
     batch = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2) / 255
     with torch.no_grad():
         shown = model.logits(batch).softmax(1).numpy()
-    np.testing.assert_allclose(seen(model, images), shown, atol=1e-6)
+    np.testing.assert_allclose(seen(model, images, "whole"), shown, atol=1e-6)
+    kept = model.logits(batch[..., 5:26, 5:26]).softmax(1).detach().numpy()
+    np.testing.assert_allclose(seen(model, images), kept, atol=1e-6)
     assert np.abs(model.predict(images) - shown).max() > 0.01
 
 

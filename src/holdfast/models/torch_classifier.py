@@ -224,10 +224,10 @@ class TorchClassifier:
     def kept_of(self, size: int) -> tuple[int, int] | None:
         """Return height and width of the middle that ``predict`` keeps of a square image, or None if it keeps all."""
         how = self.preprocessing
-        if how.unclear or (how.geometry is not None and not isinstance(how.geometry.resize, int)):
+        side = how.geometry.resize if how.geometry is not None else 0
+        if how.unclear or not isinstance(side, int):
             return None
         if how.geometry is not None:
-            side = how.geometry.resize
             height, width = (min(size, round(size * kept / side)) for kept in how.geometry.crop)
             return None if (height, width) == (size, size) else (height, width)
         if size not in self._kept:

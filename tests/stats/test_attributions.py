@@ -117,7 +117,7 @@ def test_sanity_says_which_maps_did_not_change() -> None:
 
 def test_conditions_are_named_as_in_the_counts() -> None:
     base = {"sample_id": "s", "source_id": "s", "model": "m", "trained_on": "", "label": "a", "correct": True,
-            "prediction": "a"}  # fmt: skip
+            "prediction": "a", "donor_id": None}  # fmt: skip
     rows = [
         base | {"row_id": "1", "condition": "blur", "variant": "paper", "parameters": "{}"},
         base | {"row_id": "2", "condition": "blur", "variant": "severity_2", "parameters": "{}"},

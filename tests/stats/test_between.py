@@ -110,7 +110,7 @@ def test_judged_is_honest_where_all_photos_agree():
     low, high, p = judged(np.array([1.0, 0.0]), np.zeros((500, 2)), 5)
     assert p.tolist() == [0.0625, 1.0]
     room = 1 - 0.025 ** (1 / 5)
-    assert low == pytest.approx([1 - room, -room]) and high == pytest.approx([1 + room, room])
+    assert low == pytest.approx([1 - room, -room]) and high == pytest.approx([1, room])
     assert binomtest(5, 5).pvalue == p[0]
 
 

@@ -25,6 +25,7 @@ Codes = NDArray[np.intp]
 Range = tuple[float, float]
 SHARE: Range = (0.0, 1.0)
 CHANGE: Range = (-1.0, 1.0)  # of a share
+OF_CHANGES: Range = (-2.0, 2.0)  # differences of changes of a share
 COUNT: Range = (0.0, float("inf"))
 """Where a quantity can be: no bound of an interval lies outside."""
 

@@ -13,7 +13,17 @@ from holdfast.core.lazy import pd, scipy_sparse, scipy_special, scipy_stats
 from holdfast.core.names import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import numbered_column
-from holdfast.stats.core.bootstrap import Codes, Floats, codes, donor_noise, interval, strata_freedom
+from holdfast.stats.core.bootstrap import (
+    CHANGE,
+    Codes,
+    Floats,
+    Range,
+    codes,
+    donor_noise,
+    interval,
+    strata_freedom,
+    unseen,
+)
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
 
@@ -168,13 +178,19 @@ def donor_rows(
 
 
 def judged(
-    estimate: Floats, deviations: Floats, photos: NDArray[np.intp] | int, *, level: float = 0.95
+    estimate: Floats,
+    deviations: Floats,
+    photos: NDArray[np.intp] | int,
+    *,
+    level: float = 0.95,
+    possible: Range = CHANGE,
 ) -> tuple[Floats, Floats, Floats]:
     """Return low and high of the percentile interval and a two-sided p-value against 0, from resampled deviations.
 
     p inverts the interval; beyond the reach of the resamples it is the tail of a normal with their standard deviation,
     and never below 2^(1 − photos), the least that a sign test can say. Where all photos agree exactly, the interval is
-    the exact one for the share of photos that could differ. ``deviations``: (resamples, columns).
+    the exact one for the share of photos that could differ. ``deviations``: (resamples, columns); ``possible``: the
+    range of the quantity, which no bound leaves.
     """
     resamples = len(deviations)
     count = np.maximum(np.broadcast_to(photos, estimate.shape), 2).astype(np.float64)
@@ -191,11 +207,12 @@ def judged(
     tail = 2 * scipy_stats.norm.sf(np.abs(estimate) / np.where(constant, np.inf, spread))
     p = np.where((other_side == 0) & ~constant, np.minimum(p, tail), p)
     p = np.where(constant, np.where(np.abs(estimate) <= _EQUAL, 1.0, 0.0), p)
-    room = 1 - tail_share ** (1 / count)
+    room = unseen(count, level)
     p = np.maximum(p, np.minimum(1.0, 2.0 ** (1 - count)))
     unknown = np.isnan(estimate)
     low = np.where(unknown, np.nan, np.where(constant, estimate - room, low))
     high = np.where(unknown, np.nan, np.where(constant, estimate + room, high))
+    low, high = (np.asarray(np.clip(ends, *possible)) for ends in (low, high))
     return low, high, np.where(unknown, np.nan, p)
 
 

@@ -12,21 +12,27 @@ import pyarrow as pa
 
 from holdfast.core.lazy import pd, scipy_sparse, scipy_stats
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.answers import named_conditions
+from holdfast.stats.core.answers import named_conditions, numbered_column
 from holdfast.stats.core.bootstrap import (
+    CHANGE,
+    COUNT,
     NO_ESTIMATE,
     RESAMPLES,
+    SHARE,
+    Codes,
     Estimate,
     Floats,
     codes,
     deviations,
     drawn_weights,
     estimated,
+    lenders,
+    unseen,
 )
 
 COLUMNS = [
     "row_id", "sample_id", "source_id", "condition", "variant", "parameters", "model", "trained_on", "label", "correct",
-    "prediction",
+    "prediction", "donor_id",
 ]  # fmt: skip
 """Of the one table, what is needed here."""
 
@@ -65,26 +71,31 @@ def shares(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) ->
         if len(fine):
             share, area, hit = (fine[name].to_numpy(np.float64) for name in ("share", "area", "hit"))
             ones = np.ones(len(fine))
-            sources = fine["source_id"].to_numpy()
-            options = {"resamples": resamples, "seed": seed}
-            row |= {"area": float(area.mean()), **ratio_of_sums(share, ones, sources, **options).row("share", "")}
-            row |= ratio_of_sums(share, area, sources, **options).row("ratio")
-            row |= ratio_of_sums(hit, ones, sources, **options).row("hits")
-            row |= _change(frame, key, fine, **options).row("change")
+            sources, options = fine["source_id"].to_numpy(), {"resamples": resamples, "seed": seed}
+            options |= {"donor": numbered_column(fine, "donor_id")[0]}
+            mean = ratio_of_sums(share, ones, sources, **options).within(SHARE)
+            row |= {"area": float(area.mean()), **mean.row("share", "")}
+            row |= ratio_of_sums(share, area, sources, **options).within(COUNT).row("ratio")
+            row |= ratio_of_sums(hit, ones, sources, **options).within(SHARE).row("hits")
+            row |= _change(frame, key, fine, resamples=resamples, seed=seed).within(CHANGE).row("change")
         rows.append(row)
-    table = pd.DataFrame(rows)
-    for name in ("low", "high", "hits_low", "hits_high"):
-        if name in table:
-            table[name] = table[name].clip(0, 1)
-    return table
+    return pd.DataFrame(rows)
 
 
-def ratio_of_sums(top: Floats, bottom: Floats, clusters: np.ndarray, *, resamples: int, seed: int) -> Estimate:
-    """Return Σ top / Σ bottom with its 95 % interval, by a bootstrap of its linear part over whole clusters."""
-    value = float(top.sum() / bottom.sum())
-    if codes(clusters)[1] < 2:
+def ratio_of_sums(
+    top: Floats, bottom: Floats, clusters: np.ndarray, *, resamples: int, seed: int, donor: Codes | None = None
+) -> Estimate:
+    """Return Σ top / Σ bottom with its 95 % interval, by a bootstrap of its linear part over whole clusters.
+
+    ``donor``: of each row, −1 for none; where rows share donors, the bootstrap is two-way.
+    """
+    value, (cluster, count) = float(top.sum() / bottom.sum()), codes(clusters)
+    if count < 2:
         return Estimate(value, float("nan"), float("nan"))
-    strayed = deviations((top - value * bottom) / bottom.sum(), clusters, resamples=resamples, seed=seed)
+    lender = None if donor is None else lenders(donor, cluster)
+    strayed = deviations((top - value * bottom) / bottom.sum(), cluster, lender, resamples=resamples, seed=seed)
+    if strayed.std() <= 1e-12:  # all agree
+        strayed = float(unseen(count)) * np.array([-1.0, 1.0])
     return estimated(value, value + strayed)
 
 
@@ -96,8 +107,9 @@ def _change(frame: pd.DataFrame, key: tuple[Any, ...], fine: pd.DataFrame, **opt
     paired = fine[fine["source_id"].isin(reference.index)]
     if key[-1] == ORIGINAL or paired.empty:
         return NO_ESTIMATE
+    donor = numbered_column(paired, "donor_id")[0]
     change = paired["share"].to_numpy(np.float64) - paired["source_id"].map(reference).to_numpy(np.float64)
-    return ratio_of_sums(change, np.ones(len(change)), paired["source_id"].to_numpy(), **options)
+    return ratio_of_sums(change, np.ones(len(change)), paired["source_id"].to_numpy(), donor=donor, **options)
 
 
 def correlations(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:

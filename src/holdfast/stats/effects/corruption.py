@@ -17,7 +17,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.names import scenario_of
 from holdfast.core.numbers import percent
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval
+from holdfast.stats.core.bootstrap import RESAMPLES, SHARE, Floats, interval
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import judged
 from holdfast.stats.core.reduce import Counts, Outcome
@@ -133,7 +133,7 @@ def _measured(
     counted = [name in wanted for name in shown]
     mean = errors[:, :, counted].mean(axis=2)
     most = max(photos[name] for name in wanted)
-    low, high, _ = judged(mean[0], mean[1:] - mean[0], most)
+    low, high, _ = judged(mean[0], mean[1:] - mean[0], most, possible=SHARE)
     ratios = _ratio(errors, divisor)
     mce = _mean_ratio(ratios[:, :, counted])
     relative = np.full_like(mce, np.nan)
@@ -141,7 +141,7 @@ def _measured(
         added = errors - before
         relative = _mean_ratio(_ratio(added, added[:, ours])[:, :, counted])
     conditions = sum(len(by_corruption[name]) for name in wanted)
-    table = {"model": shared.models, "error": mean[0], "low": np.clip(low, 0, 1), "high": np.clip(high, 0, 1)}
+    table = {"model": shared.models, "error": mean[0], "low": low, "high": high}
     for name, prefix, values in (("mce", "mce_", mce), ("relative_mce", "relative_", relative)):
         below, above = interval(values[1:])
         table |= {name: values[0], f"{prefix}low": below, f"{prefix}high": above}
@@ -175,13 +175,13 @@ def _by_corruption(
     ratios: Floats,
 ) -> pd.DataFrame:
     flat, sizes = errors.reshape(len(errors), -1), np.tile(photos, len(models))
-    low, high, _ = judged(flat[0], flat[1:] - flat[0], sizes)
+    low, high, _ = judged(flat[0], flat[1:] - flat[0], sizes, possible=SHARE)
     ends = [end.reshape(-1) for end in interval(ratios[1:])]
     levels = [[name.partition("@")[2].removeprefix("severity_") for name in by_corruption[own]] for own in shown]
     severities = [", ".join(level or "default" for level in own) for own in levels]
     table = {"model": np.repeat(models, len(shown)), "corruption": list(shown) * len(models)}
     table |= {"counted": list(counted) * len(models), "severities": severities * len(models)}
-    table |= {"error": flat[0], "low": np.clip(low, 0, 1), "high": np.clip(high, 0, 1)}
+    table |= {"error": flat[0], "low": low, "high": high}
     table |= {"ratio": ratios[0].reshape(-1), "ratio_low": ends[0], "ratio_high": ends[1], "n": sizes}
     return pd.DataFrame(table)
 

@@ -18,14 +18,19 @@ from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import from_counts
 from holdfast.stats.core.bootstrap import (
+    CHANGE,
     NO_ESTIMATE,
     RESAMPLES,
+    SHARE,
+    Estimate,
     Floats,
+    Range,
     estimated,
-    interval,
     resampled_sums,
     t_quantile,
 )
+from holdfast.stats.core.cells import wilson
+from holdfast.stats.core.grid import judged
 from holdfast.stats.core.reduce import Counts, Outcome
 
 LEAST_SEVERITIES = 3
@@ -74,15 +79,15 @@ def failure_points(
         levels = sorted(scenarios[name])
         drawn = resampled_sums(np.c_[lasted, np.ones(len(photos))], photos, resamples=resamples, seed=seed)
         shares = drawn[:, :-1] / drawn[:, -1:]
-        low, high = interval(shares)
         curve = lasted.mean(axis=0)
+        low, high = wilson(lasted.sum(axis=0), len(photos))
         curves += [
             (model, name, level, len(photos), *values)
             for level, *values in zip(levels, curve.tolist(), low.tolist(), high.tolist(), strict=True)
         ]
         median = estimated(_median(curve[None], levels)[0], _median(shares, levels))
         sizes = (int(back.sum()), int(lasted[:, -1].sum()), int(whole.sum()))
-        mean = estimated(curve.sum(), shares.sum(axis=1))
+        mean = _sum_of(curve, shares, len(photos), SHARE)
         points.append((model, name, len(photos), len(levels), *median, *mean, *sizes))
         orders += [
             (name, model, other, *_compared(survival[model, name], survival[other, name], pairs, resamples, seed))
@@ -214,7 +219,14 @@ def _compared(
     )
     middle = gaps.mean(axis=0)
     turns = bool((middle - reach > 0).any() and (middle + reach < 0).any())
-    return len(both), *estimated(gaps.sum(axis=1).mean(), shares.sum(axis=1)), turns
+    return len(both), *_sum_of(middle, shares, len(both), CHANGE), turns
+
+
+def _sum_of(curve: Floats, shares: Floats, photos: int, possible: Range) -> Estimate:
+    """Return the number of severities survived, or a difference of it, from shares and their resamples."""
+    mean, width = curve.mean(keepdims=True), curve.size
+    low, high, _ = judged(mean, shares.mean(axis=1, keepdims=True) - mean, photos, possible=possible)
+    return Estimate(*(float(width * end[0]) for end in (mean, low, high)))
 
 
 def _sentence(points: pd.DataFrame, orders: pd.DataFrame) -> str:

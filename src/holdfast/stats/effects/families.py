@@ -19,7 +19,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import from_counts
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, t_quantile
+from holdfast.stats.core.bootstrap import OF_CHANGES, RESAMPLES, Floats, t_quantile
 from holdfast.stats.core.cells import Average, design_effect, newcombe, pooled_accuracy, wilson
 from holdfast.stats.core.grid import holm, judged
 from holdfast.stats.core.reduce import Counts, Outcome
@@ -174,7 +174,7 @@ def _contrast_rows(drops: Floats, kinds: list[str], by_group: Mapping[str, list[
     for first, second in combinations(by_group, 2):
         ours, theirs = by_group[first], by_group[second]
         apart = drops[:, ours].mean(axis=1) - drops[:, theirs].mean(axis=1)
-        low, high, p = judged(apart[0], apart[1:] - apart[0], photos)
+        low, high, p = judged(apart[0], apart[1:] - apart[0], photos, possible=OF_CHANGES)
         half = _welch(drops[0, ours], drops[0, theirs])
         for at, kind in enumerate(kinds):
             value = apart[0, at]

@@ -12,7 +12,7 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd, scipy_stats
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, donor_noise, two_way_sums
+from holdfast.stats.core.bootstrap import OF_CHANGES, RESAMPLES, Codes, Floats, donor_noise, two_way_sums
 from holdfast.stats.core.grid import AnswerGrid, Lent, grid, holm, judged
 from holdfast.stats.core.reduce import Counts, Outcome
 
@@ -214,7 +214,7 @@ def _by_bootstrap(
     drops["low"], drops["high"], _ = judged(drops["drop"].to_numpy(), moved.reshape(resamples, -1), photos)
     estimates = pairs["difference"].to_numpy().reshape(-1, len(laid.conditions) - 1)
     judgements = [
-        judged(estimate, moved[:, first] - moved[:, second], photos)
+        judged(estimate, moved[:, first] - moved[:, second], photos, possible=OF_CHANGES)
         for estimate, (first, second) in zip(estimates, combinations(range(len(laid.models)), 2), strict=True)
     ]
     pairs["low"], pairs["high"], pairs["p"] = (np.concatenate(column) for column in zip(*judgements, strict=True))

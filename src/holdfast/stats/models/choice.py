@@ -13,7 +13,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.names import unknown
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats
+from holdfast.stats.core.bootstrap import RESAMPLES, SHARE, Floats
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import chosen, judged, own_cells
 from holdfast.stats.core.reduce import Counts, Outcome
@@ -188,9 +188,9 @@ def _weighted(shared: Common, vector: Floats) -> tuple[Floats, Floats]:
 
 
 def _table(shared: Common, accuracy: Floats, moved: Floats, costs: Mapping[str, ModelCost]) -> pd.DataFrame:
-    low, high, _ = judged(accuracy, moved, shared.photos)
+    low, high, _ = judged(accuracy, moved, shared.photos, possible=SHARE)
     frame = pd.DataFrame({"model": shared.models, "accuracy": accuracy})
-    frame["low"], frame["high"] = np.clip(low, 0, 1), np.clip(high, 0, 1)
+    frame["low"], frame["high"] = low, high
     known = [asdict(costs.get(name, ModelCost(reason="not measured"))) for name in shared.models]
     numbers = ("parameters", "bytes", "milliseconds", "fast", "slow")
     return frame.join(pd.DataFrame(known).astype(dict.fromkeys(numbers, float))[[*numbers, "reason"]])

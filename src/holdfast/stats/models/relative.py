@@ -10,7 +10,7 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd, scipy_special
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import Floats, interval
+from holdfast.stats.core.bootstrap import OF_CHANGES, Floats, interval
 from holdfast.stats.core.grid import judged
 from holdfast.stats.core.reduce import Counts
 from holdfast.stats.models.between import AverageOptions, Between, Common, common
@@ -90,7 +90,7 @@ def relative_robustness(
     drops = _with_mean(everything[:, :, :1] - everything[:, :, 1:])
     own = drops[:, [shared.models.index(reference)]]
     apart = (drops - own).reshape(len(drops), -1)
-    low, high, p = judged(apart[0], apart[1:] - apart[0], shared.photos)
+    low, high, p = judged(apart[0], apart[1:] - apart[0], shared.photos, possible=OF_CHANGES)
     ratio = drops[0] / np.where(interval(own[1:])[0] > 0, own[0], np.nan)
     table = _beside(shared, reference, RELATIVE, drops[0], own[0], apart[0], low, high, p, ratio)
     less = int((table.loc[table["condition"] == MEAN, "high"] < 0).sum())

@@ -71,8 +71,9 @@ def shares(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) ->
         if len(fine):
             share, area, hit = (fine[name].to_numpy(np.float64) for name in ("share", "area", "hit"))
             ones = np.ones(len(fine))
-            sources, options = fine["source_id"].to_numpy(), {"resamples": resamples, "seed": seed}
-            options |= {"donor": numbered_column(fine, "donor_id")[0]}
+            sources = fine["source_id"].to_numpy()
+            options: dict[str, Any] = {"resamples": resamples, "seed": seed}
+            options["donor"] = numbered_column(fine, "donor_id")[0]
             mean = ratio_of_sums(share, ones, sources, **options).within(SHARE)
             row |= {"area": float(area.mean()), **mean.row("share", "")}
             row |= ratio_of_sums(share, area, sources, **options).within(COUNT).row("ratio")

@@ -657,9 +657,29 @@ def _register() -> Iterator[Promise]:
     yield from _rows("regression", text, "covers", 0.92, 0.99, models.regression_of_photos, 500, classes)
     text = "the published one in fewer than 70 %"
     yield from _rows("regression", text, "published", 0.0, 0.70, models.regression_of_photos, 500, classes)
-    text = "Intervals of Krippendorff's α cover in 92–97 %"
-    people: Settings = {"alpha": ("150 images, three people who are right in 80 %", {"items": 150})}
-    yield from _rows("agreement", text, "covers", 0.92, 0.97, walks.raters, 1_500, people)
+    text = "Intervals of Krippendorff's α cover in 92–98 % of 150 items"
+    people: Settings = {"alpha": ("150 images, three people, α = 0.36", {"items": 150})}
+    yield from _rows("agreement", text, "covers", 0.92, 0.98, walks.raters, 1_500, people)
+    few: Settings = {
+        f"alpha-{items}-{people}-{alpha}-{share}": (
+            f"{items} images, {people} people, α = {alpha}, {100 * share:g} % in the commoner class",
+            {"items": items, "people": people, "alpha": alpha, "share": share},
+        )
+        for items, people, alpha, share in (
+            (10, 3, 0.6, 0.5), (20, 2, 0.8, 0.5), (30, 2, 0.95, 0.5), (30, 3, 0.4, 0.9), (30, 3, 0.8, 0.9),
+            (50, 5, 0.6, 0.8),
+        )
+    }  # fmt: skip
+    text = "in 90–100 % of 10 to 50 items"
+    yield from _rows("agreement", text, "covers", 0.90, 1.0, walks.raters, 600, few)
+    text = "and never has no width (in 100 %)"
+    yield from _rows("agreement", text, "wide", 1.0, 1.0, walks.raters, 600, few)
+    text = "in 75–90 % of 10 items with a class in one of ten"
+    rare: Settings = {
+        "alpha-rare": ("10 images, 2 people, α = 0.8, 90 % in the commoner class",
+                       {"items": 10, "people": 2, "alpha": 0.8, "share": 0.9}),
+    }  # fmt: skip
+    yield from _rows("agreement", text, "covers", 0.75, 0.90, walks.raters, 600, rare)
     text = "Intervals of mean ratings cover in 93–99 %"
     crowds: Settings = {
         "12": ("30 images, 12 people", {"images": 30, "people": 12}),

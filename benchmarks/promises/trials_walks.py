@@ -103,15 +103,21 @@ def walked_models(rng: np.random.Generator, draws: int, *, photos: int) -> Count
     return tally(rows)
 
 
-def raters(rng: np.random.Generator, draws: int, *, items: int, people: int = 3, right: float = 0.8) -> Counted:
-    """People who name one of two classes rightly with a known chance: Krippendorff's α is (2 · right − 1)²."""
-    rows, truth = [], (2 * right - 1) ** 2
-    for _ in range(draws):
-        shown = rng.integers(0, 2, (items, 1))
-        said = pd.DataFrame(np.where(rng.random((items, people)) < right, shown, 1 - shown))
-        found = agreement(said, resamples=1000, seed=int(rng.integers(1 << 30))).set_index("measure")
-        row = found.loc["krippendorff_alpha"]
-        rows.append({"covers": row["low"] <= truth <= row["high"]})
+def raters(
+    rng: np.random.Generator, draws: int, *, items: int, people: int = 3, alpha: float = 0.36, share: float = 0.5
+) -> Counted:
+    """People who name the class of an item, or one of two classes by its share: Krippendorff's α is known.
+
+    Sets in which one class only was named have no α.
+    """
+    rows: list[dict[str, bool]] = []
+    while len(rows) < draws:
+        shown, own = rng.random((items, 1)) < share, rng.random((items, people)) < share
+        said = pd.DataFrame(np.where(rng.random((items, people)) < np.sqrt(alpha), shown, own))
+        row = agreement(said).set_index("measure").loc["krippendorff_alpha"]
+        if not row["reason"]:
+            wide = bool(row["high"] - row["low"] > 0.01)
+            rows.append({"covers": bool(row["low"] <= alpha <= row["high"]), "wide": wide})
     return tally(rows)
 
 

@@ -79,6 +79,23 @@ def test_claims_follow_from_their_tables() -> None:
     assert [(finding.where, finding.expected) for finding in found] == [("claim 2", "28.50")]
 
 
+def test_claims_of_differences_between_two_cells() -> None:
+    """The published 11.28 and 27.95 are VGG 89.92 − 78.64 and ViT 90.77 − 62.82, each between two scenarios."""
+    table = pd.DataFrame(
+        {"experiment": ["EX1", "EX1", "EX2"], "model": ["VGG-16", "ViT", "ViT"],
+         "blur_background": ["89.92", "88.44", "71.51"], "blur_object": ["89.91", "90.77", "70.21"],
+         "image_g": ["78.64", "65.87", "74.77"], "image_b": ["70.46", "62.82", "75.96"]}
+    )  # fmt: skip
+    columns = ["text", "value", "table", "how"]
+    vgg = "difference(EX1 VGG-16; blur_background; EX1 VGG-16; image_g)"
+    vit = "difference(EX1 ViT; blur_object; EX1 ViT; image_b)"
+    rows = [("drops 11.28", "11.28", "t", vgg), ("drops 27.95", "27.95", "t", vit), ("drops 28.95", "28.95", "t", vit)]
+    found = check_claims(pd.DataFrame(rows, columns=columns), {"t": table})
+    assert [(finding.where, finding.expected) for finding in found] == [("claim 3", "27.95")]
+    ratio = ("a third more", "1.35", "t", "ratio(EX1 ViT; blur_background; EX1 ViT; image_g)")
+    assert [one.expected for one in check_claims(pd.DataFrame([ratio], columns=columns), {"t": table})] == ["1.34"]
+
+
 @pytest.mark.parametrize(
     ("value", "table", "how", "words"),
     [
@@ -87,7 +104,8 @@ def test_claims_follow_from_their_tables() -> None:
         ("1", "t", "__import__(os)", "is none of"),
         ("1", "t", "cell(B; x)", "0 rows"),
         ("1", "t", "mean(y)", "no column 'y'"),
-        ("1", "t", "cell(A)", "claim 1"),
+        ("1", "t", "cell(A)", "cell takes a row and a column"),
+        ("1", "t", "difference(A; x; A; x; x)", "ROW; COLUMN; ROW; COLUMN"),
     ],
 )
 def test_claims_that_cannot_be_read(value: str, table: str, how: str, words: str) -> None:

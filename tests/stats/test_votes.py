@@ -119,7 +119,7 @@ def test_undecided_and_discarded_images_are_told() -> None:
 
 def test_agreement_is_fleiss_and_counting() -> None:
     rows = crowd(30, 5, 0.2, seed=3)
-    table = agreement_of(make_votes(rows), resamples=200).set_index("measure")
+    table = agreement_of(make_votes(rows)).set_index("measure")
     frame = pd.DataFrame([{**row, "answer": row["answers"]["shows"]} for row in rows])
     tally = frame.groupby(["sample_id", "answer"]).size().unstack(fill_value=0)
     assert table.loc["fleiss_kappa", "estimate"] == pytest.approx(fleiss_kappa(tally.to_numpy()))
@@ -131,7 +131,7 @@ def test_agreement_is_fleiss_and_counting() -> None:
     assert table.loc["percent_agreement", "estimate"] == pytest.approx(np.mean(pairs))
     assert table["raters"].unique().tolist() == [5]
     both = [{**row, "answers": {"recognisable": row["answers"]["shows"], "usable": "no"}} for row in rows]
-    found = agreement_of(make_votes(both, questions=QUALITY), resamples=100)
+    found = agreement_of(make_votes(both, questions=QUALITY))
     verdict = found[(found["question"] == "verdict") & (found["measure"] == "fleiss_kappa")]["estimate"].item()
     assert verdict == pytest.approx(table.loc["fleiss_kappa", "estimate"])
     told = answers(make_votes(both, questions=QUALITY)).set_index(["question", "answer"])["votes"]

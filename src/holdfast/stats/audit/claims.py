@@ -46,7 +46,8 @@ def check_claims(claims: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> li
 
     ``claims``: columns ``text`` (the sentence), ``value`` (as printed in it), ``table`` (a name in ``tables``) and
     ``how``: ``cell(ROW; COLUMN)``, ``mean(COLUMN)``, ``min``, ``max`` or ``sum``, each with ``; LABEL=VALUE`` to choose
-    rows, ``difference(ROW; ROW; COLUMN)`` or ``ratio(ROW; ROW; COLUMN)``. ``tables``: name → printed table.
+    rows, ``difference(ROW; ROW; COLUMN)`` or ``ratio(ROW; ROW; COLUMN)``, of any two cells with
+    ``(ROW; COLUMN; ROW; COLUMN)``. A row is called by its first name, or by all of them. ``tables``: name → table.
     """
     missing = [column for column in COLUMNS if column not in claims]
     if missing:
@@ -79,10 +80,7 @@ def _derive(table: Printed, how: str, where: str) -> Interval:
     way, arguments = call[1], [part.strip() for part in call[2].split(";")]
     try:
         if way in ("cell", "difference", "ratio"):
-            *rows, column = arguments
-            if len(rows) != (1 if way == "cell" else 2):
-                raise ValueError(f"{way} takes {1 if way == 'cell' else 2} rows and a column")
-            figures = [_figure(table, _row(table, row), column) for row in rows]
+            figures = [_figure(table, _row(table, row), column) for row, column in _cells(way, arguments)]
             if way == "cell":
                 return figures[0]
             return figures[0] + figures[1] * -1 if way == "difference" else figures[0].over(figures[1])
@@ -93,6 +91,17 @@ def _derive(table: Printed, how: str, where: str) -> Interval:
         return sum(values, Interval(0, 0)) * (1 / len(values) if way == "mean" else 1)
     except (LookupError, ValueError) as error:
         raise UserError(f"{where}: {how}: {error.args[0] if error.args else error}.") from None
+
+
+def _cells(way: str, arguments: list[str]) -> list[tuple[str, str]]:
+    """Return the (row, column) that a claim names."""
+    if len(arguments) == (2 if way == "cell" else 3):
+        *rows, column = arguments
+        return [(row, column) for row in rows]
+    if way != "cell" and len(arguments) == 4:
+        return [(arguments[0], arguments[1]), (arguments[2], arguments[3])]
+    words = "a row and a column" if way == "cell" else "two rows and a column, or ROW; COLUMN; ROW; COLUMN"
+    raise ValueError(f"{way} takes {words}")
 
 
 def _figure(table: Printed, row: int, column: str) -> Interval:

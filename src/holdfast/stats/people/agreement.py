@@ -8,10 +8,12 @@ from typing import Literal
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.core.lazy import pd
-from holdfast.stats.core.bootstrap import NO_ESTIMATE, RESAMPLES, Floats, estimated, resampled_sums
+from holdfast.core.lazy import pd, scipy_stats
+from holdfast.stats.core.bootstrap import NO_ESTIMATE, Floats
 
 FEW_ITEMS = 2
+EDGE = 1e-12
+STEP = 1e-4  # of an item's weight, for slopes
 
 Scale = Literal["nominal", "ordinal", "interval"]  # Whether ratings are names, ranks, or numbers whose distances count
 
@@ -20,10 +22,8 @@ Prepare = Callable[["pd.DataFrame"], tuple[Floats, str]]  # ratings → a row of
 Statistic = Callable[[Floats], Floats]  # sums of such rows, (n, summands) → (n,)
 
 
-def agreement(
-    ratings: pd.DataFrame, *, ordered: bool = False, resamples: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
-    """Return every measure that the ratings allow, with 95 % intervals from resampled items.
+def agreement(ratings: pd.DataFrame, *, ordered: bool = False) -> pd.DataFrame:
+    """Return every measure that the ratings allow, with 95 % intervals over items.
 
     docs/statistics/agreement.md has the formulas. A row per measure: ``estimate``, ``low``, ``high``, ``n`` (items
     used), ``raters``, ``reason`` ('' or why there is no value). ``ratings``: a row per item, a column per rater,
@@ -49,11 +49,53 @@ def agreement(
             known = np.isfinite(estimate.value)
             reason = "" if known else "only one category was used, so chance agreement is complete"
         if not reason and len(sums) >= FEW_ITEMS:
-            drawn = resampled_sums(sums, np.arange(len(sums)), resamples=resamples, seed=seed)
-            estimate = estimated(estimate.value, statistic(drawn))
+            low, high = _interval(ratings, prepare, statistic, estimate.value)
+            estimate = estimate._replace(low=max(low, 0.0 if name == "percent_agreement" else -1.0), high=high)
         row = {"measure": name, **estimate.row("estimate", ""), "n": len(sums)}
         rows.append(row | {"raters": ratings.shape[1], "reason": reason})
     return pd.DataFrame(rows)
+
+
+def _interval(ratings: pd.DataFrame, prepare: Prepare, statistic: Statistic, value: float) -> tuple[float, float]:
+    """Return the 95 % interval of a measure: linearised, with Student's t.
+
+    The lower end is of the root of 1 − measure, the upper end of its logarithm, as fits counts of few disagreements. It
+    joins the interval of the items themselves with that of the items and two imagined ones, of which one agrees and
+    one does not: items that all agree leave open how often others would not.
+    """
+    sums, _ = prepare(pd.concat([ratings, _imagined(ratings)], ignore_index=True))
+    n = len(sums) - 4
+    low, high = _linearised(statistic, sums, np.r_[np.ones(n), np.full(4, 0.5)], n - 1)
+    if value > 1 - EDGE:
+        return low, 1.0
+    _, own_high = _linearised(statistic, sums[:n], np.ones(n), n - 1)
+    return min(low, value), max(high, own_high, value)
+
+
+def _linearised(statistic: Statistic, sums: Floats, weights: Floats, freedom: int) -> tuple[float, float]:
+    """Return the interval from what each item, counted so often, adds to log(1 − measure)."""
+
+    def logs(rows: Floats) -> Floats:
+        return np.log(np.maximum(1 - statistic(rows), EDGE))
+
+    total = weights @ sums
+    middle = logs(total[None])[0]
+    slopes = (logs(total + STEP * sums) - middle) / STEP
+    slopes -= np.average(slopes, weights=weights)
+    count = weights.sum()
+    reach = scipy_stats.t.ppf(0.975, freedom) * np.sqrt((weights * slopes**2).sum() * count / (count - 1))
+    return float(1 - np.exp(middle) * (1 + reach / 2) ** 2), float(1 - np.exp(middle - reach))
+
+
+def _imagined(ratings: pd.DataFrame) -> pd.DataFrame:
+    """Return four items to count half each: two that agree and two that do not, in the two commonest categories."""
+    per_item = ratings.notna().sum(axis=1)
+    size = int(per_item[per_item >= 2].median())
+    common = ratings.stack().value_counts(sort=True).index[:2].tolist()
+    first, second = common[0], common[-1]
+    more, less = -(-size // 2), size // 2
+    rows = [[first] * size, [second] * size, [first] * more + [second] * less, [second] * more + [first] * less]
+    return pd.DataFrame([row + [None] * (ratings.shape[1] - size) for row in rows], columns=ratings.columns)
 
 
 def percent_agreement(ratings: pd.DataFrame) -> float:

@@ -89,7 +89,7 @@ def _accepted(images: pd.DataFrame) -> dict[str, Any]:
     return {"images": len(images), **counts} | share(decided["decision"] == "accepted", decided["source_id"])
 
 
-def agreement_of(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+def agreement_of(votes: Votes) -> pd.DataFrame:
     """Return how far people agree on each question, and on the rule's verdict.
 
     Ratings also have the alphas of ordered scales. People differ from image to image, so Cohen's kappa is left out, and
@@ -104,7 +104,7 @@ def agreement_of(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> 
     tables = []
     for question, ordered in ratings.items():
         wide = cast.assign(place=place).pivot(index=["sample_id", "asked"], columns="place", values=question)
-        measures = agreement(wide, ordered=ordered, resamples=resamples, seed=seed)
+        measures = agreement(wide, ordered=ordered)
         measures = measures[measures["measure"] != "cohen_kappa"].assign(raters=cast["person"].nunique())
         measures.insert(0, "question", question)
         tables.append(measures)

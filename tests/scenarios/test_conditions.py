@@ -1,5 +1,6 @@
 """What a user may write after --scenarios."""
 
+import dataclasses
 import json
 import pickle
 
@@ -7,7 +8,7 @@ import pytest
 
 from holdfast import registry
 from holdfast.core.errors import UserError
-from holdfast.scenarios import Condition, find_scenario, make_condition, parse_conditions
+from holdfast.scenarios import Condition, Parameter, find_scenario, make_condition, parse_conditions
 
 
 def names(text, **options):
@@ -100,7 +101,7 @@ def test_folder_names_and_printed_names_are_aliases(alias, name):
         ("blur_object?sigm=3", "no parameter 'sigm'; it has: sigma, radius, feather"),
         ("original?feather=2", "no parameter 'feather'; it has: none"),
         ("blur_object?sigma=wide", "sigma of blur_object is a number, not 'wide'"),
-        ("blur_object?sigma=nan", "is a number, not nan"),
+        ("blur_object?sigma=nan", "is a number, not 'nan'"),
         ("blur_object?sigma=inf", "is a number, not inf"),
         ("blur_object?sigma=true", "is a number, not True"),
         ("blur_object?sigma=0", "at least 0.1, not 0"),
@@ -133,7 +134,6 @@ def test_conditions_travel_between_processes_and_sit_in_sets():
 
 
 def test_a_new_version_gives_other_parameters_json():
-    import dataclasses
 
     newer = dataclasses.replace(find_scenario("grey"), id="newer", version=2, aliases=())
     registry.scenarios.register("newer", newer, summary="s")
@@ -150,3 +150,16 @@ def test_what_is_registered_without_the_decorator_is_refused():
             Condition("bare").definition  # noqa: B018
     finally:
         registry.scenarios.remove("bare")
+
+
+def test_a_parameter_of_words_keeps_what_was_typed():
+    folder = Parameter("folder", "textures", "where its textures are")
+    grey = find_scenario("grey")
+    typed = dataclasses.replace(grey, id="typed", aliases=(), parameters=(*grey.parameters, folder))
+    registry.scenarios.register("typed", typed, summary="for this test")
+    try:
+        for text in ("0001", "2024_01", "1e3", "true", "textures"):
+            (condition,) = parse_conditions(f"typed?folder={text}")
+            assert condition.parameters["folder"] == text
+    finally:
+        registry.scenarios.remove("typed")

@@ -134,7 +134,10 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
     if parsed.name not in registry.scenarios and group not in registry.scenarios:
         known = [*registry.scenarios, *registry.scenarios.aliases(), *GROUPS]
         raise unknown(registry.scenarios.kind, parsed.name, known)
-    return [make_condition(find_scenario(parsed.name), parsed.tag, parsed.options, feather=feather)]
+    scenario = find_scenario(parsed.name)
+    words = {parameter.name for parameter in scenario.parameters if isinstance(parameter.default, str)}
+    options = {key: parsed.text(key) if key in words else value for key, value in parsed.options.items()}
+    return [make_condition(scenario, parsed.tag, options, feather=feather)]
 
 
 def family_of(name: str, families: Families = "holdfast") -> str:

@@ -127,7 +127,13 @@ def detector_run(path: Path, *tables: tuple[pa.Table, pa.Table, pa.Table], datas
     run.predictions.write(pa.Table.from_pylist(rows, PREDICTIONS))
     samples = [
         {"sample_id": name, "source_id": name, "label": "", "split": "", "fold": -1, "kind": "static"}
-        | {"condition": "original", "image_fingerprint": "a", "mask_fingerprint": "b", "problem": "", "licence": ""}
+        | {
+            "condition": "original",
+            "image_fingerprint": f"image of {name}",
+            "mask_fingerprint": "b",
+            "problem": "",
+            "licence": "",
+        }
         | {"attributes": "{}"}
         for name in sorted(set(images["sample_id"].to_pylist()))
     ]

@@ -66,7 +66,8 @@ def test_files_say_what_the_gate_says(runs: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_a_file_that_cannot_be_written_is_a_sentence(runs: Path, tmp_path: Path) -> None:
-    words = ["--old-model", "timm:first", "--new-model", "timm:second", "--junit", tmp_path / "none" / "gate.xml"]
+    words = ["--old-model", "timm:first", "--new-model", "timm:second", "--junit", tmp_path / "file" / "gate.xml"]
+    (tmp_path / "file").write_text("no folder")
     done = run("compare", runs / "run", runs / "run", *words, code=2)
     assert "gate.xml" in done.stderr and done.stderr.count("\n") == 1
 

@@ -53,7 +53,10 @@ Pictures = Callable[[Container[str]], dict[str, bytes]]  # makes JPEG thumbnails
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote; ``problems`` names the images that could not be read, each with the reason."""
+    """What an export wrote; every image is accepted, rejected or undecided.
+
+    ``problems`` names the images that could not be read, each with the reason.
+    """
 
     path: Path
     accepted: int
@@ -93,7 +96,8 @@ def export_campaign(
             write_frame(out / "results", name, frame)
         problems = _publish(tables["images"], shelf, judged, out / "accepted")
         decisions = tables["images"]["decision"].value_counts()
-        counts = {name: int(decisions.get(name, 0)) for name in ("accepted", "rejected", "undecided")}
+        counts = {name: int(decisions.get(name, 0)) for name in ("accepted", "rejected")}
+        counts["undecided"] = len(judged) - sum(counts.values())  # also images that nobody has voted on
         write_json(
             out / SUMMARY,
             {"verb": "review", "campaign": votes.campaign, "kind": votes.kind, "rule": votes.rule}

@@ -50,6 +50,18 @@ def campaign(tmp_path: Path):
     database.close()
 
 
+def test_images_that_nobody_has_voted_on_are_undecided(tmp_path: Path) -> None:
+    pool = make_pool(tmp_path / "pool")
+    database, shelf, campaign_id = open_campaign(tmp_path, pool)
+    person, *_ = hire(database, ["Ada Lovelace"])
+    work(database, campaign_id, person, careful(verdict), tasks=1)
+    done = export_campaign(database, shelf, campaign_id, tmp_path / "out", now=NOW + 1000)
+    database.close()
+    images = len(load_collection(str(pool)).samples)
+    seen = pd.read_csv(tmp_path / "out" / "results" / "images.csv")["sample_id"].nunique()
+    assert 0 < seen < images and done.accepted + done.rejected + done.undecided == images
+
+
 def test_every_vote_and_the_accepted_set(campaign, tmp_path: Path) -> None:
     pool, database, shelf, campaign_id, outcomes = campaign
     out = tmp_path / "out"
@@ -138,7 +150,7 @@ def test_answers_given_again_supersede(tmp_path: Path) -> None:
     from holdfast_people.voting import cast
 
     database, shelf, campaign_id = open_campaign(tmp_path, make_pool(tmp_path / "pool"))
-    (person,) = hire(database, ["Ada"])
+    person, *_ = hire(database, ["Ada"])
     with database.writing() as connection:
         task = next_task(connection, campaign_id, person, now=NOW)
     for answer in (NO, YES):
@@ -201,7 +213,7 @@ def test_images_of_a_tar_file_are_named_by_what_they_are(tmp_path: Path) -> None
     (tmp_path / "pool" / "classes.txt").write_text("cup\n")
     reference = f"webdataset:{tmp_path / 'pool'}?classes={tmp_path / 'pool' / 'classes.txt'}"
     database, shelf, campaign_id = open_campaign(tmp_path, reference, people_per_image=1, at_least=1)
-    (person,) = hire(database, ["Ada"])
+    person, *_ = hire(database, ["Ada"])
     work(database, campaign_id, person, careful(lambda _: YES))
     done = export_campaign(database, shelf, campaign_id, tmp_path / "out", now=NOW + 1000)
     database.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import threading
 import time
 from collections import Counter
@@ -205,6 +206,19 @@ def test_markup_in_a_prompt_stays_text(spec: SynthSpec, tmp_path: Path, toy_mode
     assert run.run.spec()["painter"]["prompts"]["default"].startswith("<script>")
     page = run.report(resamples=50).read_text(encoding="utf8")
     assert "alert(1)" in page and "<script>alert(1)" not in page
+
+
+def test_images_painted_before_a_run_are_in_its_report_with_their_prompts(
+    spec: SynthSpec, out: Path, tmp_path: Path, toy_models: str
+) -> None:
+    synth(spec, out)
+    made = [row for row in manifest(out) if row["status"] == "ok"]
+    run = api.evaluate(out, models=f"{toy_models}:colour", scenarios="original", out=tmp_path / "run", device="cpu")
+    page = html.unescape(run.report(resamples=50).read_text(encoding="utf8"))
+    section = page[page.index('id="painted"') :]
+    section = section[: section.index("</section>")]
+    assert section.count("<img") == min(24, len(made)) > 1
+    assert all(row["prompt"] in section for row in made[:3])
 
 
 def test_the_report_shows_what_was_painted(spec: SynthSpec, tmp_path: Path, toy_models: str) -> None:

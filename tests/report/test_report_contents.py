@@ -93,7 +93,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, str]:
         return made_pictures | {(min(source_ids), "grey"): b"<script>no picture</script>"}
 
     page = build([run], folder / "report", resamples=FAST, pictures=pictures)
-    assert 1 < len(asked) <= 5 + 8
+    assert 1 < len(asked) <= 5 + 8 + 4  # the last four: a photo of each class
     return run, folder / "report", page.read_text(encoding="utf8")
 
 
@@ -104,7 +104,7 @@ def table(folder: Path, name: str) -> pd.DataFrame:
 
 def test_the_sections_come_in_order_and_headings_never_skip_a_level(report: tuple[Run, Path, str]) -> None:
     outline = Outline(report[2])
-    assert outline.sections == SECTIONS
+    assert outline.sections == [*SECTIONS[:7], "grid", *SECTIONS[7:]]  # with images, there is a grid of them
     assert outline.levels[0] == 1 and outline.levels.count(1) == 1
     assert all(after - before <= 1 for before, after in zip(outline.levels, outline.levels[1:], strict=False))
 
@@ -121,8 +121,8 @@ def test_figures_have_texts_and_files_and_tables_have_captions_and_files(report:
     assert {path.suffix for path in (folder / "tables").iterdir()} == {".csv", ".tex"}
     photos = [data for data in outline.loaded if data.startswith("data:image/jpeg;base64,")]
     assert all(data.startswith("data:image/svg+xml;base64,") for data in outline.loaded if data not in photos)
-    wrong = 1  # three in front, a photo that is wrong as it is; and one below was no JPEG
-    assert (len(photos) - 3 - wrong) % len(CONDITIONS) == len(CONDITIONS) - 1
+    wrong = 1  # three in front, a photo that is wrong as it is; one in the grid and one below were no JPEG
+    assert (len(photos) - 3 - wrong) % len(CONDITIONS) == len(CONDITIONS) - 2
 
 
 def test_every_figure_has_an_interactive_specification(report: tuple[Run, Path, str]) -> None:

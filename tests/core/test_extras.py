@@ -183,9 +183,9 @@ CALLS = """
 import contextlib, io, json, multiprocessing.util, os, sys
 
 import holdfast
-from holdfast.cli.main import main
+from holdfast.cli import main as command_line
 
-os._exit = sys.exit  # how a failed command ends, whatever its threads do
+main, command_line.end_process = command_line.main, sys.exit  # how a failed command ends, whatever its threads do
 multiprocessing.util._exit_function = lambda: None
 ends = []
 for words in json.load(sys.stdin):

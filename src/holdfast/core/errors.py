@@ -16,7 +16,7 @@ from holdfast.core.secrets import redacted
 _BROUGHT_BY = {
     "attack": ("eagerpy", "foolbox"),
     "dicom": ("pydicom",),
-    "evidence": ("holdfast_evidence",),
+    "evidence": ("cryptography", "holdfast_evidence"),
     "exchange": ("holdfast_exchange",),
     "explain": ("captum", "torchmetrics"),
     "generate": ("diffusers",),

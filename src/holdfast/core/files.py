@@ -127,8 +127,11 @@ def whole_file(path: Path, *, sync: bool = False, alone: bool = False) -> Iterat
         raise
 
 
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows syncs what it may write
     try:
         os.fsync(descriptor)
     finally:
@@ -160,7 +163,7 @@ def _check_local(path: str | Path) -> None:
 
 
 def _write(path: str, data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    file = os.open(path, _WRITE, 0o666)
     try:
         written = os.write(file, data)
         while written < len(data):  # a call may write a part only: 2 GiB, or what the disk still holds
@@ -194,11 +197,15 @@ def _remove(leftover: str) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
+_RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{digit}" for port in ("COM", "LPT") for digit in "123456789")}
+"""Names that no file has on Windows."""
+
+
 def safe_part(part: str) -> str:
     """Return one part of a path made of safe characters; different names stay different."""
     clean = re.sub(r"[^\w ()+,=-]", "_", part).strip() or "_"
     # Two names that differ only in what was replaced must not meet in one file.
-    if clean == part and len(part.encode()) <= _LONGEST:
+    if clean == part and len(part.encode()) <= _LONGEST and part.strip().upper() not in _RESERVED:
         return clean
     return f"{clean.encode()[: _LONGEST - 20].decode(errors='ignore')}-{fingerprint(part)[:8]}"
 

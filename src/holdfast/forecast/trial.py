@@ -27,7 +27,7 @@ PARTS = "parts of the table"
 
 _PAUSE = 0.05
 _KILOBYTE = 1 if sys.platform == "darwin" else 1024  # what ru_maxrss counts in
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 @dataclass(frozen=True)

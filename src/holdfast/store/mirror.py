@@ -8,7 +8,6 @@ fetched, so that its name can be seen.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -23,6 +22,7 @@ from typing import Any
 
 from holdfast.core.files import UNFINISHED, whole_file
 from holdfast.core.places import forget_listings, listing, reaching, store
+from holdfast.core.system import lock_file
 
 WRITER = ".holdfast-writer"  # the object that tells who is writing
 _THREADS = 16
@@ -222,7 +222,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Let one process of this machine at a time into the block."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.guard").open("w") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
+        lock_file(guard, wait=True)
         yield
 
 

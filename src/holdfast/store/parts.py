@@ -6,8 +6,6 @@ leaves a file half-written. A checksum in each file tells whether it was damaged
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import re
@@ -30,6 +28,7 @@ from holdfast.core.files import clear_unfinished, no_empty_folders, whole_file
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address
 from holdfast.core.schema import DETECT, DETECTIONS, FRAMES, IMAGES, LATENTS, OBJECTS, PREDICTIONS, TASKS, WALKS
+from holdfast.core.system import lock_file
 from holdfast.store.checksums import add_checksum, damage_of, foreign_column
 
 _MENDED = re.compile(r"(part-.*|samples)\.parquet")  # made again by the command that wrote them
@@ -111,12 +110,8 @@ def _locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from error
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise UserError(f"another process is writing to {folder}; wait for it or choose another --out") from error
+        if not lock_file(lock, wait=False):
+            raise UserError(f"another process is writing to {folder}; wait for it or choose another --out")
         try:
             yield
         except OSError:

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from holdfast.core.errors import UserError
 from holdfast.core.files import hearing
 from holdfast.core.places import address, place, reaching, stage, stands_for, store
+from holdfast.core.system import process_has_ended, user_id
 from holdfast.store.mirror import WRITER, Mirror, every, locked
 
 Shard = TypeVar("Shard")
@@ -96,10 +97,10 @@ def fetched(path: str | Path) -> Path:
 def local_folder(url: str, use: str) -> Path:
     """Return the local folder for an address; machines with the same settings choose the same one."""
     named = os.environ.get(CACHE_VARIABLE)
-    base = Path(named).expanduser().absolute() if named else Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+    base = Path(named).expanduser().absolute() if named else Path(tempfile.gettempdir()) / f"holdfast-{user_id()}"
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = base.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != user_id():
         raise UserError(f"{base} belongs to somebody else; set {CACHE_VARIABLE} to a folder of your own")
     return base / use / hashlib.sha256(url.encode()).hexdigest()[:16] / url.rpartition("/")[2]
 
@@ -199,12 +200,9 @@ def _claim(system: Any, name: str, owner: dict[str, Any]) -> bool:
 def _lives(system: Any, name: str, other: dict[str, Any]) -> bool:
     """Return whether a writer is alive. Clocks of two machines differ, so its object is watched for a change."""
     if other.get("home") and other["home"] == _home():
-        try:
-            os.kill(int(other.get("pid", 0)) or -1, 0)
-        except ProcessLookupError:
-            return False
-        except (OSError, ValueError):
-            pass
+        with suppress(ValueError):
+            if process_has_ended(int(other.get("pid", 0)) or -1):
+                return False
     until = time.monotonic() + SILENCE
     while time.monotonic() < until:
         time.sleep(_glance())

@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, InterfaceError, Operati
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from holdfast.core.errors import HoldfastError, UserError, first_line
+from holdfast.core.system import user_id
 from holdfast_people.tables import metadata
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def _keep_private(path: Path) -> None:
         raise UserError(f"the folder {str(path.parent)!r} cannot be made: {error.strerror}") from None
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        if path.stat().st_uid == os.geteuid() and path.stat().st_mode & 0o077:
+        if path.stat().st_uid == user_id() and path.stat().st_mode & 0o077:
             path.chmod(0o600)
     except OSError as error:
         raise UserError(f"the database {str(path)!r} cannot be opened: {error.strerror}") from None

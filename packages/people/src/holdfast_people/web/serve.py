@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -61,10 +60,13 @@ class ConnectionCaps:
     @classmethod
     def below_open_files(cls, *, one_address: bool) -> ConnectionCaps:
         """Derive the caps from the hard limit of open files; behind a proxy one address may use all connections."""
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = _MOST_CONNECTIONS + _SPARE_FILES
-        files = most if hard == resource.RLIM_INFINITY else min(hard, most)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+        files = most = _MOST_CONNECTIONS + _SPARE_FILES
+        with suppress(ImportError):  # Windows has no such limit
+            import resource
+
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            files = most if hard == resource.RLIM_INFINITY else min(hard, most)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
         total = max(16, files - _SPARE_FILES)
         return cls(total, total if one_address else max(8, total // 4))
 

@@ -5,9 +5,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS ?= all,test
 PACKAGES := $(wildcard packages/*)
-SOURCES := src tests packages benchmarks recipes conftest.py docs/hooks.py docs/house.py docs/packages.py docs/environment.py
+SOURCES := src tests packages benchmarks recipes conftest.py docs/hooks.py docs/house.py docs/packages.py docs/environment.py docs/release.py
 
-.PHONY: setup system lint audit bom test test-all pytest demo bench promises load storm docs house clean
+.PHONY: setup system lint audit bom test test-all pytest lowest demo bench promises load storm docs house clean
 
 setup: $(STAMP)
 
@@ -55,6 +55,12 @@ test-all: setup
 WHICH := not slow
 pytest: setup
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal -m '$(WHICH)'
+
+LOWEST := tests/stats tests/store tests/data tests/cli tests/pipeline
+lowest: ## the lower bounds of pyproject.toml, tried in an environment of their own; LOWEST chooses the tests
+	@.venv-lowest/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv-lowest
+	@.venv-lowest/bin/python docs/environment.py --lowest
+	PYTHONDONTWRITEBYTECODE= .venv-lowest/bin/python -m pytest -n 2 --dist worksteal -m '$(WHICH)' $(LOWEST)
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

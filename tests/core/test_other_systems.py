@@ -67,14 +67,14 @@ def elsewhere(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_run_without_what_only_unix_has(elsewhere: dict[str, str], tmp_path: Path) -> None:
-    words = "eval diorama:test?n=8 --models embedded:resnet_rho0 --scenarios grey --workers 2 -q".split()
-    command = [sys.executable, "-m", "holdfast", *words, "--out", tmp_path / "run"]
+    options = ["--models", "embedded:resnet_rho0", "--scenarios", "grey", "--workers", "2", "--out", tmp_path / "run"]
+    command = [sys.executable, "-m", "holdfast", "eval", "diorama:test?n=8", *options]
     for _ in range(2):  # the second finds everything there
         done = subprocess.run(command, env=elsewhere, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     rows = pq.read_table(tmp_path / "run" / "predictions")
     assert rows.num_rows == 8
-    report = [sys.executable, "-m", "holdfast", "report", tmp_path / "run", "--out", tmp_path / "page", "-q"]
+    report = [sys.executable, "-m", "holdfast", "report", tmp_path / "run", "--out", tmp_path / "page"]
     done = subprocess.run(report, env=elsewhere, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

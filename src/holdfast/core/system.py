@@ -7,10 +7,11 @@ import os
 import time
 from typing import IO, Any
 
+locks: Any
 try:
-    import fcntl
+    import fcntl as locks
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    locks = None
 
 _PAUSE = 0.05  # seconds between two attempts where the system cannot wait for a lock
 
@@ -26,8 +27,8 @@ def lock_file(file: IO[Any], *, wait: bool) -> bool:
 
 def _locked(file: IO[Any], *, wait: bool) -> bool:
     try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if locks is not None:
+            locks.flock(file, locks.LOCK_EX | (0 if wait else locks.LOCK_NB))
         else:
             import msvcrt
 

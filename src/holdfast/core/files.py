@@ -246,6 +246,20 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
         raise UserError(f"{what} {str(path)!r} is not TOML: {error}") from error
 
 
+def stored_object(text: str, column: str) -> dict[str, Any]:
+    """Return the JSON object that a cell of a table holds; a UserError that names the column if it holds none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise UserError(
+            f"a row of the run has {str(text)[:40]!r} as {column}, expected a JSON object: a table of the run is "
+            "damaged. Run the command that made it again into a new folder"
+        )
+    return value
+
+
 def json_object(file: Path) -> dict[str, Any]:
     """Return the JSON object in a file; an empty one where there is none, or none that can be read."""
     try:

@@ -18,6 +18,8 @@ from urllib.parse import quote, unquote
 from holdfast.core.errors import UserError, errors_in_keywords
 
 P = ParamSpec("P")
+NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that no XML document holds, and so no SVG."""
 R = TypeVar("R")
 
 

@@ -12,7 +12,6 @@ from holdfast.stats.models.gate import Gate, Verdict, quantity_of
 
 _LEVELS = {"failed": "error", "undecided": "warning", "passed": "notice"}
 _SIGNS = {"failed": "❌ failed", "undecided": "❔ undecided", "passed": "✅ passed"}
-_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,12 @@ def as_junit(gate: Gate, floors: Sequence[tuple[str, Verdict, str]] = ()) -> byt
     suite = ElementTree.SubElement(root, "testsuite", counts | {"skipped": "0", "time": "0"})
     for case in listed:
         entry = ElementTree.SubElement(
-            suite, "testcase", {"classname": "holdfast.compare", "name": _NO_XML.sub("", case.name), "time": "0"}
+            suite, "testcase", {"classname": "holdfast.compare", "name": NO_XML.sub("", case.name), "time": "0"}
         )
         if case.verdict != "passed":
-            message = _NO_XML.sub("", case.sentence)
+            message = NO_XML.sub("", case.sentence)
             ElementTree.SubElement(entry, "failure", {"type": case.verdict, "message": message}).text = message
-    ElementTree.SubElement(suite, "system-out").text = _NO_XML.sub("", gate.sentence)
+    ElementTree.SubElement(suite, "system-out").text = NO_XML.sub("", gate.sentence)
     ElementTree.indent(root)
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 

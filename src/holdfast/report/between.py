@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.core.files import stored_object
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import percent, points, span
 from holdfast.report.page import charts
@@ -49,7 +49,7 @@ def prompts_by_dataset(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
         for run in own:
             table = run.samples().select(["source_id", "attributes"])
             for source, text in zip(*(table[column].to_pylist() for column in table.column_names), strict=True):
-                prompt = json.loads(text).get("prompt_id") if text and "prompt_id" in text else None
+                prompt = stored_object(text, "attributes").get("prompt_id") if text and "prompt_id" in text else None
                 if prompt:
                     prompts.setdefault(name, {})[source] = str(prompt)
     return prompts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
+from holdfast.core.files import stored_object
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words
 from holdfast.core.numbers import estimate, percent, points
@@ -144,7 +144,7 @@ def _findings(asked: Questions) -> list[str]:
 def _how(asked: Questions) -> str:
     # Two-way questions come first: they say where the wrong class is from.
     first = asked.frame.sort_values("kind", ascending=False).iloc[0]
-    parameters = json.loads(str(first["parameters"]))
+    parameters = stored_object(str(first["parameters"]), "parameters")
     distractor = parameters.get("distractor")
     text = f"The question reads “{parameters.get('template', '')}”"
     if "two_way" in set(asked.frame["kind"]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +35,41 @@ def unmixed(folder: Path, data: str, specs: str = "spec.json") -> Path:
     """Return the folder, or the first of FOLDER-2, FOLDER-3 …, in which no run is of other data."""
     names = (folder.with_name(f"{folder.name}-{place}") for place in itertools.count(2))
     return next(each for each in itertools.chain([folder], names) if not other_data(each, data, specs))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "text": _is_text,
+    "text or null": lambda value: value is None or _is_text(value),
+    "a list of texts": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "true or false": lambda value: isinstance(value, bool),
+    "a whole number": _is_count,
+    "a list of whole numbers": lambda value: isinstance(value, list) and all(map(_is_count, value)),
+    "an object": lambda value: isinstance(value, dict),
+    "an object of whole numbers": lambda value: (
+        isinstance(value, dict) and all(number is None or _is_count(number) for number in value.values())
+    ),
+    "a list or an object": lambda value: isinstance(value, (list, dict)),
+}
+_ENTRIES = {
+    "text": ("data", "dataset", "verb", "task", "scenarios", "device", "train_on", "outcome", "depth", "fill"),
+    "text or null": ("masks", "labels", "boxes", "backgrounds"),
+    "a list of texts": ("models", "model_names", "classes", "architectures"),
+    "true or false": ("fast", "search", "pretrained"),
+    "a whole number": ("seed", "limit", "batch_size", "max_pixels", "folds"),
+    "a list of whole numbers": ("matte",),
+    "an object": ("trained_by", "walk"),
+    "an object of whole numbers": ("model_parameters",),
+    "a list or an object": ("rounds",),
+}
+"""The entries of spec.json that other commands read, by what they must be."""
 
 
 class Run:
@@ -82,11 +117,20 @@ class Run:
         return self.path.resolve().name
 
     def spec(self) -> dict[str, Any]:
-        """Return what was asked for."""
+        """Return what was asked for; a UserError that names the file if an entry is of another kind."""
+        file = self.path / "spec.json"
         try:
-            return dict(json.loads((self.path / "spec.json").read_text(encoding="utf8")))
+            spec = dict(json.loads(file.read_text(encoding="utf8")))
         except (ValueError, TypeError, RecursionError) as error:
-            raise UserError(f"{self.path / 'spec.json'} is not JSON of a specification: {error}") from error
+            raise UserError(f"{file} is not JSON of a specification: {error}") from error
+        for kind, names in _ENTRIES.items():
+            for name in names:
+                if name in spec and not _KINDS[kind](spec[name]):
+                    raise UserError(
+                        f"{file} is damaged: {name!r} is {json.dumps(spec[name])[:60]}, expected {kind}. Delete it and "
+                        "run the command that made the run again with the same --out"
+                    )
+        return spec
 
     def environment(self) -> dict[str, Any]:
         """Return the machine, the versions and the command of the run; empty where they cannot be read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from holdfast.core.files import write_atomic
+from holdfast.core.names import NO_XML
 
 Chart = dict[str, Any]  # A Vega-Lite specification; its rows lie under ``datasets``, so that both widths share them
 
@@ -85,7 +87,18 @@ def specification(figure: Figure, width: int) -> Chart:
         config["header"]["labelLimit"] = width - 20
     for name, part in chart.pop("config", {}).items():
         config[name] = {**config.get(name, {}), **part}
-    return {"$schema": SCHEMA, "config": config, **chart}
+    return {"$schema": SCHEMA, "config": config, **_drawable(chart)}
+
+
+def _drawable(value: Any) -> Any:
+    """Return the value without what the renderer aborts the process for, or JSON has no number for."""
+    if isinstance(value, dict):
+        return {name: _drawable(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_drawable(part) for part in value]
+    if isinstance(value, str):
+        return NO_XML.sub("\N{REPLACEMENT CHARACTER}", value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_picture(svg: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
+from holdfast.core.files import stored_object
 from holdfast.core.lazy import pd
 from holdfast.report.page import parts as page
 from holdfast.report.page.tables import CLASS, Table, plain
@@ -60,7 +60,7 @@ def _painted_before(run: Run) -> pd.DataFrame:
         {**row, "file": None, **{key: known.get(key) for key in ("prompt", "generator")}}
         for row in samples
         if row["condition"] == PAINTED and row["attributes"]
-        for known in [json.loads(row["attributes"])]
+        for known in [stored_object(row["attributes"], "attributes")]
     ]
     return pd.DataFrame(records, columns=_RECORDED)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from holdfast.core.files import stored_object
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, percent, points
 from holdfast.core.schema import CURVES, JOBS
@@ -248,7 +248,7 @@ def lines(frame: pd.DataFrame, width: int, *, models: Sequence[str], share: bool
 
 def _balance(jobs: pd.DataFrame) -> Table:
     """Return how many training images each class had."""
-    counts = pd.DataFrame([json.loads(text) for text in jobs["class_balance"].dropna()])
+    counts = pd.DataFrame([stored_object(text, "class_balance") for text in jobs["class_balance"].dropna()])
     frame = pd.DataFrame({"label": counts.columns, "least": counts.min().to_numpy(), "most": counts.max().to_numpy()})
     columns = [
         CLASS,

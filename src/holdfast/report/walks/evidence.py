@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from holdfast.core.errors import UserError
+from holdfast.core.files import stored_object
 from holdfast.core.lazy import pd
 from holdfast.core.schema import FRAMES, WALK_TIMES, WALKS
 from holdfast.report.page.evidence import ReportRows, details
@@ -110,7 +111,7 @@ def read_walks(rows: ReportRows) -> ReportWalks | None:
     images = images.merge(walks.drop_duplicates("row_id"), on="row_id", how="left", suffixes=("", "_walk"))
     images["seconds"] = images["row_id"].map(_times(runs)).astype("float64")
     frames, folders = _frames(runs)
-    return ReportWalks(runs, images, [json.loads(text) for text in settings], table, frames, folders)
+    return ReportWalks(runs, images, [stored_object(text, "parameters") for text in settings], table, frames, folders)
 
 
 def _times(runs: Sequence[Run]) -> dict[str, float]:

@@ -6,7 +6,6 @@ left out, and counted in ``errors``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
+from holdfast.core.files import stored_object
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_names
@@ -52,7 +52,7 @@ def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
             if isinstance(part[column].dtype, pd.CategoricalDtype):
                 part[column] = part[column].astype(object)
     met: pd.DataFrame = frame.merge(details, on="row_id", how="left", validate="one_to_one")
-    stated = {text: json.loads(text) for text in met["parameters"].unique()}
+    stated = {text: stored_object(text, "parameters") for text in met["parameters"].unique()}
     scenario = {text: words.pop("scenario", None) for text, words in stated.items()}
     shown = {text: "" if settings is None else canonical_json(settings) for text, settings in scenario.items()}
     keys = list(zip(met["condition"], met["variant"].fillna(""), met["parameters"].map(shown), strict=True))

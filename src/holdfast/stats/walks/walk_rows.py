@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import UserError
+from holdfast.core.files import stored_object
 from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import coded, equals, keep
@@ -77,7 +77,7 @@ def paired(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
 def setting_from(text: str) -> dict[str, Any]:
     """Return a walk's parameters; empty where the text is no JSON object."""
     try:
-        setting = json.loads(text)
+        setting = stored_object(text, "parameters")
     except (ValueError, RecursionError):
         setting = None
     return setting if isinstance(setting, dict) else {}

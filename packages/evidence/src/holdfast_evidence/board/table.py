@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.files import stored_object
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.schema import PREDICTIONS
 from holdfast.stats.core.answers import coded, codes_of, equals, keep
@@ -64,7 +64,7 @@ def by_setting(rows: pa.Table) -> list[pa.Table]:
     walks = keep(rows, "condition", PERTURBED)
     settings = coded(walks["parameters"])[1]
     numbers, names = coded(rows["parameters"])
-    read = {text: json.loads(text) for text in names}
+    read = {text: stored_object(text, "parameters") for text in names}
     sizes = {text: value.get("size", 0) if isinstance(value, dict) else None for text, value in read.items()}
     tables = []
     for setting in settings:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 
 import pyarrow.compute as pc
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import stored_object
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words, without_object
 from holdfast.core.numbers import percent, points, span
@@ -115,7 +115,9 @@ def _data(evidence: DossierEvidence) -> Part:
         f"{evidence.dataset}: {photos} photos in {len(sizes)} classes ({sizes.min()} to {sizes.max()} per class).",
         f"{masked} of {len(table)} pictures have a mask; {unread} could not be used.",
     ]
-    confidences = [json.loads(text).get("mask_confidence") for text in table["attributes"].dropna() if text]
+    confidences = [
+        stored_object(text, "attributes").get("mask_confidence") for text in table["attributes"].dropna() if text
+    ]
     confidences = [float(value) for value in confidences if value is not None]
     if confidences:
         doubtful = sum(value < 0.5 for value in confidences)
@@ -240,7 +242,9 @@ def _slices(run: DossierRun) -> list[Block]:
     """Return the groups of photos with one attribute on which models err most, and what was left out."""
     results = run.results
     texts = results.run.samples()["attributes"].to_pylist()
-    names = sorted({name for text in texts if text for name in json.loads(text) if "seed" not in name} - {"label"})
+    names = sorted(
+        {name for text in texts if text for name in stored_object(text, "attributes") if "seed" not in name} - {"label"}
+    )
     tables, left_out = [], names[MOST_ATTRIBUTES:]
     for name in names[:MOST_ATTRIBUTES]:
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
+from holdfast.core.names import NO_XML
 from holdfast.stats.models.gate import Gate, Verdict, quantity_of
 
 _LEVELS = {"failed": "error", "undecided": "warning", "passed": "notice"}

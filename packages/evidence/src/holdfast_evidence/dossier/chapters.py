@@ -115,10 +115,8 @@ def _data(evidence: DossierEvidence) -> Part:
         f"{evidence.dataset}: {photos} photos in {len(sizes)} classes ({sizes.min()} to {sizes.max()} per class).",
         f"{masked} of {len(table)} pictures have a mask; {unread} could not be used.",
     ]
-    confidences = [
-        stored_object(text, "attributes").get("mask_confidence") for text in table["attributes"].dropna() if text
-    ]
-    confidences = [float(value) for value in confidences if value is not None]
+    known = [stored_object(text, "attributes") for text in table["attributes"].dropna() if text]
+    confidences = [float(each["mask_confidence"]) for each in known if each.get("mask_confidence") is not None]
     if confidences:
         doubtful = sum(value < 0.5 for value in confidences)
         lines.append(f"Masks were made automatically for {len(confidences)} pictures; {doubtful} of them are doubtful.")

@@ -81,7 +81,7 @@ def test_a_folder_of_torchvision_answers_as_the_library_does(tmp_path: Path) -> 
         ("torchvision:lraspp_mobilenet_v4@trained", "did you mean"),
         ("torchvision:lraspp_mobilenet_v3_large@nowhere/at/all", "no segmenter's configuration"),
         ("torchvision:lraspp_mobilenet_v3_large@COCO_V9", "set of weights"),
-        ("hf:empty", "cannot be loaded"),
+        ("hf:empty", "is not a model of transformers"),
         ("hf:greedy", "pretrained backbone"),
         ("hf:half", "no trained segmenter"),
     ],

@@ -31,7 +31,6 @@ _WHICH = "Which images of a perturb run, by its oracle."
 Only = Annotated[str, choice("accepted", "rejected", "all", flag="--only", help=_WHICH)]
 _ENDS = "when-decided: show an image to nobody more once its verdict cannot turn any more; never: to all --people."
 Stop = Annotated[str, choice("never", "when-decided", flag="--stop", help=_ENDS)]
-Format = Annotated[str, choice("coco", "darwin", flag="--format", help="Format of --export.")]
 State = Annotated[Path, Option(help="Folder where votes and accounts are kept.")]
 DatabaseUrl = Annotated[
     str, Option("--database", help="postgresql://USER@HOST/NAME instead of SQLite in --state.", show_default=False)
@@ -81,12 +80,9 @@ def annotate(
     ] = "grabcut",
     import_: Annotated[
         Path | None,
-        Option("--import", help="Import masks of a COCO file, a V7 Darwin file or a folder of those; serves nothing."),
+        Option("--import", help="Import the masks of a COCO file; serves nothing."),
     ] = None,
-    export: Annotated[
-        Path | None, Option(help="Write all masks to this file (Darwin: folder); serves nothing.")
-    ] = None,
-    format: Format = "coco",
+    export: Annotated[Path | None, Option(help="Write all masks to this COCO file; serves nothing.")] = None,
     state: State = Path("holdfast-people"),
     database: DatabaseUrl = "",
     host: Host = "127.0.0.1",
@@ -120,7 +116,7 @@ def annotate(
         with server.database.reading() as connection:
             mask_exchange.write_coco(connection, set_id)
             if export is not None:
-                count = mask_exchange.export_masks(connection, set_id, export, format=format)
+                count = mask_exchange.export_masks(connection, set_id, export)
                 typer.echo(f"{count} masks; {export}")
 
 

@@ -1,26 +1,22 @@
-"""Lists of images by what their masks need, and masks of a set as COCO or V7 Darwin files, out and in."""
+"""Lists of images by what their masks need, and masks of a set as a COCO file, out and in."""
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Collection as Container
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, case, func, literal, select, tuple_
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.files import clear_leftovers, clear_unfinished, write_atomic
-from holdfast.data.darwin import MaskEntry, darwin_document
-from holdfast.data.mask_files import match_entries, read_mask_files
-from holdfast.data.masks import decode_coco
+from holdfast.core.files import clear_leftovers, write_atomic
 from holdfast.data.reading import DOUBTFUL
 from holdfast.data.writers import coco_document, mask_rle
 from holdfast_people.database import Database
+from holdfast_people.mask_files import MaskEntry, match_entries, read_mask_file
 from holdfast_people.masks import Conflict, Drawing, drawings, drawings_query, get_version, save
 from holdfast_people.tables import images, mask_images, mask_sets, mask_versions, sources
 
@@ -158,40 +154,13 @@ def write_coco(connection: Connection, set_id: int) -> None:
     write_atomic(Path(get_set(connection, set_id)["folder"], COCO), coco_bytes(connection, set_id)[1])
 
 
-def darwin_files(connection: Connection, set_id: int) -> Iterator[tuple[str, bytes]]:
-    """Return relative path and content of a Darwin file for every mask."""
-    for row in mask_rows(connection, set_id):
-        size = (row["height"], row["width"])
-        mask = decode_coco({"size": list(size), "counts": row["mask_rle"]}, *size)
-        document = darwin_document(row["path"], row["label"], mask)
-        yield str(PurePosixPath(row["file"]).with_suffix(".json")), json.dumps(document, ensure_ascii=False).encode()
-
-
-def darwin_zip(connection: Connection, set_id: int) -> bytes:
-    """Return all Darwin files of a set as one archive."""
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, data in darwin_files(connection, set_id):
-            packed.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    return archive.getvalue()
-
-
-def export_masks(connection: Connection, set_id: int, path: Path, *, format: str) -> int:
-    """Write all masks to a COCO file, or to a folder of Darwin files; returns how many."""
-    if format == "coco":
-        if path.is_dir():
-            raise UserError(f"COCO is one file, and {str(path)!r} is a folder")
-        count, data = coco_bytes(connection, set_id)
-        clear_leftovers(path)
-        write_atomic(path, data)
-        return count
-    if path.exists() and not path.is_dir():
-        raise UserError(f"Darwin is a folder with a file an image, and {str(path)!r} is a file")
-    clear_unfinished(path)
-    count = 0
-    for name, data in darwin_files(connection, set_id):
-        write_atomic(path / name, data)
-        count += 1
+def export_masks(connection: Connection, set_id: int, path: Path) -> int:
+    """Write all masks to a COCO file; returns how many."""
+    if path.is_dir():
+        raise UserError(f"--export {str(path)!r}: expected a file, not a folder")
+    count, data = coco_bytes(connection, set_id)
+    clear_leftovers(path)
+    write_atomic(path, data)
     return count
 
 
@@ -208,8 +177,8 @@ class Taken:
 def import_masks(
     database: Database, set_id: int, path: Path, *, size: Callable[[int], tuple[int, int]], now: float
 ) -> Taken:
-    """Make new versions of the masks in a COCO file, a Darwin file or a folder of Darwin files."""
-    entries = read_mask_files(path)
+    """Make new versions of the masks in a COCO file."""
+    entries = read_mask_file(path)
     with database.reading() as connection:
         known = drawings(connection, set_id)
     matched, unknown = match_entries(entries, [drawing.file_name for drawing in known])

@@ -174,7 +174,7 @@ def _load(mask_file: _MaskFile, folder: Path) -> _MaskFile:
 
 
 def _insert(connection: Connection, set_id: int, image_id: int, mask_file: _MaskFile, now: float) -> None:
-    # The image's name for COCO and Darwin: its id with its file's suffix.
+    # The image's name for COCO: its id with its file's suffix.
     name, suffix = mask_file.sample.sample_id, Path(str(getattr(mask_file.sample.image, "path", ""))).suffix
     name += suffix if suffix.lower() in IMAGE_SUFFIXES and not name.endswith(suffix) else ""
     row = mask_images.insert().values(

@@ -165,7 +165,7 @@ mask_images = _table(  # an image whose mask people draw
     refers("mask_set_id", "mask_sets"),
     refers("image_id", "images", index=True),
     Column("path", Text, nullable=False),  # of the PNG in the folder
-    Column("file_name", Text, nullable=False),  # of the image in COCO and Darwin files
+    Column("file_name", Text, nullable=False),  # of the image in COCO files
     Column("status", String(20), nullable=False),  # new | automatic | draft | done
     Column("confidence", Float),  # of the automatic mask; -1 where there was none, nothing where nobody said
     Column("version", Integer, nullable=False),  # of the newest; 0 where there is none

@@ -227,16 +227,15 @@ def next_image(
 
 
 @router.get("/api/annotate/sets/{set_id}/export", response_class=Response, responses=_FILES)
-def export_set(set_id: Identity, server: Server, person: Admin, format: Literal["coco", "darwin"] = "coco") -> Response:
-    """Return all masks of a set: a COCO file, or V7 Darwin files in an archive."""
-    name = f"{_set(server, set_id).name}-{format}"
+def export_set(set_id: Identity, server: Server, person: Admin) -> Response:
+    """Return all masks of a set as a COCO file."""
+    name = quote(f"{_set(server, set_id).name}-coco.json")
     with server.database.reading() as connection:
-        if format == "coco":
-            content, kind, name = mask_exchange.coco_bytes(connection, set_id)[1], "application/json", f"{name}.json"
-        else:
-            content, kind, name = mask_exchange.darwin_zip(connection, set_id), "application/zip", f"{name}.zip"
+        content = mask_exchange.coco_bytes(connection, set_id)[1]
     return Response(
-        content, media_type=kind, headers={"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
+        content,
+        media_type="application/json",
+        headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"},
     )
 
 

@@ -1,66 +1,66 @@
-"""Files with the masks of many images: COCO instances and V7 Darwin JSON."""
+"""Masks of many images in one COCO file, and which of its entries is whose."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from holdfast.core.errors import UserError
-from holdfast.core.types import MaskSource
-from holdfast.data.darwin import MaskEntry, is_darwin, parse_darwin
+import numpy as np
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.types import Mask, MaskSource
 from holdfast.data.masks import CocoMask
 from holdfast.data.readers.annotations import parse_coco, record_id
 
 MAX_BYTES = 512 << 20
-"""Limit for one JSON file."""
-
-MAX_FILES = 100_000
-"""Limit for a folder."""
+"""Limit for a file."""
 
 
-def read_mask_files(path: Path) -> list[MaskEntry]:
-    """Read a COCO file, a Darwin file, or a folder of Darwin files; which one it is shows in the content."""
-    if not path.is_dir():
-        return parse_mask_file(_bytes(path), name=path.name)
-    entries: list[MaskEntry] = []
-    hidden = re.compile(r"(^|/)\.")  # V7's exports keep properties in .v7/
-    files = sorted(file for file in path.rglob("*.json") if not hidden.search(file.relative_to(path).as_posix()))
-    if len(files) > MAX_FILES:
-        raise UserError(f"{str(path)!r} holds more than {MAX_FILES} files; take it in by parts")
-    for file in files:
-        entries += parse_mask_file(_bytes(file), name=file.relative_to(path).as_posix())
-    if not entries:
-        raise UserError(f"there is no .json file with masks in {str(path)!r}")
-    return entries
+@dataclass(frozen=True, slots=True)
+class MaskEntry:
+    """The masks that a file has for one image."""
+
+    path: str  # the image's path as the file has it, with forward slashes; never opened, only compared
+    size: tuple[int, int] | None  # (height, width) of the image, or None if the file does not say
+    masks: Mapping[str, MaskSource]  # by class; several objects of a class are united. Empty if nothing was drawn
+    notes: tuple[str, ...] = ()  # what was left out, in words
+
+    def load(self, label: str, height: int, width: int) -> Mask:
+        """Return the mask of a class, HW; of everything in the image if the file does not know the class.
+
+        Raises SampleError for another size, or a mask that cannot be read.
+        """
+        if self.size is not None and self.size != (height, width):
+            own_size = f"{self.size[1]} × {self.size[0]}"
+            raise SampleError(f"the mask is for an image of {own_size} pixels, this one has {width} × {height}")
+        if label in self.masks:
+            return self.masks[label].load(height, width)
+        mask = np.zeros((height, width), np.bool_)
+        for source in self.masks.values():
+            mask |= source.load(height, width)
+        return mask
 
 
-def _bytes(path: Path) -> bytes:
+def read_mask_file(path: Path) -> list[MaskEntry]:
+    """Read a COCO file; UserError if it is not one."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise UserError(f"{str(path)!r} is larger than {MAX_BYTES >> 20} MiB; take it in by parts")
-        return path.read_bytes()
+            raise UserError(f"{str(path)!r} is larger than {MAX_BYTES >> 20} MiB; split it")
+        data = path.read_bytes()
     except OSError as error:
         raise UserError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
-
-
-def parse_mask_file(data: bytes, *, name: str = "the file") -> list[MaskEntry]:
-    """Return the entries of a COCO or Darwin file's content; UserError where it is neither."""
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{name} is not readable JSON: {error}") from error
-    try:
-        if is_darwin(content) and not isinstance(content.get("images"), list):
-            return [parse_darwin(content)]
-        return _coco_entries(content)
+        return _coco_entries(json.loads(data))
     except UserError as error:
-        raise UserError(f"{name}: {error}") from error
+        raise UserError(f"{path.name}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path.name} is not readable JSON: {error}") from error
 
 
 def _coco_entries(content: Any) -> list[MaskEntry]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,9 @@ from hypothesis.extra import numpy as hnp
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.types import Mask
-from holdfast.data import mask_files
-from holdfast.data.darwin import MaskEntry, darwin_document
-from holdfast.data.mask_files import match_entries, parse_mask_file, read_mask_files
 from holdfast.data.writers import coco_document, mask_rle
+from holdfast_people import mask_files
+from holdfast_people.mask_files import MaskEntry, match_entries, read_mask_file
 
 MASKS = hnp.arrays(np.bool_, hnp.array_shapes(min_dims=2, max_dims=2, max_side=16))
 
@@ -25,7 +25,10 @@ def row(path: str, label: str, mask: Mask) -> dict[str, Any]:
 
 
 def parse(content: Any) -> list[MaskEntry]:
-    return parse_mask_file(json.dumps(content).encode())
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(content, file)
+        file.flush()
+        return read_mask_file(Path(file.name))
 
 
 def entry(path: str) -> MaskEntry:
@@ -83,34 +86,20 @@ def test_images_without_a_size_are_said() -> None:
     assert one.notes == ("objects of an image without height and width left out",)
 
 
-def test_darwin_files_are_known_by_their_content(tmp_path: Path) -> None:
-    mask = np.zeros((6, 8), np.bool_)
-    mask[2:4, 2:6] = True
-    for name in ("one", "two"):
-        document = darwin_document(f"cats/{name}.jpg", "cat", mask)
-        (tmp_path / f"{name}.json").write_text(json.dumps(document))
-    (tmp_path / ".v7").mkdir()
-    (tmp_path / ".v7" / "metadata.json").write_text("{}")
-    entries = read_mask_files(tmp_path)
-    assert [one.path for one in entries] == ["cats/one.jpg", "cats/two.jpg"]
-    assert (entries[1].load("cat", 6, 8) == mask).all()
-    assert read_mask_files(tmp_path / "two.json")[0].path == "cats/two.jpg"
-
-
-def test_what_is_neither_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_coco_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.json").write_text("{}")
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "b.json").write_text("{")
     with pytest.raises(UserError, match=r"a\.json: is not a COCO instances file"):
-        read_mask_files(tmp_path / "a.json")
-    with pytest.raises(UserError, match="there is no"):
-        read_mask_files(tmp_path / "empty")
+        read_mask_file(tmp_path / "a.json")
+    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+        read_mask_file(tmp_path)
     with pytest.raises(UserError, match="cannot be read"):
-        read_mask_files(tmp_path / "nowhere.json")
-    with pytest.raises(UserError, match="not readable JSON"):
-        parse_mask_file(b"{")
+        read_mask_file(tmp_path / "nowhere.json")
+    with pytest.raises(UserError, match=r"b\.json is not readable JSON"):
+        read_mask_file(tmp_path / "b.json")
     monkeypatch.setattr(mask_files, "MAX_BYTES", 1)
     with pytest.raises(UserError, match="larger than"):
-        read_mask_files(tmp_path / "a.json")
+        read_mask_file(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import socket
 import pytest
 from huggingface_hub import constants
 
-from holdfast.core.remote import mind_the_hub
+from holdfast.core.networks import mind_the_hub
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,10 @@ import hashlib
 import importlib
 import operator
 import os
+import socket
 import threading
+import urllib.parse
+import urllib.request
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +17,8 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError, UserError, first_line, out_of_memory
 from holdfast.core.lazy import torch
-from holdfast.core.remote import mind_the_hub
+
+_HUB_SECONDS = 3.0  # to connect to the hub
 
 
 def resolve_device(device: str) -> str:
@@ -271,3 +275,20 @@ def check_complete(report: Mapping[str, Any], shown: str) -> None:
     """Raise a UserError for missing weights, which transformers and diffusers fill with random numbers."""
     if missing := sorted(report["missing_keys"]):
         raise UserError(f"{shown} lacks weights: {', '.join(missing[:3])}")
+
+
+def mind_the_hub() -> None:
+    """Switch the hub's library to offline mode if nothing answers at the hub's address."""
+    # Left to itself it tries every file five times, with longer and longer pauses, which is a minute of silence for
+    # somebody behind a firewall. A proxy or the user's own ``HF_HUB_OFFLINE`` is left alone.
+    from huggingface_hub import constants
+
+    if "HF_HUB_OFFLINE" in os.environ or urllib.request.getproxies():
+        return
+    address = urllib.parse.urlsplit(constants.ENDPOINT)
+    try:
+        socket.create_connection((address.hostname or "", address.port or 443), timeout=_HUB_SECONDS).close()
+    except OSError:
+        constants.HF_HUB_OFFLINE = True
+    else:
+        constants.HF_HUB_OFFLINE = False

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
-import socket
+import ssl
 import threading
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar, cast
-from urllib.error import HTTPError, URLError
+from typing import Any, NoReturn, TypeVar, cast
 from urllib.parse import urlsplit
-from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
+
+import httpx
+import tenacity
+from anyio import move_on_after
+from anyio.from_thread import start_blocking_portal
 
 from holdfast.core.errors import SampleError, UserError, check_unicode
 from holdfast.core.names import Name
@@ -29,6 +27,7 @@ KEY_VARIABLE = "HOLDFAST_API_KEY"
 AGAIN = "run the same command again"
 LONGEST_MESSAGE = 200  # characters of what a server says about an error
 UNREACHED = 3  # requests in a row that may be given up for want of any answer before the run is stopped
+_ERROR_BYTES = 4096  # of an error's body that are read
 _RETRIED = (408, 425, 429)  # and every 5xx
 _MISTAKES = {401: "refuses the key", 403: "refuses access", 404: "does not know this address or model"}
 _LIMITS = {"timeout": (0.01, 3600), "retries": (0, 20), "backoff": (0, 60), "per_minute": (0, 1e6)}
@@ -62,91 +61,6 @@ def check_limits(settings: Any, scheme: str, limits: dict[str, tuple[float, floa
             raise UserError(f"{scheme}: option {option}={value:g} should be between {low:g} and {high:g}")
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Follow no redirect: it could carry the key and the pictures to another host."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-class _Deadline:
-    """The end of one attempt: when it comes, the connection is cut, whatever a thread is waiting for."""
-
-    # The timeout of a socket starts again with every byte, so a server that sends one now and then is never late.
-
-    def __init__(self, seconds: float) -> None:
-        self._end, self._lock = time.monotonic() + seconds, threading.Lock()
-        self._connection: socket.socket | None = None  # its own handle of the connection, which TLS does not replace
-        self._timer = threading.Timer(seconds, self._cut)
-        self._timer.daemon = True
-
-    def __enter__(self) -> Self:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-
-    @property
-    def left(self) -> float:
-        """Seconds until the end; 0 or less when it is over."""
-        return self._end - time.monotonic()
-
-    def connect(self, address: tuple[str, int], *_: Any) -> socket.socket:
-        """Return a connection to the first of a host's addresses that accepts one, in the time that is left."""
-        trouble: OSError = OSError("the host has no address")
-        for answer in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
-            if self.left <= 0:
-                raise TimeoutError
-            try:
-                connection = socket.create_connection(cast("tuple[str, int]", answer[4][:2]), timeout=self.left)
-            except OSError as error:
-                trouble = error
-                continue
-            with self._lock:
-                self._connection = connection.dup()
-            if self.left <= 0:  # the timer may have come before there was anything to cut
-                self._cut()
-            return connection
-        raise trouble
-
-    def _cut(self) -> None:
-        with self._lock:
-            if self._connection is not None:
-                with contextlib.suppress(OSError):
-                    self._connection.shutdown(socket.SHUT_RDWR)
-
-
-class _Attempt(Request):
-    """A request with its deadline."""
-
-    def __init__(self, url: str, body: bytes, headers: dict[str, str], deadline: _Deadline) -> None:
-        super().__init__(url, data=body, headers=headers, method="POST")
-        self.deadline = deadline
-
-
-class _Connections(HTTPHandler, HTTPSHandler):
-    """Open connections that end with the deadline of their request."""
-
-    def http_open(self, request: Any) -> Any:
-        return self.do_open(self._opening(HTTPConnection, request.deadline), request)
-
-    def https_open(self, request: Any) -> Any:
-        return self.do_open(self._opening(HTTPSConnection, request.deadline), request)
-
-    def _opening(self, kind: type[HTTPConnection], deadline: _Deadline) -> Any:
-        def opening(host: str, **options: Any) -> HTTPConnection:
-            connection = kind(host, **options)
-            connection._create_connection = deadline.connect  # type: ignore[attr-defined]
-            return connection
-
-        return opening
-
-
 class RemoteServer:
     """A server that answers POST requests; threads may ask at once."""
 
@@ -156,35 +70,33 @@ class RemoteServer:
     def __init__(self, url: str, key: str, patience: Patience, *, hint: str = AGAIN) -> None:
         self.url, self._key, self._patience, self._hint = url, key, patience, hint
         keep_secret(key)
-        self._opener: OpenerDirector = build_opener(_NoRedirects(), _Connections())
+        self._tls = ssl.create_default_context()
         self._lock = threading.Lock()
         self._next = 0.0  # no request before this time
         self._unreached = 0
+        self._backoff = tenacity.wait_random_exponential(patience.backoff)  # threads that failed together part
 
-    def post(
-        self, body: bytes, read: Callable[[Any], Response], *, content_type: str = "application/json", path: str = ""
-    ) -> Response:
+    def post(self, read: Callable[[Any], Response], *, path: str = "", **request: Any) -> Response:
         """Return what ``read`` makes of the response, parsed as JSON and without the key.
 
-        ``read`` raises ``TryAgainError`` for a response that may be passing trouble. One attempt takes at most
-        ``timeout`` seconds, and so does a pause that the server asks for. A request that is refused for what it asks is
-        a SampleError; a server that refuses the key, is unknown or stays silent for ``UNREACHED`` requests in a row is
-        a UserError.
+        ``request``: as httpx takes it; ``content`` is JSON. ``read`` raises ``TryAgainError`` for a response that may
+        be passing trouble. One attempt takes at most ``timeout`` seconds, and so does a pause that the server asks for.
+        A request that is refused for what it asks is a SampleError; a server that refuses the key, is unknown or stays
+        silent for ``UNREACHED`` requests in a row is a UserError.
         """
-        for attempt in range(self._patience.retries + 1):
-            self._wait_for_turn()
-            try:
-                answer = self._attempt(body, read, content_type, path)
-            except TryAgainError as trouble:
-                last = trouble
-                if trouble.reached:
-                    self._unreached = 0
-                if attempt < self._patience.retries:
-                    self._pause(attempt, trouble.after)
-                continue
-            self._unreached = 0
-            return answer
-        self._give_up(last)
+        retrying = tenacity.Retrying(
+            before=lambda _: self._wait_for_turn(),
+            retry=tenacity.retry_if_exception_type(TryAgainError),
+            wait=self._pause,
+            stop=tenacity.stop_after_attempt(self._patience.retries + 1),
+            reraise=True,
+        )
+        try:
+            answer = retrying(lambda: read(self._attempt(path, request)))
+        except TryAgainError as last:
+            self._give_up(last)
+        self._unreached = 0
+        return answer
 
     def _give_up(self, last: TryAgainError) -> NoReturn:
         with self._lock:
@@ -209,58 +121,72 @@ class RemoteServer:
                 pause = self._next - now
             time.sleep(pause)
 
-    def _pause(self, attempt: int, after: float) -> None:
-        if after:
-            with self._lock:
-                # Every thread waits: the server's limit is for all of them.
-                self._next = max(self._next, time.monotonic() + after)
-            return
-        # At random, so that threads which failed together do not come back together.
-        time.sleep(self._patience.backoff * 2**attempt * random.uniform(0.5, 1.0))
+    def _pause(self, state: tenacity.RetryCallState) -> float:
+        """Return the seconds to wait after an attempt that failed."""
+        trouble = cast(TryAgainError, state.outcome.exception()) if state.outcome else None
+        if trouble is None or not trouble.after:
+            return self._backoff(state)
+        with self._lock:  # every thread waits: the server's limit is for all of them
+            self._next = max(self._next, time.monotonic() + trouble.after)
+        return 0.0
 
-    def _attempt(self, body: bytes, read: Callable[[Any], Response], content_type: str, path: str) -> Response:
-        headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": "holdfast"}
+    def _attempt(self, path: str, request: dict[str, Any]) -> Any:
+        try:
+            # A loop in a thread of its own, because only a task can be cancelled whatever it is waiting for: a
+            # socket's timeout starts again with every byte. Notebooks have a loop of their own in this thread.
+            with start_blocking_portal() as portal:
+                status, headers, body = portal.call(self._exchange, path, request)
+        except (TimeoutError, httpx.TimeoutException):
+            raise TryAgainError(f"no answer in {self._patience.timeout:g} s", reached=False) from None
+        except httpx.ConnectError as error:
+            raise TryAgainError(f"no connection, {error}", reached=False) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise TryAgainError(f"the connection broke ({type(error).__name__})", reached=False) from None
+        if not 200 <= status < 300:
+            raise self._trouble(status, headers, body)
+        return _json(body)
+
+    async def _exchange(self, path: str, request: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
+        """Return status, headers and body of a response."""
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "holdfast"}
+        if "content" in request:
+            headers["Content-Type"] = "application/json"
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        late = TryAgainError(f"no answer in {self._patience.timeout:g} s", reached=False)
-        with _Deadline(self._patience.timeout) as deadline:
-            request = _Attempt(self.url + path, body, headers, deadline)
-            try:
-                with self._opener.open(request, timeout=self._patience.timeout) as response:
-                    answer = _body(response, self._patience)
-            except HTTPError as error:
-                with error:
-                    raise self._trouble(error) from None
-            except TimeoutError:
-                raise late from None
-            except (OSError, HTTPException) as error:  # a connection that is refused, or breaks in the middle
-                if deadline.left <= 0 or isinstance(getattr(error, "reason", None), TimeoutError):
-                    raise late from None
-                if isinstance(error, URLError):
-                    raise TryAgainError(f"no connection, {error.reason}", reached=False) from None
-                raise TryAgainError(f"the connection broke ({type(error).__name__})", reached=False) from None
-            if deadline.left <= 0:  # a body that was cut looks whole where no length was declared
-                raise late
-        return read(_json(answer))
+        status, received, body = 0, httpx.Headers(), bytearray()
+        # No redirect is followed: it could carry the key and the images to another host.
+        client = httpx.AsyncClient(verify=self._tls, timeout=self._patience.timeout, follow_redirects=False)
+        with move_on_after(self._patience.timeout) as deadline:
+            async with client, client.stream("POST", self.url + path, headers=headers, **request) as response:
+                status, received = response.status_code, response.headers
+                async for part in response.aiter_bytes():
+                    body += part
+                    if len(body) > self._patience.largest:
+                        raise SampleError(f"the server's response is larger than {self._patience.largest >> 20} MB")
+                    if len(body) > _ERROR_BYTES and not response.is_success:
+                        break
+        if deadline.cancelled_caught and status < 300:  # of an error, the status is enough
+            raise TimeoutError
+        return status, received, bytes(body)
 
-    def _trouble(self, error: HTTPError) -> Exception:
+    def _trouble(self, status: int, headers: httpx.Headers, body: bytes) -> Exception:
         """Return the error for a status that is no success; its message is taken from the body if it is short."""
-        message = redacted(_message(error))[:LONGEST_MESSAGE]
-        said = f"status {error.code}{': ' + message if message else ''}"
-        if error.code in _RETRIED or error.code >= 500:
-            asked, most = retry_after(error.headers.get("Retry-After")), self._patience.timeout
+        message = redacted(_message(body))[:LONGEST_MESSAGE]
+        said = f"status {status}{': ' + message if message else ''}"
+        if status in _RETRIED or status >= 500:
+            asked, most = retry_after(headers.get("Retry-After")), self._patience.timeout
             if asked > most:
                 said += f"; it asks for a pause of {asked:,.0f} s, and pauses end after {most:g} s"
             return TryAgainError(said, min(asked, most))
-        if 300 <= error.code < 400:
-            target = redacted(place_of(error.headers.get("Location") or ""))
+        if 300 <= status < 400:
+            target = redacted(place_of(headers.get("Location") or ""))
             return UserError(
                 f"the server at {place_of(self.url)} redirects to {target}, and redirects are not followed: "
                 "name that address itself"
             )
-        if error.code in _MISTAKES:
-            hint = f"; the key comes from the variable {KEY_VARIABLE} or ?key_env=NAME" if error.code < 404 else ""
-            return UserError(f"the server at {place_of(self.url)} {_MISTAKES[error.code]} ({said}){hint}")
+        if status in _MISTAKES:
+            hint = f"; the key comes from the variable {KEY_VARIABLE} or ?key_env=NAME" if status < 404 else ""
+            return UserError(f"the server at {place_of(self.url)} {_MISTAKES[status]} ({said}){hint}")
         return SampleError(f"the server refuses the request with {said}")
 
 
@@ -361,17 +287,6 @@ def place_of(url: str) -> str:
         return "an address that cannot be read"
 
 
-def _body(response: Any, patience: Patience) -> bytes:
-    """Return the body; a SampleError if it is larger than an answer may be."""
-    parts, size = [], 0
-    while part := response.read1(1 << 16):
-        parts.append(part)
-        size += len(part)
-        if size > patience.largest:
-            raise SampleError(f"the server's response is larger than {patience.largest >> 20} MB")
-    return b"".join(parts)
-
-
 def _json(body: bytes) -> Any:
     """Return a response without secrets; None if it is not JSON, a SampleError if a text in it is not Unicode."""
     try:
@@ -388,12 +303,8 @@ def _clean(value: Any) -> Any:
     return {_clean(name): _clean(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
-def _message(error: HTTPError) -> str:
+def _message(body: bytes) -> str:
     """Return what an error's body says, on one line and not shortened: half of a key would not be recognised as one."""
-    try:
-        body = error.read(4096)
-    except (OSError, HTTPException):
-        return ""
     try:
         said = json.loads(body)
         said = said.get("error", said) if isinstance(said, dict) else said
@@ -415,23 +326,3 @@ def retry_after(text: str | None) -> float:
         except (ValueError, TypeError, OverflowError):
             return 0.0
     return max(seconds, 0.0) if seconds == seconds else 0.0
-
-
-SECONDS = 3.0
-
-
-def mind_the_hub() -> None:
-    """Switch the hub's library to offline mode if nothing answers at the hub's address."""
-    # Left to itself it tries every file five times, with longer and longer pauses, which is a minute of silence for
-    # somebody behind a firewall. A proxy or the user's own ``HF_HUB_OFFLINE`` is left alone.
-    from huggingface_hub import constants
-
-    if "HF_HUB_OFFLINE" in os.environ or urllib.request.getproxies():
-        return
-    address = urllib.parse.urlsplit(constants.ENDPOINT)
-    try:
-        socket.create_connection((address.hostname or "", address.port or 443), timeout=SECONDS).close()
-    except OSError:
-        constants.HF_HUB_OFFLINE = True
-    else:
-        constants.HF_HUB_OFFLINE = False

@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 import time
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -121,12 +120,12 @@ class HostedImageMaker:
         place = place_of(self._server.url)
         self._ledger.charge({"request": request, "time": started, "server": place, "model": self._model})
         if files:
-            body, kind = _form(asked, files)
-            picture, answer = self._server.post(body, _read_picture, content_type=kind, path="/images/edits")
+            parts = {name: (f"{name}.png", data, "image/png") for name, data in files.items()}
+            picture, answer = self._server.post(_read_picture, path="/images/edits", data=asked, files=parts)
         else:
             asked = asked | {"response_format": "b64_json"}
             picture, answer = self._server.post(
-                canonical_json(asked).encode(), _read_picture, path="/images/generations"
+                _read_picture, path="/images/generations", content=canonical_json(asked)
             )
         record = {"server": place, "time": started, "asked": asked, "seed": seed, "files": hashes, "answer": answer}
         try:
@@ -177,16 +176,3 @@ def _png(image: Image) -> bytes:
     if not fine:
         raise SampleError("the image cannot be written as PNG")
     return bytes(data.tobytes())
-
-
-def _form(fields: dict[str, Any], files: dict[str, bytes]) -> tuple[bytes, str]:
-    """Return a multipart form and its content type."""
-    border = uuid.uuid4().hex
-    parts = [
-        f'--{border}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
-        for name, value in fields.items()
-    ]
-    for name, data in files.items():
-        head = f'Content-Disposition: form-data; name="{name}"; filename="{name}.png"\r\nContent-Type: image/png'
-        parts.append(f"--{border}\r\n{head}\r\n\r\n".encode() + data + b"\r\n")
-    return b"".join([*parts, f"--{border}--\r\n".encode()]), f"multipart/form-data; boundary={border}"

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import HoldfastError, UserError, first_line, out_of_memory
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
-from holdfast.core.networks import check_complete, hub_errors, offline, refused_pickle, resolve_device
-from holdfast.core.remote import mind_the_hub
+from holdfast.core.networks import check_complete, hub_errors, mind_the_hub, offline, refused_pickle, resolve_device
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.options import display_name

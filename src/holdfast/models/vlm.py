@@ -205,7 +205,7 @@ class HttpVlm:
             return list(threads.map(self._ask, images, questions))
 
     def _ask(self, image: Image, question: str) -> str:
-        return self._server.post(json.dumps(_request(self._settings, image, question)).encode(), _answer)
+        return self._server.post(_answer, content=json.dumps(_request(self._settings, image, question)))
 
 
 def load_http(name: Name, *, device: str) -> HttpVlm:

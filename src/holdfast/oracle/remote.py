@@ -122,7 +122,7 @@ class RemoteOracle:
         body = {"model": self._model, "class": label, "classes": list(self.classes), "image": picture}
         self._book.charge({"question": question})
         try:
-            answer = self._server.post(canonical_json(body).encode(), self._read)
+            answer = self._server.post(self._read, content=canonical_json(body))
         except SampleError as error:
             raise UserError(
                 f"the oracle {self.name} gave no verdict: {error}. Answers so far are kept in {self._book.folder}; run "

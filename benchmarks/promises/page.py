@@ -13,15 +13,15 @@ COLUMNS = ["page", "sentence", "data", "measured", "error", "draws", "low", "hig
 HEAD = """\
 # Promises
 
-Every rate that these pages state is measured on simulated data whose truth is known. The table has a line per
-sentence: the lowest and the highest rate over the simulated settings, and the promised range.
-[promises.csv](promises.csv) has every setting with its number of draws and the error (half of the 95 % interval) that
-this number leaves.
+Every coverage and error rate on these pages is measured on simulated data whose truth is known
+(`benchmarks/promises`). The table has the lowest and the highest measured rate over the simulated settings, and the
+promised range. [promises.csv](promises.csv) has every setting with its number of draws and the error (half of the
+95 % interval).
 
-- `make promises` redraws every rate (about half an hour of one core), rewrites this page, and fails if a rate is
-  outside its range by more than its error. An interrupted run resumes; rates of changed code are drawn again.
+- `make promises` redraws every rate, rewrites this page, and fails if a rate is outside its range by more than its
+  error. An interrupted run resumes; rates of changed code are redrawn. It takes about half an hour on one core.
 - `make test` draws a seeded part.
-- `python -m promises --only NAME` draws some and updates their rows.
+- `python -m promises --only NAME` redraws some rates.
 
 {outside}
 
@@ -79,9 +79,9 @@ def page(table: list[Row]) -> str:
     drawn = [row for row in table if row["measured"]]
     count, missing = sum(map(outside, drawn)), len(table) - len(drawn)
     said = (
-        f"{count} of {len(drawn)} rates are outside."
+        f"{count} of {len(drawn)} rates are outside their range."
         if count
-        else f"All {len(drawn)} rates are in their ranges, or beyond them by less than this error."
+        else f"All {len(drawn)} rates are in their ranges, or outside by less than this error."
     )
     parts = [HEAD.format(outside=said + (f" {missing} are not drawn yet." if missing else ""))]
     seen = ""

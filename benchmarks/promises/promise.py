@@ -60,7 +60,7 @@ class Promise:
     """One row of the register.
 
     Attributes:
-        page: of docs/statistics, on which ``statement`` stands word by word.
+        page: of docs/statistics, which contains ``statement`` word by word.
         statement: what is promised.
         setting: the data that it is tried on, in words.
         simulation: how.

@@ -19,12 +19,29 @@ Settings = dict[str, tuple[str, dict[str, Any]]]
 """Name of the simulation → the data in words, and the settings."""
 
 
+PAGES = {
+    "accuracy": ("drops", "confidence"),
+    "comparing-models": ("between-datasets", "choice"),
+    "fmr": ("fmr-people",),
+    "hard-sets": ("mining",),
+    "people": ("agreement", "votes"),
+    "regression": ("interaction",),
+    "release-gate": ("watching",),
+    "sample-size": ("sequential",),
+    "scores": ("robustness-score",),
+    "tasks": ("objects", "questions", "segmentation"),
+    "verdict": ("holds",),
+}
+"""Page of docs/statistics → its topics with other names. Names of simulations, and so their seeds, have the topic."""
+PAGE_OF = {topic: page for page, topics in PAGES.items() for topic in topics}
+
+
 def _rows(
-    page: str, statement: str, outcome: str, low: float, high: float, trial: Trial, draws: int, settings: Settings
+    topic: str, statement: str, outcome: str, low: float, high: float, trial: Trial, draws: int, settings: Settings
 ) -> Iterator[Promise]:
     for name, (words, options) in settings.items():
-        simulation = Simulation(f"{page}.{name}", trial, draws, options)
-        yield Promise(page, statement, words, simulation, outcome, low, high)
+        simulation = Simulation(f"{topic}.{name}", trial, draws, options)
+        yield Promise(PAGE_OF.get(topic, topic), statement, words, simulation, outcome, low, high)
 
 
 LARGE = [0.02, 0.05, 0.1, 0.08, 0.5, 0.25]
@@ -374,7 +391,7 @@ def _slips() -> Iterator[Promise]:
     text = "a star too many or too few in at least 58 %"
     stars: Settings = {"stars": ("one star too many or too few", {})}
     yield from _rows("audit", text, "seen", 0.58, 1.0, auditing.wrong_stars, 600, stars)
-    text = "sentences that follow from their table are called wrong in at most 0.1 %"
+    text = "Claims that follow from their table are called wrong in at most 0.1 %"
     right: Settings = {"slip-claim-20": ("claims beside one that has a slip of 20 units", {"units": 20})}
     yield from _rows("audit", text, "alarms", 0.0, 0.001, auditing.claimed, 200, right)
 
@@ -415,42 +432,42 @@ COUNTS: Settings = {
 
 
 def _register() -> Iterator[Promise]:
-    text = "The 95 % intervals of macro and micro accuracies cover in 93–97 % of data sets"
+    text = "Intervals of macro and micro accuracy cover in 93–97 % of datasets"
     yield from _rows("accuracy", text, "covers", 0.93, 0.97, answers.class_counts, 20_000, CLASS_COUNTS)
     yield from _rows("accuracy", text, "covers", 0.93, 0.97, answers.share, 20_000, SHARES)
     yield from _rows("accuracy", text, "covers", 0.93, 0.97, answers.accuracy, 3_000, DEPENDENT)
     text = "With 12 shared donors they cover in 93–99 %"
     yield from _rows("accuracy", text, "covers", 0.93, 0.99, answers.accuracy, 3_000, DONORS_12)
-    text = "Where a fourth of the photos are near-copies of others they cover in 88–96 %"
+    text = "If a fourth of the images are near-copies of others they cover in 88–96 %"
     yield from _rows("accuracy", text, "covers", 0.88, 0.96, answers.accuracy, 3_000, COPIES)
-    text = "With fewer than about two expected errors the interval is cautious (95–99 %)"
+    text = "With fewer than about two expected errors the interval is conservative (95–99 %)"
     yield from _rows("accuracy", text, "covers", 0.95, 0.99, answers.class_counts, 20_000, FEW_ERRORS)
     text = "The worst class's interval covers in at least 95 %"
     every = CLASS_COUNTS | FEW_ERRORS
     yield from _rows("accuracy", text, "worst", 0.95, 1.0, answers.class_counts, 20_000, every)
 
-    text = "Intervals cover in 93–97 % of data sets"
+    text = "Intervals of drops cover in 93–97 % of datasets"
     yield from _rows("drops", text, "covers", 0.93, 0.97, answers.drop, 2_500, DROPS)
-    text = "With 12 shared donors they cover in 92–97 %"
+    text = "With 12 shared donors they cover in 92–97 % of datasets"
     yield from _rows("drops", text, "covers", 0.92, 0.97, answers.drop, 2_500, DROPS_12)
-    text = "Ignoring the donors would cover in less than 90 %"
+    text = "ignoring the donors would cover in less than 90 %"
     blind = {name: DROPS_12[name] for name in ("donors-12", "donors-12x3")}
     yield from _rows("drops", text, "blind_covers", 0.0, 0.9, answers.drop, 2_500, blind)
-    text = "the interval is cautious (96–100 %)"
+    text = "the interval is conservative (96–100 %)"
     yield from _rows("drops", text, "covers", 0.96, 1.0, answers.drop, 2_500, DROPS_CAUTIOUS)
-    text = "Where a fourth of the photos are near-copies of others, intervals cover in 90–96 %"
+    text = "If a fourth of the images are near-copies of others, intervals of drops cover in 90–96 %"
     yield from _rows("drops", text, "covers", 0.90, 0.96, answers.drop, 2_500, DROPS_COPIES)
-    text = "Exact McNemar rejects a true null in 3–7 % of samples when hundreds of photos changed"
+    text = "Exact McNemar rejects a true null in 3–7 % of samples when hundreds of answers changed"
     yield from _rows("drops", text, "rejects", 0.03, 0.07, answers.sign_test, 20_000, SIGN_TESTS)
     text = "Nadeau and Bengio's interval covers in 93–97 %"
     folds: Settings = {"trainings": ("10 runs, a fifth of the photos tested in each", {"runs": 10, "share": 0.2})}
     yield from _rows("drops", text, "covers", 0.93, 0.97, answers.trainings, 20_000, folds)
 
-    text = '"there" and "absent" each come up in at most 4 % of samples'
+    text = "*yes* and *no* are each given in at most 4 % of datasets"
     margin: Settings = {"margin": ("240 photos, 60 donors of each kind of background", {"effect": 0.05})}
     yield from _rows("holds", text, "there", 0.0, 0.04, answers.background_effect, 4_000, margin)
     yield from _rows("holds", text, "absent", 0.0, 0.04, answers.background_effect, 4_000, margin)
-    text = "the permutation test calls a model that answers by chance better than that in 3–7 %"
+    text = "The permutation test declares a model that predicts at random better than chance in 3–7 %"
     chance: Settings = {"permuted": ("150 photos of 6 classes, answers unrelated to them", {})}
     yield from _rows("holds", text, "rejects", 0.03, 0.07, answers.permuted, 6_000, chance)
 
@@ -462,13 +479,15 @@ def _register() -> Iterator[Promise]:
         "few-change": ("the same, 8 % of photos change", {"effect": 0.05, "changed": 0.08}),
         "large": ("an effect of 40 points, half of the photos change", {"effect": 0.4, "changed": 0.5}),
     }
-    text = "Each effect's true value lies in all of its intervals of all rounds together with a chance of at least 95 %"
+    text = (
+        "Each effect's true value is in all of its intervals of all rounds together with a probability of at least 95 %"
+    )
     yield from _rows("sequential", text, "covers", 0.95, 1.0, answers.rounds, 2_000, looks)
-    text = "each of the two answers is wrong with a chance of at most 2.5 % on each side"
+    text = "Each of the two answers is wrong with a probability of at most 2.5 % on each side"
     yield from _rows("sequential", text, "too_high", 0.0, 0.025, answers.rounds, 2_000, looks)
     yield from _rows("sequential", text, "too_low", 0.0, 0.025, answers.rounds, 2_000, looks)
 
-    text = "the intervals of all rounds together still cover the truth with a chance of at least 95 %"
+    text = "the intervals of all rounds together still cover the truth with a probability of at least 95 %"
     lending: Settings = {
         f"ring-{ring}": (f"20 rounds of 24 photos that lend in rings of {ring}", {"ring": ring}) for ring in (3, 4, 6)
     }
@@ -477,8 +496,8 @@ def _register() -> Iterator[Promise]:
     yield from _rows("sequential", text, "passed", 0.0, 0.05, answers.rings, 1_000, lending)
     yield from _rows("sequential", text, "failed", 0.0, 0.05, answers.rings, 1_000, lending)
     text = (
-        "Passing a model that is worse than the margin under some condition happens in at most 5 % of all such series "
-        "of looks, and failing one that is not in at most 5 %"
+        "Passing a model that is worse than the margin under some condition happens in at most 5 % of all such series, "
+        "and failing one that is not in at most 5 %"
     )
     batches: Settings = {
         f"gate-{share}": (
@@ -489,7 +508,7 @@ def _register() -> Iterator[Promise]:
     }
     yield from _rows("sequential", text, "passed", 0.0, 0.05, answers.gate_looks, 1_000, batches)
     yield from _rows("sequential", text, "failed", 0.0, 0.05, answers.gate_looks, 1_000, batches)
-    text = "at most 25 % of the fixed design's photos on average"
+    text = "at most 25 % of the fixed design's images on average"
     far: Settings = {"three": ("an effect of 20 points, 30 % of photos change", {"effect": 0.2, "changed": 0.3})}
     yield from _rows("sequential", text, "share", 0.0, 0.25, answers.early, 10_000, far)
     text = "at most 50 % at two margins"
@@ -498,7 +517,7 @@ def _register() -> Iterator[Promise]:
         "two-below": ("an effect of −5 points, 20 % of photos change", {"effect": -0.05, "changed": 0.2}),
     }
     yield from _rows("sequential", text, "share", 0.0, 0.5, answers.early, 10_000, near)
-    text = "never more than 110 %, where the photos end, and at most 5 % of its answers are wrong"
+    text = "never needs more than 110 %, where the images end, and at most 5 % of its answers are wrong"
     anywhere: Settings = (
         far
         | near
@@ -510,31 +529,31 @@ def _register() -> Iterator[Promise]:
     yield from _rows("sequential", text, "beyond", 0.0, 0.0, answers.early, 10_000, anywhere)
     yield from _rows("sequential", text, "wrong", 0.0, 0.05, answers.early, 10_000, anywhere)
 
-    text = "The interval covers the true score in 93–99 % of data sets"
+    text = "The interval covers the true score in 93–99 % of datasets"
     yield from _rows("robustness-score", text, "covers", 0.93, 0.99, answers.score, 1_200, SCORES)
-    text = "a floor at the true score is passed in at most 5 %"
+    text = "A floor at the true score is passed in at most 5 %"
     yield from _rows("robustness-score", text, "floor_passed", 0.0, 0.05, answers.score, 1_200, SCORES)
-    text = "Where almost nothing is lost it covers in at least 95 %"
+    text = "If almost nothing is lost it covers in at least 95 %"
     yield from _rows("robustness-score", text, "covers", 0.95, 1.0, answers.score, 1_200, SCORES_NEAR_NOTHING)
     text = "0 % of the intervals have no width"
     yield from _rows("robustness-score", text, "no_width", 0.0, 0.0, answers.score, 1_200, SCORES_NEAR_NOTHING)
-    text = "Where a third of the photos lack a mask it covers in 91–97 %"
+    text = "If a third of the images lack a mask it covers in 91–97 %"
     yield from _rows("robustness-score", text, "covers", 0.91, 0.97, answers.score, 1_200, SCORES_MISSING)
-    text = "Where a fourth of the photos are near-copies of others it covers in 88–97 %"
+    text = "if a fourth of the images are near-copies of others it covers in 88–97 %"
     yield from _rows("robustness-score", text, "covers", 0.88, 0.97, answers.score, 1_200, SCORES_COPIES)
 
-    text = "Intervals of lost recall cover in 93–98 % of data sets"
+    text = "Intervals of the recall drop cover in 93–98 % of datasets"
     yield from _rows("objects", text, "covers", 0.93, 0.98, objects.recall_drop, 3_000, RECALLS)
     text = "Intervals of AP cover in 89–97 %"
     yield from _rows("objects", text, "covers", 0.89, 0.97, objects.precision_change, 1_000, PRECISIONS)
-    text = "Those of its change cover in 89–97 %"
+    text = "those of the AP change in 89–97 %"
     yield from _rows("objects", text, "change_covers", 0.89, 0.97, objects.precision_change, 1_000, PRECISIONS)
     text = "Intervals of counts per image cover in 92–98 %"
     yield from _rows("objects", text, "covers", 0.92, 0.98, objects.counted, 2_000, COUNTS)
-    text = "those of their changes in 92–98 %"
+    text = "those of the change of counts in 92–98 %"
     yield from _rows("objects", text, "change_covers", 0.92, 0.98, objects.counted, 2_000, COUNTS)
 
-    text = "a model that is worse than the margin somewhere passes with at most 5 %"
+    text = "A model that is worse than the margin somewhere passes with at most 5 %"
     uneven = {"donors-40-uneven": GATES["donors-40-uneven"]}
     others = {name: setting for name, setting in GATES.items() if name not in uneven}
     yield from _rows("release-gate", text, "passes", 0.0, 0.05, models.gate_at_margin, 5_000, others)
@@ -548,34 +567,34 @@ def _register() -> Iterator[Promise]:
     yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.whole_gate, 600, GATES_WHOLE)
     yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_single_answers, 20_000, GATES_SINGLE)
     yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_conditions, 300, GATES_UNION)
-    text = "each lower bound holds in at least 95 %"
+    text = "Each lower bound holds in at least 95 % of datasets"
     yield from _rows("release-gate", text, "low_holds", 0.95, 1.0, models.gate_bounds, 2_000, BOUNDS)
     text = "each upper bound in at least 95 %"
     yield from _rows("release-gate", text, "high_holds", 0.95, 1.0, models.gate_bounds, 2_000, BOUNDS)
-    text = "with the fewest of them the verdict falls in at most 8 of 10 cases"
+    text = "with the fewest of them the gate decides in at most 8 of 10 cases"
     yield from _rows("release-gate", text, "least", 0.0, 0.8, models.gate_more_photos, 2_000, GATES_MORE)
     text = "with the most in at least 8 of 10"
     yield from _rows("release-gate", text, "most", 0.8, 1.0, models.gate_more_photos, 2_000, GATES_MORE)
 
     text = "Paired intervals cover in 93–97 %"
     yield from _rows("comparing-models", text, "covers", 0.93, 0.97, models.paired_models, 20_000, PAIRED)
-    text = "equal models are told apart in 3–7 %"
+    text = "equal models are declared different in 3–7 %"
     yield from _rows("comparing-models", text, "told_apart", 0.03, 0.07, models.paired_models, 20_000, PAIRED)
     lent = _lent("two equal models", "pairs-")
-    text = "Where photos share donors, the intervals of two models cover in 91–98 %"
+    text = "If images share donors, the intervals of two models cover in 91–98 %"
     yield from _rows("comparing-models", text, "covers", 0.91, 0.98, models.lent_pairs, 600, lent)
     yield from _rows("comparing-models", text, "covers_condition", 0.91, 0.98, models.lent_pairs, 600, lent)
-    text = "equal models on shared donors are told apart in at most 9 %"
+    text = "equal models on shared donors are declared different in at most 9 %"
     yield from _rows("comparing-models", text, "told_apart", 0.0, 0.09, models.lent_pairs, 600, lent)
     yield from _rows("comparing-models", text, "told_apart_condition", 0.0, 0.09, models.lent_pairs, 600, lent)
-    text = "In classes of uneven size equal models are told apart in at most 7 %"
+    text = "In classes of unequal size equal models are declared different in at most 7 %"
     yield from _rows("comparing-models", text, "told_apart", 0.0, 0.07, models.paired_models, 20_000, UNEVEN)
     yield from _rows("comparing-models", text, "told_apart", 0.0, 0.07, models.lent_pairs, 600, UNEVEN_LENT)
     text = "their intervals cover in at least 93 %"
     yield from _rows("comparing-models", text, "covers", 0.93, 1.0, models.paired_models, 20_000, UNEVEN)
     yield from _rows("comparing-models", text, "covers", 0.93, 1.0, models.lent_pairs, 600, UNEVEN_LENT)
     yield from _rows("comparing-models", text, "covers_condition", 0.93, 1.0, models.lent_pairs, 600, UNEVEN_LENT)
-    text = "three entries of a board whose scores are equal are told apart in at most 7 %"
+    text = "Three entries of a board whose scores are equal are declared different in at most 7 %"
     boards: Settings = {
         f"board-donors-12{'-uneven' if uneven else ''}": (
             f"120 photos, 12 donors{' of uneven use' if uneven else ''}, shared by three pasted conditions of six",
@@ -584,22 +603,22 @@ def _register() -> Iterator[Promise]:
         for uneven in (False, True)
     }
     yield from _rows("comparing-models", text, "told_apart", 0.0, 0.07, answers.board_ranks, 400, boards)
-    text = "among several equal models, any two are told apart in 3–7 % of data sets"
+    text = "Among several equal models, any two are declared different in 3–7 % of datasets"
     yield from _rows("comparing-models", text, "told_apart", 0.03, 0.07, models.equal_models, 1_000, RANKS)
     text = "All intervals of the ranks' accuracies cover together in 92–97 %"
     yield from _rows("comparing-models", text, "covers", 0.92, 0.97, models.equal_models, 1_000, RANKS)
 
-    text = "rejected in 3–7 % at .05"
+    text = "Without an interaction the joint test rejects in 3–7 % at level .05"
     sized = {name: INTERACTION[name] for name in ("additive-60", "additive-250", "separated", "few")}
     yield from _rows("interaction", text, "rejects", 0.03, 0.07, models.no_interaction, 1_500, sized)
     text = "Intervals of differences of drops cover in 93–97 %"
     yield from _rows("interaction", text, "covers", 0.93, 0.97, models.no_interaction, 1_500, INTERACTION)
     additive = _lent("two models, three conditions", logits="additive")
-    text = "Where photos share donors, the joint test rejects in 2–7 %"
+    text = "If images share donors, the joint test rejects in 2–7 %"
     yield from _rows("interaction", text, "rejects", 0.02, 0.07, models.no_interaction, 600, additive)
     text = "intervals of differences on shared donors cover in 93–99 %"
     yield from _rows("interaction", text, "covers", 0.93, 0.99, models.no_interaction, 600, additive)
-    text = "With few photos a contrast the joint test is somewhat timid (2–5 % rejections instead of 5 %)"
+    text = "with few images per contrast it is conservative (2–5 %)"
     timid = {name: INTERACTION[name] for name in ("many-120",)}
     yield from _rows("interaction", text, "rejects", 0.02, 0.05, models.no_interaction, 1_500, timid)
 
@@ -609,30 +628,30 @@ def _register() -> Iterator[Promise]:
 
     three: Settings = {"three": ("three equal models, 120 photos, two conditions", {"models": 3, "photos": 120})}
     three |= _lent("three equal models, two conditions", models=3)
-    text = "equal models are told apart in at most 7 % of data sets"
+    text = "Equal models are declared different in at most 7 % of datasets"
     yield from _rows("choice", text, "told_apart", 0.0, 0.07, models.choices, 600, three)
     text = "intervals of the weighted accuracy cover in 93–98 %"
     yield from _rows("choice", text, "covers", 0.93, 0.98, models.choices, 600, three)
 
-    text = "The interval covers in 93–97 %"
+    text = "It covers in 93–97 % of datasets"
     yield from _rows("confidence", text, "covers", 0.93, 0.97, answers.auroc, 20_000, AUROC)
     text = "near 1 it covers in 96–99 %"
     yield from _rows("confidence", text, "covers", 0.96, 0.99, answers.auroc, 20_000, AUROC_HIGH)
 
-    text = "with 60 to 1,350 photos coverage is 93–97 %"
+    text = "With 60 to 1,350 images coverage is 93–97 %"
     yield from _rows("fmr", text, "covers", 0.93, 0.97, walks.walks, 6_000, WALKS)
     text = "15 images of which 30 % are right are covered in 93–98 %"
     yield from _rows("fmr", text, "covers", 0.93, 0.98, walks.walks, 6_000, WALKS_FEW)
-    text = "three models whose walks survive alike are told apart in at most 9 %"
+    text = "three equal models are declared different in at most 9 %"
     alike: Settings = {"ranking": ("three models, 60 photos", {"photos": 60})}
     yield from _rows("fmr", text, "told_apart", 0.0, 0.09, walks.walked_models, 1_000, alike)
 
-    text = "intervals of FMR hold the truth in 93–99 %"
+    text = "Intervals of the corrected FMR cover in 93–99 % of datasets"
     yield from _rows("fmr-people", text, "fmr", 0.93, 0.99, walks.judged_walks, 600, PEOPLE)
     text = "those of false accepts in 92–98 %"
     yield from _rows("fmr-people", text, "false_accepts", 0.92, 0.98, walks.judged_walks, 600, PEOPLE)
 
-    text = "Simulated McNemar tests at the n asked for find the difference in 80 % of data sets, ± 1.5 points"
+    text = "Simulated McNemar tests at the n asked for find the difference in 80 % of datasets, ± 1.5 points"
     yield from _rows("sample-size", text, "finds", 0.785, 0.815, models.power, 40_000, POWER)
     shared: Settings = {
         f"donors-{count}": (
@@ -643,17 +662,17 @@ def _register() -> Iterator[Promise]:
     }
     text = "With shared donors, drops are found at the n asked for in 76–84 %"
     yield from _rows("sample-size", text, "finds", 0.76, 0.84, models.power_with_donors, 3_000, shared)
-    text = "the intervals at the n of `photos_to_settle` keep clear of the margin in 80 %, ± 1.5 points"
+    text = "the intervals at the n of `photos_to_settle` exclude the margin in 80 %, ± 1.5 points"
     yield from _rows("sample-size", text, "clear", 0.785, 0.815, models.settled, 40_000, SETTLED)
 
-    text = "Where cells scatter independently, intervals of coefficients cover in 93–97 %"
+    text = "With independent cells, intervals of coefficients cover in 93–97 %"
     cells: Settings = {"coefficient": ("three models, three scenarios, four classes", {})}
     yield from _rows("regression", text, "covers", 0.93, 0.97, models.regression, 600, cells)
     classes: Settings = {
         "class": ("ten photos of each of four equal classes, two models, three conditions", {}),
         "class-donors": ("the same, the pasted ones on 8 shared donors", {"donors": 8}),
     }
-    text = "the clustered 95 % interval of a class covers 0 in 92–99 % of samples"
+    text = "the clustered 95 % interval of a class covers 0 in 92–99 % of datasets"
     yield from _rows("regression", text, "covers", 0.92, 0.99, models.regression_of_photos, 500, classes)
     text = "the published one in fewer than 70 %"
     yield from _rows("regression", text, "published", 0.0, 0.70, models.regression_of_photos, 500, classes)
@@ -672,7 +691,7 @@ def _register() -> Iterator[Promise]:
     }  # fmt: skip
     text = "in 90–100 % of 10 to 50 items"
     yield from _rows("agreement", text, "covers", 0.90, 1.0, walks.raters, 600, few)
-    text = "and never has no width (in 100 %)"
+    text = "the interval never has no width (in 100 %)"
     yield from _rows("agreement", text, "wide", 1.0, 1.0, walks.raters, 600, few)
     text = "in 75–90 % of 10 items with a class in one of ten"
     rare: Settings = {
@@ -680,7 +699,7 @@ def _register() -> Iterator[Promise]:
                        {"items": 10, "people": 2, "alpha": 0.8, "share": 0.9}),
     }  # fmt: skip
     yield from _rows("agreement", text, "covers", 0.75, 0.90, walks.raters, 600, rare)
-    text = "Intervals of mean ratings cover in 93–99 %"
+    text = "Intervals of mean ratings cover in 93–99 % of datasets"
     crowds: Settings = {
         "12": ("30 images, 12 people", {"images": 30, "people": 12}),
         "5": ("60 images, 5 people", {"images": 60, "people": 5}),
@@ -690,7 +709,7 @@ def _register() -> Iterator[Promise]:
         "60": ("60 photos, two images each, two-way", {"photos": 60}),
         "200": ("200 photos, two images each, two-way", {"photos": 200}),
     }
-    text = "Intervals of accuracies cover in 92–97 %"
+    text = "Intervals of the accuracies cover in 92–97 % of datasets"
     yield from _rows("questions", text, "covers", 0.92, 0.97, walks.asked, 600, two_way)
     text = "those of the position bias in 93–99 %"
     yield from _rows("questions", text, "bias", 0.93, 0.99, walks.asked, 600, two_way)
@@ -702,18 +721,18 @@ def _register() -> Iterator[Promise]:
             for name, (words, donors) in SHARED.items()
         },
     }
-    text = "Intervals of mIoU cover in 90–97 %"
+    text = "Intervals of mIoU cover in 90–97 % of datasets"
     yield from _rows("segmentation", text, "covers", 0.90, 0.97, walks.outlined, 300, outlines)
     text = "those of its drops in 90–97 %"
     yield from _rows("segmentation", text, "drop", 0.90, 0.97, walks.outlined, 300, outlines)
-    text = "Intervals of shares cover in 92–97 %"
+    text = "Intervals of shares cover in 92–97 % of datasets"
     prompts: Settings = {"share": ("40 prompts of unlike difficulty, five images each", {})}
     yield from _rows("mining", text, "covers", 0.92, 0.97, walks.prompts, 10_000, prompts)
     text = "those of paired changes in 93–99 %"
     gains: Settings = {"change": ("40 prompts, four images each, three in ten prompts gain", {})}
     yield from _rows("mining", text, "covers", 0.93, 0.99, walks.changed_prompts, 10_000, gains)
 
-    text = "at most 5 % of series ever say *worse* where nothing changed"
+    text = "at most 5 % of series ever say *worse* although nothing changed"
     yield from _rows("watching", text, "worse", 0.0, 0.05, watching.series_of_checkpoints, 1_000, CHECKPOINTS)
     yield from _rows("watching", text, "worse", 0.0, 0.05, watching.series_of_months, 100, MONTHS)
     text = "the lower ends of a first comparison hold together in at least 97 % of series"
@@ -725,9 +744,9 @@ def _register() -> Iterator[Promise]:
         for photos, share, conditions in ((120, 0.02, 6), (60, 0.04, 6), (120, 0.02, 1))
     }
     yield from _rows("watching", text, "covers", 0.97, 1.0, watching.changed_one_way, 2_000, one_way)
-    text = "*Within* is said of photos that lie at the tolerance in at most 5 % of checks"
+    text = "It is said of images that are at the tolerance in at most 5 % of checks"
     yield from _rows("watching", text, "within", 0.0, 0.05, watching.new_photos, 2_000, AT_TOLERANCE)
-    text = "at most 5 % of series of checks ever say *outside* of photos that lie at the tolerance"
+    text = "At most 5 % of series of checks ever say *outside* of images that are at the tolerance"
     checks: Settings = {
         f"checks-{name}": (f"12 checks of {words}", options | {"checks": 12})
         for name, (words, options) in AT_TOLERANCE.items()

@@ -92,7 +92,7 @@ def test_search_and_pages_work_from_disk(site: Path) -> None:
         _search(page, "Nadeau")
         assert page.locator(".md-search-result__link").first.get_attribute("href")
         page.set_viewport_size({"width": 390, "height": 844})
-        for name in ("tutorial.html", "statistics/robustness-score.html", "api/index.html", "commands.html"):
+        for name in ("tutorial.html", "statistics/scores.html", "api/index.html", "commands.html"):
             page.goto((site / name).as_uri())
             wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 0, f"{name} is {wide} px too wide for a phone"

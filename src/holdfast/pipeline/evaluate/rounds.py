@@ -2,7 +2,7 @@
 
 A round is a small dataset of its own: its photos lend their backgrounds to each other, each one once within its class
 and once to another class. So no background is shared by two answers, rounds share nothing at all, and what is known
-after a round depends on its photos alone. docs/statistics/sequential.md says why that matters.
+after a round depends on its photos alone. docs/statistics/sample-size.md says why that matters.
 """
 
 from __future__ import annotations

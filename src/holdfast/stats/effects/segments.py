@@ -80,7 +80,7 @@ def segmented(rows: pa.Table) -> pd.DataFrame:
 def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0, level: float = 0.95) -> pd.DataFrame:
     """Return the measures per model × trained_on × condition, with intervals (``level``) from resampled photos.
 
-    Columns: ``n`` pictures; ``miou``, ``pixel_accuracy`` and ``boundary_f`` (docs/statistics/segmentation.md);
+    Columns: ``n`` pictures; ``miou``, ``pixel_accuracy`` and ``boundary_f`` (docs/statistics/tasks.md);
     ``drop``: mIoU of the same photos' originals (of a model that was trained on originals, or not here) minus this,
     paired by photo; NaN for originals and without them.
     """

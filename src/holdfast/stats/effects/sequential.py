@@ -3,7 +3,7 @@
 The method is the betting of Waudby-Smith and Ramdas (2024, "Estimating means of bounded random variables by betting").
 A gambler bets that the mean lies above m; under "the mean is at most m" the expected capital never grows, so by Ville's
 inequality it reaches 1/α with a chance of at most α, whenever one looks. The bets here are a fixed mixture, so the
-capital depends on which values came, not on their order. docs/statistics/sequential.md has the design and its limits.
+capital depends on which values came, not on their order. docs/statistics/sample-size.md has the design and its limits.
 """
 
 from __future__ import annotations

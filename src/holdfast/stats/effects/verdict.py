@@ -2,7 +2,7 @@
 
 Pasted scenes are a design with two factors: the object's class and the background's class. The background effect
 changes the background and keeps the object; the object effect changes the object and keeps the background. Both sides
-of each are pasted, so that what pasting itself does cancels. docs/statistics/holds.md has the rule and its reasons.
+of each are pasted, so that what pasting itself does cancels. docs/statistics/verdict.md has the rule and its reasons.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS ?= all,test
 PACKAGES := $(wildcard packages/*)
-SOURCES := src tests packages benchmarks recipes conftest.py docs/hooks.py docs/house.py docs/packages.py docs/environment.py docs/release.py
+SOURCES := src tests packages benchmarks recipes conftest.py docs/hooks.py docs/counts.py docs/house.py docs/packages.py docs/environment.py docs/release.py
 
 .PHONY: setup system lint audit bom test test-all pytest lowest demo bench promises load storm docs house clean
 
@@ -81,6 +81,7 @@ demo: setup ## the embedded world and twenty photographs, measured and reported
 
 docs: setup ## the documentation as a site, from local files only (--quiet would hide warnings from --strict, too)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@$(BIN)/python docs/counts.py
 
 house: setup ## the rooms of the package to scale, with their imports, for docs/architecture.md
 	$(BIN)/python docs/house.py

@@ -1,4 +1,4 @@
-"""What the site shows of other files: cards of embedded assets, changelog, contributing, options of every verb.
+"""What the site shows of other files: cards of embedded assets, changelog, contributing, options, columns.
 
 Nothing is copied into docs/: pages are made while MkDocs builds, from the files that are shipped.
 """
@@ -77,6 +77,7 @@ def made_pages() -> Iterator[tuple[str, str | bytes]]:
         yield name.lower(), (ROOT / name).read_text(encoding="utf8").replace("](docs/", "](")
     yield from notebook_page()
     yield "commands.md", commands_page()
+    yield "columns.md", columns_page()
     yield "api/verbs.md", verbs_page()
 
 
@@ -112,6 +113,20 @@ def commands_page() -> str:
         if rows:
             parts += ["| option | default | |", "|---|---|---|", *rows, ""]
     return "\n".join(parts)
+
+
+def columns_page() -> str:
+    """Return the page of the columns of the one table, from its schema."""
+    from holdfast.core.schema import MEANINGS
+
+    rows = (f"| `{column}` | {_escaped(meaning)} |" for column, meaning in MEANINGS["predictions"].items())
+    head = [
+        "# Columns of the table\n",
+        "`run.rows().to_pandas()` has a row per image, condition and model. Columns that do not apply are empty.\n",
+        "| column | meaning |",
+        "|---|---|",
+    ]
+    return "\n".join([*head, *rows, ""])
 
 
 def verbs_page() -> str:

@@ -27,7 +27,6 @@ from commands import run
 from holdfast import demo, registry
 from holdfast.cli.compare import UNDECIDED
 from holdfast.cli.main import app
-from holdfast.core.schema import MEANINGS, PREDICTIONS
 
 PHOTOS = ROOT.parent / "shared" / "photos" / "pets12"
 FEW = 24
@@ -118,13 +117,6 @@ def test_every_verb_that_a_page_names_exists() -> None:
     planned = {verb for verb, command in verbs.items() if not command.hidden} - NO_FUNCTION
     missing = {verb for verb in planned if not callable(getattr(holdfast, FUNCTIONS.get(verb, verb), None))}
     assert not missing, f"commands without a function: {missing}"
-
-
-def test_the_page_of_columns_is_that_of_the_schema() -> None:
-    rows = re.findall(
-        r"^\| `(\w+)` \| (.+) \|$", BY_NAME["docs/live.md"].read_text().partition("\n## Columns\n")[2], re.M
-    )
-    assert rows == [(name, MEANINGS["predictions"][name]) for name in PREDICTIONS.names]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])

@@ -7,14 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-import yaml
 from doc_blocks import PAGES, ROOT, outside
 from playwright.sync_api import Page, sync_playwright
 
@@ -22,6 +20,7 @@ import holdfast
 from browsing import serious
 from holdfast import testing
 from holdfast.cli.main import app
+from holdfast.core.schema import PREDICTIONS
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -48,13 +47,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.fixture(scope="module")
-def navigation() -> dict[str, str]:
-    """Page → its name in the navigation."""
-    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf8"))
-    return dict(_entries(config["nav"]))
-
-
 class _Loads(HTMLParser):
     """What a page loads by itself."""
 
@@ -70,7 +62,7 @@ class _Loads(HTMLParser):
 
 def test_nothing_comes_from_the_network(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
-    assert len(pages) > 90
+    assert len(pages) > 60
     for page in pages:
         loads = _Loads()
         loads.feed(page.read_text(encoding="utf8"))
@@ -121,10 +113,18 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r" ", "-", heading) for heading in plain} | set(re.findall(r'<a id="([^"]+)">', outside(page)))
 
 
-def test_every_verb_has_a_page(navigation: dict[str, str]) -> None:
+def test_every_command_is_shown_and_explained(site: Path) -> None:
     command: Any = typer.main.get_command(app)
-    named = {word for name in navigation.values() for word in re.findall(r"[a-z-]+", name)}
-    assert {name for name, verb in command.commands.items() if not verb.hidden} <= named
+    verbs = {name for name, verb in command.commands.items() if not verb.hidden}
+    reference = (site / "commands.html").read_text(encoding="utf8")
+    assert not {name for name in verbs if f'id="holdfast-{name}' not in reference}
+    text = "".join(page.read_text(encoding="utf8") for page in PAGES)
+    assert not {name for name in verbs if not re.search(rf"\bholdfast {name}\b", text)}
+
+
+def test_the_page_of_columns_is_that_of_the_schema(site: Path) -> None:
+    page = (site / "columns.html").read_text(encoding="utf8")
+    assert re.findall(r"<td><code>(\w+)</code></td>", page) == PREDICTIONS.names
 
 
 def test_every_public_name_and_card_is_shown(site: Path) -> None:
@@ -152,15 +152,3 @@ def _search(page: Page, word: str) -> None:
     page.locator("[data-md-component=search-query]").first.click()
     page.keyboard.type(word)
     page.locator(".md-search-result__link").first.wait_for(state="attached", timeout=120_000)
-
-
-def _entries(nav: list[Any], name: str = "") -> Iterator[tuple[str, str]]:
-    for entry in nav:
-        if isinstance(entry, str):
-            yield entry, name
-        else:
-            for key, value in entry.items():
-                if isinstance(value, list):
-                    yield from _entries(value, key)
-                else:
-                    yield value, key

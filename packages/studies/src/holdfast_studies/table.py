@@ -48,6 +48,7 @@ TABLE = (
     ("realism", "realism:STUDY", "how real and varied the pictures of a pool are, and what they show unasked"),
     ("metrics", "metrics:STUDY", "do robustness metrics rank models alike, and as accuracy on other data does?"),
     ("ximagenet12", "ximagenet12:STUDY", "EX1, EX2 and EX3 of XIMAGENET-12 on drawn scenes, with what its paper shows"),
+    ("pooling", "pooling:STUDY", "mean and variance of a benchmark pooled with generated images, simulated"),
     ("masks", "masks:STUDY", "how scores and verdicts move with the quality of the masks"),
 )
 for _name, _target, _summary in TABLE:

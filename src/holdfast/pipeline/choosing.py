@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any
@@ -104,13 +105,22 @@ def _measured(text: str, classes: Sequence[str] | None, device: str, batch_size:
     return replace(cost, milliseconds=middle, fast=fast, slow=slow)
 
 
-def size_and_input(
+def architecture_facts(
     text: str, *, classes: Sequence[str] | None = None, device: str = "cpu"
-) -> tuple[int | None, int | None]:
-    """Return a model's learned numbers and the longer side of its input; None where it does not say."""
+) -> tuple[int | None, int | None, str]:
+    """Return a model's parameters, the longer side of its input (None if unknown) and its attention heads.
+
+    Heads are those of a stage each, such as ``3/6/12/24``; one number if all stages have it, empty without attention.
+    """
     model = load_classifier(text, device=device, classes=classes)
     sides = getattr(getattr(model, "preprocessing", None), "size", None)
-    return _size(model, text)[0], max(sides) if sides else None
+    heads = [
+        count
+        for module in modules_of(model)
+        for part in module.modules()
+        if isinstance(count := getattr(part, "num_heads", None), int)
+    ]
+    return _size(model, text)[0], max(sides) if sides else None, "/".join(str(count) for count, _ in groupby(heads))
 
 
 def _size(model: Any, text: str) -> tuple[int | None, int | None]:

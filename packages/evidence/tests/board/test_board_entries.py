@@ -16,6 +16,7 @@ from holdfast_evidence.board.add import add
 from holdfast_evidence.board.check import check
 from holdfast_evidence.board.entry import dataset_sha256, entry_json, read_entry
 from holdfast_evidence.board.numbers import numbers, read_table
+from holdfast_evidence.board.site.build import build
 
 
 def test_a_run_becomes_entries_that_check_finds_nothing_wrong_with(tmp_path: Path) -> None:
@@ -68,6 +69,18 @@ def test_trained_models_have_both_parts_and_walks_an_entry_a_setting(tmp_path: P
     assert check(tmp_path / "one") == check(tmp_path / "two") == []
 
 
+def test_heads_are_counted_stage_by_stage_or_as_meta_says(tmp_path: Path) -> None:
+    names = ("embedded:vit_rho95", "python:other")
+    run = make_run(tmp_path / "run", [row for name in names for row in static_rows(name)])
+    meta = tmp_path / "meta.toml"
+    meta.write_text('[models."python:other"]\nheads = "1/2/4/8"\n')
+    entries = {one.model.name: one for one in map(read_entry, add(run, tmp_path / "board", meta))}
+    assert {name: entries[name].model.heads for name in names} == {"embedded:vit_rho95": "4", "python:other": "1/2/4/8"}
+    build(tmp_path / "board", tmp_path / "site", printed=False)
+    page = (tmp_path / "site" / "index.html").read_text(encoding="utf8")
+    assert 'data-key="heads" data-v="1/2/4/8"' in page and 'data-key="heads" data-v="4"' in page
+
+
 def test_meta_says_what_rows_do_not(tmp_path: Path) -> None:
     rows = static_rows("python:a") + static_rows("embedded:resnet_rho0", seed=1)
     run = make_run(tmp_path / "run", rows)
@@ -82,6 +95,7 @@ def test_meta_says_what_rows_do_not(tmp_path: Path) -> None:
     assert told.speed is not None
     assert told.speed.hardware == "a laptop, one core"
     assert (counted.model.parameters, counted.model.input_size, counted.speed) == (672_604, 64, None)
+    assert counted.model.heads == ""
     assert counted.model.code == "https://example.org/code"
     assert check(tmp_path / "board") == []
 
@@ -90,6 +104,7 @@ def test_meta_says_what_rows_do_not(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ('title = "one"', "one title for several"),
+        ('heads = "many"', "heads"),
         ('[models."python:c"]\ntitle = "x"', "speaks of 'python:c'"),
         ("models = 3", "models is something else"),
         ('code = "http://example.org"', "code"),

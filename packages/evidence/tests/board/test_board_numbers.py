@@ -77,6 +77,22 @@ def test_the_robustness_score_is_that_of_the_report(made: Any, seed: int) -> Non
         assert "accuracy_within:grey" in found
 
 
+def test_accuracy_under_corruptions_is_the_mean_of_their_accuracies() -> None:
+    rows = static_rows("m")
+    names = {"blur_object": "fog", "grey": "gaussian_noise"}
+    extra = [
+        row | {"condition": names[row["condition"]], "row_id": f"c{row['row_id'][1:]}",
+               "image_sha256": f"c{row['image_sha256'][1:]}"}
+        for row in static_rows("m", seed=1, share=0.4) if row["condition"] in names
+    ]  # fmt: skip
+    assert "corrupted_accuracy" not in _by_name(table_of(rows), "static")
+    found = _by_name(table_of(rows + extra), "static")
+    each = accuracies(from_table(table_of(rows + extra)))
+    corrupted = [each["", name].value for name in names.values()]
+    assert found["corrupted_accuracy"].estimate == pytest.approx(sum(corrupted) / 2)
+    assert found["mean_accuracy"].estimate == _by_name(table_of(rows), "static")["mean_accuracy"].estimate
+
+
 def test_conditions_with_the_same_pictures_count_once() -> None:
     rows = static_rows("m", seed=2)
     for row in rows:

@@ -43,7 +43,7 @@ def _find(model: str, dataset: str, where: str, **settings: Any) -> dict[str, fl
 
 def test_every_printed_entry_is_an_entry_with_its_source() -> None:
     entries = printed_entries()
-    assert len({entry.id for entry in entries}) == len(entries) == 61
+    assert len({entry.id for entry in entries}) == len(entries) == 62
     for entry in entries:
         assert entry.kind == "printed"
         assert entry.source is not None
@@ -85,6 +85,7 @@ def test_fmr_is_as_printed() -> None:
             found = _find(model, "ImageNet", "Table 3", generator=generator)
             assert found["fmr"] == pytest.approx(float(row[f"{short}_fmr"]) / 100)
             assert found["perturbed_accuracy"] == pytest.approx(float(row[f"{short}_pa"]) / 100)
+    assert _find("DAT", "ImageNet", "Table 2") == {"fmr": 0.7135}
     found = _find("ResNet18", "Restricted ImageNet", "Table 13")
     for row in _facts("fmr_table13.csv"):
         behind = "" if row["class"] == "Total" else f":{row['class'].lower()}"

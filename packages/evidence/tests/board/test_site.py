@@ -248,7 +248,7 @@ def test_ranks_are_shared_where_models_are_not_told_apart(tmp_path: Path) -> Non
 def test_the_command_says_what_it_made_and_what_is_wrong(board: Path, tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["board", "build", str(board), "--out", str(tmp_path / "site"), "--title", "Ours"])
     assert said.exit_code == 0, said.output
-    assert "6 measured entries, 61 printed" in said.output
+    assert "6 measured entries, 62 printed" in said.output
     assert "<title>Ours</title>" in (tmp_path / "site" / "index.html").read_text(encoding="utf8")
 
 

@@ -27,6 +27,7 @@ from holdfast_evidence.board.entry import (
     EntryPart,
     EntryRun,
     EntryTable,
+    Heads,
     Link,
     Model,
     Name,
@@ -52,6 +53,7 @@ class Meta(EntryPart):
     title: Name | None = None
     parameters: Parameters | None = None
     input_size: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    heads: Heads = ""
     paper: Link = ""
     code: Link = ""
     note: Words = ""
@@ -190,19 +192,20 @@ def _unhashed(pictures: pa.Table) -> bool:
 
 
 def _model(run: Run, name: str, meta: Meta, device: str) -> Model:
-    """Return what is known of a model; parameters and input size are counted if it can be loaded here."""
-    parameters, size = meta.parameters, meta.input_size
+    """Return what is known of a model; parameters, input size and heads are counted if it can be loaded here."""
+    parameters, size, heads = meta.parameters, meta.input_size, meta.heads
     if parameters is None:
         parameters = run.spec().get("model_parameters", {}).get(name)
     text = choosing.sources([run]).get(name, "")
-    if text and (parameters is None or size is None) and run.spec().get("task") != DETECT.name:
+    if text and (parameters is None or size is None or not heads) and run.spec().get("task") != DETECT.name:
         try:
-            counted, side = choosing.size_and_input(text, classes=run.spec().get("classes"), device=device)
+            counted, side, found = choosing.architecture_facts(text, classes=run.spec().get("classes"), device=device)
         except (HoldfastError, OSError, ImportError, RuntimeError, ValueError):
-            counted, side = None, None  # an entry without them is an entry, too
+            counted, side, found = None, None, ""  # an entry without them is an entry, too
         parameters, size = counted if parameters is None else parameters, side if size is None else size
+        heads = heads or found
     about = meta.model_dump(include={"paper", "code", "note"})
-    return Model(name=name, title=meta.title or name, parameters=parameters, input_size=size, **about)
+    return Model(name=name, title=meta.title or name, parameters=parameters, input_size=size, heads=heads, **about)
 
 
 def _write(entries: list[tuple[Entry, bytes]], out: Path) -> list[Path]:

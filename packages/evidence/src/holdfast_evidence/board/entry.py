@@ -33,6 +33,7 @@ Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,1
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Parameters = Annotated[int, Field(ge=0, le=10**15)]
 Count = Annotated[int, Field(ge=1, le=10**15)]
+Heads = Annotated[str, StringConstraints(pattern=r"^(\d{1,4}(/\d{1,4}){0,63})?$")]
 
 
 class EntryPart(BaseModel):
@@ -48,6 +49,7 @@ class Model(EntryPart):
     title: Name
     parameters: Parameters | None = None
     input_size: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    heads: Heads = ""  # attention heads, stage by stage: 3/6/12/24
     paper: Link = ""
     code: Link = ""
     note: Words = ""

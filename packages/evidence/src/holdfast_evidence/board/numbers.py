@@ -44,7 +44,8 @@ def numbers(table: pa.Table, protocol: str) -> list[Score]:
     - static: ``robustness_score`` over the static conditions and ``robustness_score_background`` over those that leave
       the object alone; ``variance_cross`` and ``variance_inner`` where models were trained within conditions, too;
       ``accuracy`` on originals (``accuracy_restricted``: among the dataset's classes); ``mean_accuracy`` over the
-      static conditions; ``background_effect`` = accuracy under same_class_background − under random_background;
+      static conditions, ``corrupted_accuracy`` over ImageNet-C's corruptions if there are any (SA* in FMR);
+      ``background_effect`` = accuracy under same_class_background − under random_background;
       ``accuracy:CONDITION`` and ``accuracy_within:CONDITION``.
     - hard: ``accuracy``, ``accuracy_restricted``, and ``accuracy:KIND`` of each kind of nuisance.
     - dynamic: ``fmr``, ``standard_accuracy``, ``perturbed_accuracy``, ``validation_rate``, the bounds ``fmr_low`` and
@@ -105,7 +106,7 @@ def answers_of(table: pa.Table) -> Answers:
 
 
 def scored(rows: Answers, which: str) -> Design | None:
-    """Return the conditions of a score: ``static``, or ``background``: those that leave the object.
+    """Return the conditions of a score: ``static``, ``corruptions``, or ``background``: those that leave the object.
 
     Those of the last answers are kept with them.
     """
@@ -134,6 +135,8 @@ def _static(rows: Answers) -> list[Score]:
     base = rows.base()
     scores.append(_score("accuracy", each[base, ORIGINAL]))
     scores.append(_score("mean_accuracy", mean_accuracy(design)))
+    if (corrupted := scored(rows, "corruptions")) is not None:
+        scores.append(_score("corrupted_accuracy", mean_accuracy(corrupted)))
     if (effect := background_effect(rows)).n:
         scores.append(_score("background_effect", CountedEstimate(effect.value, effect.low, effect.high, effect.n)))
     originals = rows.part(rows.under(ORIGINAL) & rows.on(base))
@@ -181,6 +184,8 @@ def _complement(name: str, estimate: CountedEstimate) -> Score:
 @cache
 def _names(which: str) -> frozenset[str]:
     """Return the scenarios of the score; ``background``: those that leave the object as it is."""
+    if which == "corruptions":
+        return frozenset(scenario_of(condition.name) for condition in parse_conditions(which))
     return scored_scenarios(background_only=which == "background")
 
 

@@ -172,6 +172,7 @@ def _table(group: EntryGroup) -> dict[str, Any]:
     return {
         "group": group, "columns": columns, "main": main, "best": best, "members": sorted(group.members, key=order),
         "ranked": [name for name in group.ranks if name in names], "hardware": hardware,
+        "heads": any(member.entry.model.heads for member in group.members),
         "sizes": any(member.entry.model.parameters is not None for member in group.members),
         "verdicts": any(member.verdict for member in group.members), "elsewhere": list(reasons.items()),
         "first_place": _first_place(group, main), "settings": settings(group.first.protocol.settings),

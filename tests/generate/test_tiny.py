@@ -120,13 +120,13 @@ def test_broken_folders_get_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no TAESD"):
         load_generator(f"tiny:{tmp_path}", device="cpu")
     torch.save([1], tmp_path / "decoder.pth")
-    with pytest.raises(UserError, match="names to tensors"):
+    with pytest.raises(UserError, match="no tensors by name"):
         load_generator(f"tiny:{tmp_path}", device="cpu")
     torch.save({"x": Path("an object")}, tmp_path / "decoder.pth")
-    with pytest.raises(UserError, match="nothing else is unpickled"):
+    with pytest.raises(UserError, match="no tensors by name"):
         load_generator(f"tiny:{tmp_path}", device="cpu")
     (tmp_path / "decoder.pth").write_bytes(b"nothing")
-    with pytest.raises(UserError, match=r"nothing else is unpickled|can be read"):
+    with pytest.raises(UserError, match="is not a file of weights"):
         load_generator(f"tiny:{tmp_path}", device="cpu")
 
 

@@ -25,7 +25,7 @@ def _tiny(file: Path) -> Any:
     return autoencoders._read_chain(file.rename(file.parent / "encoder.pth").parent, "encoder")
 
 
-@pytest.mark.parametrize("reader", [checkpoint.read_state, autoencoders.read_state, _tiny])
+@pytest.mark.parametrize("reader", [checkpoint.read_state, autoencoders.load_taming, _tiny])
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_weights(tmp_path: Path, reader: Callable[[Path], Any], kind: str) -> None:
     file = tmp_path / "model.pt"

@@ -8,7 +8,6 @@ in a chain of layers: TAESD and, with a short attention-like branch at the lowes
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,11 +15,12 @@ from typing import Any
 
 import torch
 
-from holdfast.core.errors import UserError, first_line, raise_machine_trouble
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import diffusers
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import resolve_device, weights_sha256
+from holdfast.core.weights import read_weights
 from holdfast.generate.loading import check_batch, fetch, place, read_tensors, shown, to_unit
 
 QUANTISERS = ("straight_through", "none")
@@ -136,23 +136,9 @@ _RENAMED = (
 )
 
 
-class Inert:
-    """Stands for every pickled object that is no tensor: takes any arguments and does nothing."""
-
-    def __new__(cls, *_: Any, **__: Any) -> Inert:
-        """Make an empty stand-in."""
-        return super().__new__(cls)
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __setstate__(self, _: Any) -> None:
-        pass
-
-
 def load_taming(file: Path) -> Any:
     """Load the VQModel of a checkpoint file; its size and depth follow from the shapes of its weights."""
-    state = {key: value for key, value in read_state(file).items() if key.startswith(_PARTS)}
+    state = {key: value for key, value in read_weights(file)[0].items() if key.startswith(_PARTS)}
     if "quantize.embedding.weight" not in state or "encoder.conv_in.weight" not in state:
         raise UserError(
             f"{file.name} holds no VQGAN of taming-transformers: it has no encoder and codebook by its names"
@@ -163,27 +149,6 @@ def load_taming(file: Path) -> Any:
     except (RuntimeError, KeyError, ValueError, IndexError) as error:
         raise UserError(f"{file.name} is no VQGAN that can be used here: {first_line(error)}") from error
     return model
-
-
-def read_state(file: Path) -> dict[str, torch.Tensor]:
-    """Read the tensors by name, without running anything else that the file holds."""
-    from safetensors.torch import load_file
-
-    try:
-        if file.suffix == ".safetensors":
-            return load_file(file)
-        unknown = torch.serialization.get_unsafe_globals_in_checkpoint(file)
-        with torch.serialization.safe_globals([(Inert, name) for name in unknown]):
-            content = torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise UserError(f"{file.name} is refused because reading it would run code: {first_line(error)}") from error
-    except Exception as error:  # damaged pickles raise anything
-        raise_machine_trouble(error)
-        raise UserError(f"{file.name} is not a checkpoint that torch can read: {first_line(error)}") from error
-    inner = content.get("state_dict", content) if isinstance(content, Mapping) else {}
-    if not isinstance(inner, Mapping):
-        inner = {}
-    return {str(key): value for key, value in inner.items() if isinstance(value, torch.Tensor)}
 
 
 def renamed(state: Mapping[str, torch.Tensor], depth: int) -> dict[str, torch.Tensor]:

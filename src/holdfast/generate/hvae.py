@@ -22,6 +22,7 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name, checked
 from holdfast.core.networks import resolve_device, weights_sha256
+from holdfast.core.weights import read_weights
 from holdfast.generate.loading import check_batch, place, shown
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -66,9 +67,6 @@ class HierarchicalVae:
 
 def read(folder: Path) -> Hvae:
     """Read the model of a folder; a missing weight or one too many is a UserError."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     for part in (CONFIG, WEIGHTS):
         if not (folder / part).is_file():
             raise UserError(f"hvae:{folder.name} lacks {part}")
@@ -76,9 +74,9 @@ def read(folder: Path) -> Hvae:
         config = HvaeConfig(**_known(folder / CONFIG))
         with torch.device("meta"):  # a configuration costs no memory; the weights bring their own
             module = Hvae(config)
-        state = load_file(folder / WEIGHTS)
+        state, _ = read_weights(folder / WEIGHTS)
         module.load_state_dict({key.removeprefix("module."): tensor for key, tensor in state.items()}, assign=True)
-    except (ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise UserError(f"hvae:{folder.name} cannot be built: {first_line(error)}") from error
     return module
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import math
-import pickle
-import warnings
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -17,13 +15,14 @@ from typing import Any, cast
 import numpy as np
 
 from holdfast import registry
-from holdfast.core.errors import SampleError, UserError, first_line, raise_machine_trouble
+from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import json_object
 from holdfast.core.lazy import diffusers, torch
 from holdfast.core.names import Name, checked, parse_name
 from holdfast.core.networks import check_complete, hub_errors, quiet
 from holdfast.core.protocols import LatentGenerator, TextToImage
 from holdfast.core.types import Image, Mask
+from holdfast.core.weights import read_weights
 from holdfast.registry import Registry
 
 INSTEAD = "give a local folder or use embedded:"  # where the hub cannot be reached
@@ -128,36 +127,12 @@ def _check_kind(kind: str, folder: Path, shown: str) -> None:
         raise UserError(f"{shown} holds a {held}, which is no {kind}; choose the scheme of its kind")
 
 
-_WRAPPERS = ("ema_model_state_dict", "model_state_dict", "state_dict", "G_ema", "ema", "model")
-"""Names under which authors keep a network's tensors beside others; averaged weights come first."""
-
-
 def read_tensors(file: Path) -> dict[str, torch.Tensor]:
     """Return a network's tensors (averaged ones if there) by name, in single precision; nothing else is unpickled."""
-    from safetensors.torch import load_file
-
-    try:
-        with warnings.catch_warnings():  # of pickles that torch did not write; what it cannot read is an error below
-            warnings.simplefilter("ignore")
-            content: Any = (
-                load_file(file)
-                if file.suffix == ".safetensors"
-                else torch.load(file, map_location="cpu", weights_only=True)
-            )
-    except (pickle.UnpicklingError, AttributeError, ImportError) as error:
-        raise UserError(
-            f"{file.name} holds more than tensors, and nothing else is unpickled; save the network's state_dict()"
-        ) from error
-    except Exception as error:  # damaged pickles raise anything
-        raise_machine_trouble(error)
-        raise UserError(f"{file.name} is not a file that can be read: {first_line(error)}") from error
-    wrapper = next((key for key in _WRAPPERS if isinstance(content, Mapping) and key in content), "")
-    content = content[wrapper] if wrapper else content
-    if not isinstance(content, Mapping) or not content or not all(torch.is_tensor(value) for value in content.values()):
-        raise UserError(f"{file.name} is no state dict: a mapping from names to tensors")
+    state, _ = read_weights(file, averaged=True)
     return {
-        str(key).removeprefix("module."): value.float() if value.is_floating_point() else value
-        for key, value in content.items()
+        name.removeprefix("module."): tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in state.items()
     }
 
 

@@ -7,25 +7,21 @@ looked into, never imported.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import pickle
 import re
-import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.core.errors import UserError, first_line, raise_machine_trouble
+from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
-from holdfast.core.networks import refused_pickle
 from holdfast.core.types import LabelSpace
+from holdfast.core.weights import read_weights
 from holdfast.models import label_spaces, timm, torchvision
 from holdfast.models.options import PREPROCESSING, display_name, existing_file, preprocessing_overrides
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 
-_WRAPPERS = ("state_dict", "model", "model_state_dict", "net")
 _PREFIX = re.compile(r"(module|model|_orig_mod|net)\.")
 
 
@@ -97,52 +93,9 @@ def _beside(file: Path, library: str, architecture: str) -> dict[str, Any] | Non
 
 def read_state(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
     """Return the tensors of a checkpoint and its classes (safetensors metadata). Never runs code from the file."""
-    if file.suffix == ".safetensors":
-        return _read_safetensors(file)
-    if zipfile.is_zipfile(file) and any(name.endswith("/constants.pkl") for name in zipfile.ZipFile(file).namelist()):
-        raise UserError(
-            f"{file.name} is a TorchScript archive, which is code; export the model to ONNX (onnx:FILE), save its "
-            "state_dict() for torch:ARCHITECTURE@FILE, or load it yourself and name it python:MODULE:ATTRIBUTE"
-        )
-    with file.open("rb") as opened:
-        if not zipfile.is_zipfile(file) and opened.read(1) != b"\x80":  # what every pickle begins with
-            raise UserError(f"{file.name} is not a file of weights: give what torch.save or safetensors wrote")
-    # Training scripts store their arguments beside the weights; a namespace is data.
-    torch.serialization.add_safe_globals([argparse.Namespace])
-    try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise refused_pickle(file.name, error) from error
-    except Exception as error:  # damaged pickles raise anything
-        raise_machine_trouble(error)
-        raise UserError(f"{file.name} is not a checkpoint that torch can read: {first_line(error)}") from error
-    return unwrap(content, file.name), None
-
-
-def _read_safetensors(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="pt") as opened:
-            metadata = opened.metadata() or {}
-            state = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (not a mapping)
-    except SafetensorError as error:
-        raise UserError(f"{file.name} is not a safetensors file: {first_line(error)}") from error
+    state, metadata = read_weights(file)
     classes = metadata.get("classes")
     return state, label_spaces.from_json(classes, file.name) if classes else None
-
-
-def unwrap(content: Any, file_name: str) -> dict[str, torch.Tensor]:
-    """Return the tensors by name, out of the dictionaries that training scripts wrap around them."""
-    while isinstance(content, Mapping):
-        inner = next((content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), None)
-        if inner is None:
-            tensors = {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
-            if tensors:
-                return tensors
-            break
-        content = inner
-    raise UserError(f"{file_name} holds no state dict: no tensors by name, alone or under {', '.join(_WRAPPERS)}")
 
 
 def _module(

@@ -3,8 +3,9 @@
 An entry is an object or a lazy ``"module:attribute"``. Other packages add theirs through entry points in the groups
 ``holdfast.scenarios``, ``holdfast.models``, ``holdfast.detectors``, ``holdfast.segmenters``, ``holdfast.vlms``,
 ``holdfast.data``, ``holdfast.annotators``, ``holdfast.generators``, ``holdfast.image_makers``, ``holdfast.oracles``,
-``holdfast.studies`` and ``holdfast.verbs``. An entry of the group ``holdfast.plugins`` names a module that registers
-several with their summaries when it is imported.
+``holdfast.studies``, ``holdfast.verbs``,
+``holdfast.measures`` and ``holdfast.sections``. An entry of the group ``holdfast.plugins`` names a module that
+registers several with their summaries when it is imported.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from holdfast.core.errors import PluginWarning, UserError, missing_extra
 from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.measures import Measure
 from holdfast.core.names import Name, unknown
 from holdfast.core.verbs import Verb
 
@@ -171,6 +173,8 @@ image_makers: Registry[Any] = Registry("image maker", "holdfast.image_makers")
 oracles: Registry[Any] = Registry("oracle", "holdfast.oracles")
 studies: Registry[Any] = Registry("study", "holdfast.studies")
 verbs: Registry[Verb] = Registry("verb", "holdfast.verbs", ("holdfast.commands",))
+measures: Registry[Measure] = Registry("measure", "holdfast.measures")
+sections: Registry[Any] = Registry("report section", "holdfast.sections")
 
 _MODELS = (
     ("timm", "timm:load", "any timm architecture, pretrained weights by tag"),
@@ -317,7 +321,45 @@ _ORACLES = (
     ("https", "remote:load", "the same, encrypted"),
     ("human", "human:load", "people, from the votes that holdfast review --export wrote (human:FOLDER)"),
 )
+_MEASURES = (
+    ("accuracy", "measures:ACCURACY", "accuracy per model and condition"),
+    ("drops", "measures:DROPS", "accuracy that each condition costs each model, on the same images"),
+)
+_SECTIONS = (  # in the order of the page
+    ("verdict", "static.front:VERDICT", "what the models rely on, the first screen"),
+    ("scores", "static.verdicts:SCORES", "robustness scores and what the verdicts rest on"),
+    ("training", "trained.training:TRAINING", "networks trained within scenarios"),
+    ("scenarios", "static.accuracy:SCENARIOS", "accuracy under each condition"),
+    ("classes", "static.accuracy:CLASSES", "accuracy by class and condition"),
+    ("families", "static.families:FAMILIES", "accuracy drop by family of scenarios"),
+    ("groups", "static.families:GROUPS", "errors by attributes of the images"),
+    ("shape", "static.families:SHAPE", "shape against texture"),
+    ("corruptions", "static.corruptions:CORRUPTION_ERRORS", "common corruptions"),
+    ("failure-points", "static.corruptions:FAILURE_POINTS", "severities at which predictions first fail"),
+    ("comparison", "static.comparison:COMPARISON", "paired comparison of models"),
+    ("regression", "static.comparison:REGRESSION", "accuracy by model, scenario and class"),
+    ("confidence", "static.confidence:CONFIDENCE", "confidence and calibration"),
+    ("grid", "static.picture_grid:GRID", "images by class and condition"),
+    ("gallery", "static.gallery:GALLERY", "the same image under every condition"),
+    ("worst", "static.gallery:WORST_IMAGES", "the worst classes and images"),
+    ("looking", "attribution.section:LOOKING", "where the models look"),
+    ("questions", "questions:QUESTIONS", "questions to vision-language models"),
+    ("segmentation", "trained.segmentation:SEGMENTATION", "segmentation under each condition"),
+    ("detectors", "objects.section:DETECTORS", "object detectors under each condition"),
+    ("object-groups", "object_groups:OBJECT_GROUPS", "objects by attributes of the images"),
+    ("labels", "static.accuracy:LABELS", "images with several labels"),
+    ("painted", "static.painted:PAINTED_IMAGES", "generated backgrounds and their prompts"),
+    ("walks", "walks.section:DYNAMIC_SECTION", "latent walks"),
+    ("people", "walks.people:PEOPLE", "latent walks as people judged them"),
+    ("walk-ends", "walks.filmstrips:ENDS", "what walks left of an image"),
+    ("walk-stops", "walks.filmstrips:STOPPED", "where the walks stopped"),
+    ("filmstrips", "walks.filmstrips:FILMSTRIPS", "walks, step by step"),
+    ("errors", "page.provenance:ERRORS", "errors and skipped images"),
+    ("run", "page.provenance:RUN", "provenance"),
+)
 for _registry, _room, _table in (
+    (measures, "stats", _MEASURES),
+    (sections, "report", _SECTIONS),
     (models, "models", _MODELS),
     (vlms, "models", _VLMS),
     (segmenters, "models", _SEGMENTERS),

@@ -140,6 +140,27 @@ class Results:
         options.setdefault("photos", photo_rows(self.counts, outcome=outcome))
         return fit(cells_from_counts(self.counts, outcome=outcome), **options)
 
+    def measure(self, name: str) -> pd.DataFrame:
+        """Return the table of a registered measure (``holdfast ls measures``), also of one of another package.
+
+        Args:
+            name: the measure's name, such as ``drops``.
+
+        Returns:
+            A row per group, with the columns that the measure declares.
+
+        Raises:
+            UserError: no measure has this name, or the run has no row of its tasks.
+        """
+        from holdfast import registry
+        from holdfast.report.page.evidence import rows_of_tasks
+
+        measure = registry.measures.get(name)
+        if set(measure.tasks).isdisjoint(self.run.tasks()):
+            raise UserError(f"{name} measures {', '.join(measure.tasks)}, and this run has no such row\n{self!r}")
+        rows = self.run.predictions.dataset().to_table(list(measure.reads), filter=rows_of_tasks(measure.tasks))
+        return measure.of(as_photos(rows, self._copies).to_pandas())
+
     def fmr(self, *, space: str | None = None) -> pd.DataFrame:
         """Return SA, PA, VR and FMR of a ``perturb`` run per model and class, with bounds, baselines and intervals.
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from made_runs import make_run
 
 from holdfast.core.types import CORRUPTIONS
-from holdfast.report.assembly import _static_sections
-from holdfast.report.page.evidence import Evidence, join_runs
+from holdfast.report.assembly import report_sections
+from holdfast.report.page.evidence import Evidence
+from holdfast.report.page.sections import ReportEvidence
 from holdfast.report.static.corruptions import _reference, corruptions
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.corruption import ALEXNET, mean_corruption_error
@@ -50,8 +51,7 @@ def test_the_whole_of_imagenet_c_is_held_against_the_published_alexnet(tmp_path:
 
 def test_a_page_has_it_only_where_there_are_corruptions(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", models=("one",), photos=2, conditions=CONDITIONS)
-    given = Evidence(reduce(run.rows()), resamples=50)
-    sections = {section.name: section for section in _static_sections(given, join_runs([run]), None)}
+    sections = {section.name: section for section in report_sections(ReportEvidence([run], resamples=50))}
     assert "Published values are over all fifteen" in sections["corruptions"].lead[-1]
     assert not any("mCE is that" in text for text in sections["corruptions"].lead)  # one model: nothing to divide by
     assert corruptions(evidence(tmp_path / "none", conditions=("original", "grey"))) == []

@@ -250,10 +250,9 @@ def _questions(runs: Sequence[Run]) -> tuple[str, pd.DataFrame] | None:
     """Return the reference's name and what answers to questions lose; None where a dataset has no questions."""
     frames = {}
     for name, own in _by_dataset(runs).items():
-        read = read_questions(join_runs(own))
-        if read is None:
+        if not any("question" in run.tasks() for run in own):
             return None
-        frames[name] = read.table
+        frames[name] = read_questions(join_runs(own)).table
     table = question_drops(frames)
     return (next(iter(frames)), table) if len(table) else None
 

@@ -14,10 +14,11 @@ import pandas as pd  # noqa: TID253 - a class here derives from DataFrame; resul
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import clear_leftovers, write_atomic
-from holdfast.report.assembly import read_report, report_sections
+from holdfast.report.assembly import report_sections
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import WIDE, Figure, png, specification, svg
 from holdfast.report.page.parts import Part
+from holdfast.report.page.sections import ReportEvidence
 from holdfast.report.page.tables import Table
 from holdfast.report.page.words import plural
 from holdfast.report.page.writer import chart_library, script_json, templates
@@ -93,13 +94,13 @@ def plot(runs: Sequence[Run], name: str, *, width: int = WIDE, settings: dict[st
         settings: outcome, average, resamples and seed.
         options: score_conditions, background_conditions and analysis, as in ``report.build``.
     """
-    read = read_report(runs, settings, **options)
-    if name in PLOTS and read.alone is None and read.evidence.models:
-        figures = [part for part in PLOTS[name](read.evidence) if isinstance(part, Figure)]
+    report = ReportEvidence(runs, **settings, **options)
+    if name in PLOTS and report.has_classified and report.classified.models:
+        figures = [part for part in PLOTS[name](report.classified) if isinstance(part, Figure)]
         if not figures:
             raise UserError(f"this run has no chart of {name}: no condition beside the original was answered")
         return Plot(figures[0], width)
-    sections = report_sections(read, settings)
+    sections = report_sections(report)
     drawn = {part.name: part for section in sections for part in section.parts if isinstance(part, Figure)}
     if name in drawn:
         return Plot(drawn[name], width)

@@ -19,6 +19,7 @@ from holdfast.report.page import charts
 from holdfast.report.page import parts as page
 from holdfast.report.page.evidence import AS_PUBLISHED, Analysis, ReportRows, details, recorded_rounds
 from holdfast.report.page.figures import Figure
+from holdfast.report.page.sections import ReportEvidence, ReportSection, of_task
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged, with_intervals
 from holdfast.report.page.words import listing, page_facts, plural, short_names
 from holdfast.stats.effects.families import UNKNOWN, simultaneous
@@ -42,7 +43,6 @@ class Questions:
 
     runs: Sequence[Run]
     frame: pd.DataFrame
-    title: str = TITLE
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name → source_id → group
 
     @cached_property
@@ -69,16 +69,17 @@ class Questions:
         """Names of models that fit beside a chart."""
         return short_names([str(name) for name in dict.fromkeys(self.table["model"])])
 
-    def facts(self) -> list[tuple[str, str]]:
-        """Return the numbers at the top of a page that is about questions only."""
+    def front(self) -> page.Front:
+        """Return the top of a page that is about questions only."""
         good = self.frame[self.frame["status"] == "ok"]
-        return page_facts(
+        facts = page_facts(
             (self.frame["model"].nunique(), "model"),
             (good["source_id"].nunique(), "photo"),
             (self.frame["label"].nunique(), "class", "classes"),
             (self.frame["kind"].nunique(), "kind of question", "kinds of question"),
             (len(good), "answer"),
         )
+        return page.Front(TITLE, facts, self.limits())
 
     def limits(self) -> str:
         """Return what right means on such a page."""
@@ -89,11 +90,9 @@ class Questions:
         )
 
 
-def read_questions(rows: ReportRows, analysis: Analysis = AS_PUBLISHED, **_: int) -> Questions | None:
-    """Return the questions among the rows, None where there are none; ``analysis`` has groups to show them by."""
+def read_questions(rows: ReportRows, analysis: Analysis = AS_PUBLISHED) -> Questions:
+    """Return the questions among the rows; ``analysis`` has groups to show them by."""
     runs = rows.runs_with(ASKED)
-    if not runs:
-        return None
     frame = answered(rows.photos(COLUMNS, ASKED), details(runs, "answers", ANSWERS))
     return Questions(runs, frame, attributes=analysis.attributes)
 
@@ -384,3 +383,13 @@ def _answer(row: dict[Any, Any], short: Mapping[str, str]) -> page.Answer:
     if not row["lenient"] and not isinstance(row["matched"], str):
         return page.Answer(who, said, "–", "none")
     return page.judged(who, said, bool(row["lenient"]))
+
+
+def _asked(report: ReportEvidence) -> Questions:
+    return read_questions(report.rows, report.analysis)
+
+
+QUESTIONS = ReportSection(
+    lambda report: question_section(report.once(_asked), report.pictures), of_task(QUESTION),
+    lambda report: report.once(_asked).front(), measures=("questions",),
+)  # fmt: skip

@@ -13,7 +13,7 @@ from holdfast.core.schema import JOBS
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.choosing import recorded_sizes
 from holdfast.report.attribution.section import looking, read_looks
-from holdfast.report.page.evidence import Analysis, Evidence, join_runs
+from holdfast.report.page.evidence import Analysis, Evidence, join_runs, on_originals
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Part, Section
 from holdfast.report.page.provenance import trouble
@@ -26,7 +26,7 @@ from holdfast.report.static.verdicts import scores
 from holdfast.report.study import Finding
 from holdfast.report.trained.detection import detection
 from holdfast.report.trained.segmentation import Segmented, read_segments, segmentation
-from holdfast.report.trained.training import on_originals, training
+from holdfast.report.trained.training import training
 from holdfast.results import SCORED, Results
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.bootstrap import RESAMPLES
@@ -154,9 +154,9 @@ def _scored(evidence: Evidence) -> Section:
 
 def segmented(results: Results, seed: int) -> list[Section]:
     """Return the section of EX3."""
-    segments = read_segments(join_runs([results.run]), resamples=RESAMPLES, seed=seed)
-    if segments is None:
+    if "segment" not in results.run.tasks():
         raise UserError(f"{results.path} has no row of any segmenter")
+    segments = read_segments(join_runs([results.run]), resamples=RESAMPLES, seed=seed)
     section = segmentation(segments)
     if not segments.frame.empty:
         for place, part in enumerate(section.parts):  # the long table stands behind the short ones

@@ -17,6 +17,7 @@ from holdfast.report.page.charts import SIGNED
 from holdfast.report.page.evidence import with_display_names
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
+from holdfast.report.page.sections import ReportEvidence, ReportSection
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged, yes_no
 from holdfast.report.page.words import condition_label, listing, page_facts, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
@@ -371,3 +372,15 @@ def build_looking(run: Run, out: Path, *, resamples: int = RESAMPLES, seed: int 
         "at the 95 % level and treat photos, not maps, as independent."
     )
     return write_page([section], out, title=TITLE, facts=facts, limits=limits, **about_runs([run]))
+
+
+def _looks(report: ReportEvidence) -> pd.DataFrame | None:
+    return read_looks(report.runs)
+
+
+def _looking(report: ReportEvidence) -> list[Section]:
+    looks = report.once(_looks)
+    return [] if looks is None else [looking(looks, **report.resampling)]
+
+
+LOOKING = ReportSection(_looking)

@@ -12,7 +12,8 @@ import pyarrow.dataset as ds
 from holdfast.core.lazy import pd
 from holdfast.core.schema import DETECTIONS, IMAGES, OBJECTS
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.evidence import Analysis, ReportRows, details
+from holdfast.report.page.evidence import details
+from holdfast.report.page.parts import Front
 from holdfast.report.page.words import page_facts, plural, short_names
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects.verdict import with_copies
@@ -32,7 +33,6 @@ class DetectorEvidence:
     answers: DetectorAnswers  # pictures, objects and predictions
     resamples: int = RESAMPLES
     seed: int = 0
-    title: str = "What the detectors hold on to"  # title of a page that is about detectors only
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -80,6 +80,10 @@ class DetectorEvidence:
             (len(pictures), "picture answered", "pictures answered"),
         )
 
+    def front(self) -> Front:
+        """Return the top of a page that is about detectors only."""
+        return Front("What the detectors hold on to", self.facts(), self.limits())
+
     def limits(self) -> str:
         """Return what the numbers mean."""
         text = (
@@ -91,14 +95,6 @@ class DetectorEvidence:
         missing = len(self.answers.failed)
         total = missing + len(self.answers.pictures)
         return text + (f" {missing:,} of {total:,} pictures have no answer and count nowhere." if missing else "")
-
-
-def read_detectors(
-    rows: ReportRows, _: Analysis, *, resamples: int = RESAMPLES, seed: int = 0
-) -> DetectorEvidence | None:
-    """Return the answers of detectors in a report, None where there are none."""
-    runs = rows.runs_with(DETECTED)
-    return DetectorEvidence(runs, read_boxes(runs), resamples, seed) if runs else None
 
 
 def read_boxes(runs: Sequence[Run]) -> DetectorAnswers:

@@ -9,15 +9,17 @@ from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.report.objects import drawing
-from holdfast.report.objects.evidence import DetectorEvidence, read_boxes
+from holdfast.report.objects.evidence import DETECTED, DetectorEvidence, read_boxes
 from holdfast.report.page import charts
 from holdfast.report.page import parts as page
 from holdfast.report.page.figures import Figure
+from holdfast.report.page.sections import ReportEvidence, ReportSection, of_task
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged
 from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural
 from holdfast.report.page.writer import templates
 from holdfast.stats.effects.verdict import RANDOM, SAME
 from holdfast.stats.effects.verdict_words import SIGNS
+from holdfast.stats.objects.answers import DETECT
 from holdfast.stats.objects.effects import score_reliability
 from holdfast.store import Run
 
@@ -272,3 +274,15 @@ def _errors(evidence: DetectorEvidence) -> list[page.Part]:
     counted = counted.sort_values("size", ascending=False, kind="stable")
     text = "These count in no number above; objects of classes that a model does not have are its missing outputs."
     return [page.Text([text]), Table("detector_errors", "Pictures and objects without an answer", counted, columns)]
+
+
+def detected(report: ReportEvidence) -> DetectorEvidence:
+    """Return the predictions of detectors in a report."""
+    runs = report.rows.runs_with(DETECTED)
+    return DetectorEvidence(runs, read_boxes(runs), **report.resampling)
+
+
+DETECTORS = ReportSection(
+    lambda report: detector_sections(report.once(detected), report.pictures, report.steps), of_task(DETECT),
+    lambda report: report.once(detected).front(), measures=("objects",),
+)  # fmt: skip

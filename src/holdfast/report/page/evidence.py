@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -92,6 +92,13 @@ def join_runs(runs: Sequence[Run]) -> ReportRows:
         whole = ds.dataset(table.take(kept))
     _check_keys(whole)
     return ReportRows(runs, whole)
+
+
+def rows_of_tasks(tasks: Collection[str]) -> ds.Expression:
+    """Return the filter of the rows of some tasks; ``walks`` are latent walks, which ``classify`` leaves out."""
+    walked = ds.field("kind") == "dynamic"
+    plain = ds.field("task").isin([task for task in tasks if task != "walks"]) & ~walked
+    return plain | walked if "walks" in tasks else plain
 
 
 def recorded_rounds(runs: Sequence[Run]) -> dict[str, list[list[str]]]:
@@ -331,3 +338,26 @@ def with_display_names(frame: pd.DataFrame) -> pd.DataFrame:
     other = ~frame["trained_on"].isin(["", ORIGINAL])
     names = frame["model"].astype(str)
     return frame.assign(model=names.where(~other, names + " trained on " + frame["trained_on"].astype(str)))
+
+
+def on_originals(counts: Counts) -> Counts:
+    """Return the counts without models that were trained on other conditions: those are another experiment."""
+    frames = {}
+    for name in ("cells", "confidence", "confusion"):
+        frame = getattr(counts, name)
+        kept = frame[frame["trained_on"].astype(str).isin(["", ORIGINAL])]
+        frames[name] = kept.assign(
+            **{column: kept[column].cat.remove_unused_categories() for column in ("model", "trained_on", "condition")}
+        )
+    present = set(frames["cells"]["condition"].astype(str))
+    return replace(
+        counts,
+        **frames,
+        models=sorted(frames["cells"]["model"].astype(str).unique()),
+        conditions=[name for name in counts.conditions if name in present],
+    )
+
+
+def trained(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs in which classifiers were trained; segmenters have their own section."""
+    return [run for run in runs if (run.path / "jobs.parquet").is_file() and run.spec().get("verb") != "segment"]

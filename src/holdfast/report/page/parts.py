@@ -147,6 +147,7 @@ class Section:
     """A section of a page: ``lead`` says what it shows and what was found.
 
     ``front``: it is the first screen, and says itself what it rests on; ``folded``: the reader opens it.
+    ``template``: Jinja source of what is below the heading, instead of lead and parts; ``data``: what it shows.
     """
 
     name: str
@@ -155,12 +156,23 @@ class Section:
     parts: list[Part] = field(default_factory=list)
     front: bool = False
     folded: bool = False
+    template: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
 
     @property
     def gist(self) -> str:
         """The first sentence of the lead, beside the title of a folded section."""
         first, dot, _ = self.lead[0].partition(". ") if self.lead else ("", "", "")
         return first + dot.strip()
+
+
+@dataclass(frozen=True)
+class Front:
+    """What is at the top of a page: its title, the numbers of its data, and what the numbers mean."""
+
+    title: str
+    facts: Sequence[tuple[str, str]]
+    limits: str
 
 
 class RunPictures(Protocol):

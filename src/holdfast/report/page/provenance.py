@@ -13,6 +13,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.numbers import percent
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.parts import Code, Heading, Section, Text
+from holdfast.report.page.sections import NO_FAILURE, ReportEvidence, ReportSection
 from holdfast.report.page.tables import CONDITION, Column, Table, plain
 from holdfast.report.page.words import listing, plural
 from holdfast.store import Run
@@ -170,3 +171,15 @@ def _rows_digest(run: Run) -> str:
     for identifier in sorted(run.predictions.stored_ids()):
         digest.update(identifier.encode())
     return digest.hexdigest()
+
+
+def _errors(report: ReportEvidence) -> list[Section]:
+    ended = report.rows.dataset.count_rows(filter=NO_FAILURE)
+    section = trouble(report.whole, report.runs, ended=ended)
+    if not report.has_classified:
+        section.lead = section.lead[1:]  # it is about classified rows; other tasks show their own
+    return [section] if section.lead else []
+
+
+ERRORS = ReportSection(_errors)
+RUN = ReportSection(lambda report: what_was_run(report.whole, report.runs, report.settings))

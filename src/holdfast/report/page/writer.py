@@ -96,6 +96,7 @@ def render(sections: Sequence[Section], charts: Mapping[str, Any], about: Mappin
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; form-action 'none'"  # noqa: E501
     return templates().get_template("report.html.j2").render(
         sections=sections,
+        bodies={section.name: body(section) for section in sections},
         charts=Markup(script_json(charts)),  # noqa: S704 - escaped by script_json
         library=Markup(library),  # noqa: S704 - the chart library, as installed
         script=Markup(script),  # noqa: S704 - ours
@@ -104,6 +105,16 @@ def render(sections: Sequence[Section], charts: Mapping[str, Any], about: Mappin
         version=installed_version(),
         **about,
     )  # fmt: skip
+
+
+def body(section: Section) -> Any:
+    """Return the HTML of what is below a section's heading, by its own template if it has one."""
+    from markupsafe import Markup
+
+    known = templates()
+    template = known.from_string(section.template) if section.template else known.get_template("section.html.j2")
+    text = template.render(section=section, parts=known.get_template("parts.html.j2").module)
+    return Markup(text)  # noqa: S704 - a template has escaped it
 
 
 @cache

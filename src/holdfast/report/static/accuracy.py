@@ -15,9 +15,10 @@ from holdfast.core.numbers import estimate, percent, points, span
 from holdfast.core.schema import MULTILABEL
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
-from holdfast.report.page.evidence import Analysis, Evidence, ReportRows
+from holdfast.report.page.evidence import Evidence, ReportRows
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Section
+from holdfast.report.page.parts import Front, Section
+from holdfast.report.page.sections import ReportEvidence, ReportSection, of_task, usual
 from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import (
     DAGGER,
@@ -209,17 +210,17 @@ class Labelled:
 
     rows: Any  # the one table's
     resampling: dict[str, int]
-    title: str = "What conditions cost each label"
 
     @cached_property
     def table(self) -> pd.DataFrame:
         """What conditions cost labels, the largest loss first."""
         return label_drops(self.rows, **self.resampling).sort_values("drop", ascending=False, kind="stable")
 
-    def facts(self) -> list[tuple[str, str]]:
-        """Return the numbers at the top of the page."""
-        return page_facts((self.table["model"].nunique(), "model"), (len(self.rows["source_id"].unique()), "photo"),
+    def front(self) -> Front:
+        """Return the top of a page that is about labels only."""
+        facts = page_facts((self.table["model"].nunique(), "model"), (len(self.rows["source_id"].unique()), "photo"),
                           (self.table["label"].nunique(), "label"), (len(self.rows), "answer"))  # fmt: skip
+        return Front("What conditions cost each label", facts, self.limits())
 
     def limits(self) -> str:
         """Return what right means on the page."""
@@ -230,10 +231,9 @@ class Labelled:
         )
 
 
-def read_labels(rows: ReportRows, _: Analysis, **resampling: int) -> Labelled | None:
-    """Return the answers on labels among the rows, None where there are none."""
-    table = rows.photos(LABEL_COLUMNS, LABELLED)
-    return Labelled(table, resampling) if len(table) else None
+def read_labels(rows: ReportRows, **resampling: int) -> Labelled:
+    """Return the answers on labels among the rows."""
+    return Labelled(rows.photos(LABEL_COLUMNS, LABELLED), resampling)
 
 
 def label_section(labelled: Labelled) -> Section:
@@ -251,3 +251,15 @@ def label_section(labelled: Labelled) -> Section:
     section.parts = [Table("labels", "What every condition costs each label, the largest loss first.", table, columns,
                            labelled.limits())]  # fmt: skip
     return section
+
+
+def _labelled(report: ReportEvidence) -> Labelled:
+    return read_labels(report.rows, **report.resampling)
+
+
+SCENARIOS = ReportSection(lambda report: scenarios(report.classified), usual, measures=("accuracy",))
+CLASSES = ReportSection(lambda report: maps(report.classified), usual)
+LABELS = ReportSection(
+    lambda report: label_section(report.once(_labelled)), of_task(MULTILABEL.name),
+    lambda report: report.once(_labelled).front(), measures=("labels",),
+)  # fmt: skip

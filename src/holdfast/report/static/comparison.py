@@ -15,6 +15,7 @@ from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
 from holdfast.report.page.regression import fitted_sentence, regression_parts
+from holdfast.report.page.sections import ReportSection, usual
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import DAGGER, class_words, condition_label, listing, plural
 from holdfast.stats.effects.interaction import Interaction, interaction
@@ -303,3 +304,7 @@ def _differences(evidence: Evidence, tested: Interaction) -> list[Figure]:
     axis = f"points lost beyond those of {evidence.short[base]}"
     look: dict[str, Any] = {"note": note, "models": models, "rows": rows, "axis": axis, "zero": True}
     return [charts.dot_figure("interaction", title, tested.sentence, tidy, **look)]
+
+
+COMPARISON = ReportSection(lambda report: comparison(report.classified), usual, measures=("drops",))
+REGRESSION = ReportSection(lambda report: fit(report.classified), usual)

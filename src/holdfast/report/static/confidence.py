@@ -13,6 +13,7 @@ from holdfast.report.page.charts import INTERVAL, SIDE_BY_SIDE, chart_of, dot_la
 from holdfast.report.page.evidence import Evidence, with_display_names
 from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
+from holdfast.report.page.sections import ReportSection, usual
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain
 from holdfast.report.page.words import DAGGER, condition_label, plural
 from holdfast.stats.core.cells import wilson
@@ -159,3 +160,6 @@ def _chart(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
         return chart_of(charts.placed(frame, models), **spec)
     spread = {"facet": facet_of("model", inner), "columns": columns, "spacing": {"row": 18, "column": 24}}
     return chart_of(charts.placed(frame, models), **spread, spec=spec)
+
+
+CONFIDENCE = ReportSection(lambda report: confidence(report.classified), usual)

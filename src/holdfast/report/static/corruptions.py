@@ -14,6 +14,7 @@ from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Gallery, Notice, Part, Photo, RunPictures, Section, pictures_of, tile
+from holdfast.report.page.sections import ReportSection, usual
 from holdfast.report.page.tables import Column, Table, model_column, plain, ranged, yes_no
 from holdfast.report.page.words import class_words, listing, plural
 from holdfast.report.static.gallery import model_answer
@@ -220,3 +221,9 @@ def _filmstrips(
             summary = f"{what} {plural(strip.alike, 'photo')}, this one among them."
             photos.append(Photo("", class_words(str(own["label"].iloc[0])), summary, tiles))
     return [Gallery(photos)] if photos else []
+
+
+CORRUPTION_ERRORS = ReportSection(lambda report: corruptions(report.classified), usual)
+FAILURE_POINTS = ReportSection(
+    lambda report: failure_point_section(report.classified, report.static_rows, report.pictures), usual
+)

@@ -9,6 +9,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, with_display_names
 from holdfast.report.page.parts import Heading, Notice, Section, Text
+from holdfast.report.page.sections import ReportSection, usual
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged, with_intervals
 from holdfast.report.page.words import condition_label, listing, plural
 from holdfast.stats.effects.families import (
@@ -264,3 +265,8 @@ def shape_and_texture(evidence: Evidence) -> list[Section]:
     table = Table("shape_share", "Answers by shape and by texture", frame, columns)
     section.parts = [figure, table] if len(shown) else [table]
     return [section]
+
+
+FAMILIES = ReportSection(lambda report: families(report.classified), usual)
+GROUPS = ReportSection(lambda report: groups(report.classified), usual)
+SHAPE = ReportSection(lambda report: shape_and_texture(report.classified), usual)

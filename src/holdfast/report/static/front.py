@@ -16,13 +16,17 @@ from holdfast.report.page import charts
 from holdfast.report.page import parts as page
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.words import class_words, compare_step, condition_label, listing, plural, sentence
+from holdfast.report.page.sections import ReportEvidence, ReportSection
+from holdfast.report.page.words import class_words, compare_step, condition_label, listing, page_facts, plural, sentence
 from holdfast.report.static.gallery import model_answer, most_harmed, wrong_as_they_are
 from holdfast.stats.core.reduce import Counts, right_column
 from holdfast.stats.effects.sequential import sequential_looks
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
 from holdfast.stats.effects.verdict_words import NOT_JUDGED, SIGNS, open_numbers, photo_advice
 from holdfast.store import Run
+
+TITLE = "What the models hold on to"
+_ONE_MODEL = "What the model holds on to"
 
 LOOKS = 8  # Rounds that the first chart of an early check shows
 CARDS = 4  # Models that get a card of their own; where there are more, those with one headline share a line
@@ -300,3 +304,74 @@ def most_lost(frame: pd.DataFrame) -> str:
         f"Look at {class_words(label)}: accuracy falls by {points(lost.max(), 0)} when only the background changes, "
         f"the most of {len(lost)} classes ({plural(n, 'photo')}{', so it may be chance' if n < FEW else ''})."
     )
+
+
+def facts_of(evidence: Evidence) -> list[tuple[str, str]]:
+    """Return the numbers at the top of a page on classifiers."""
+    counts = evidence.counts
+    photos = counts.cells["source_id"].nunique() if len(counts.cells) else 0
+    return page_facts(
+        (len(evidence.models), "model"),
+        (photos, "photo"),
+        (len(counts.classes), "class", "classes"),
+        (len(counts.conditions), "condition"),
+        (int(counts.cells["n"].sum()) if len(counts.cells) else 0, "answer"),
+    )
+
+
+def _unanswered(evidence: Evidence) -> str:
+    """Return a sentence on rows without an answer, for the top of the page."""
+    rows = evidence.counts.trouble
+    rows = rows[rows["status"] != "rejected"]  # a filter rejected them: an outcome that the section on errors has
+    missing = int(rows["n"].sum()) if len(rows) else 0
+    if not missing:
+        return ""
+    total = missing + (int(evidence.counts.cells["n"].sum()) if len(evidence.counts.cells) else 0)
+    text = f" {missing:,} of {total:,} rows have no answer and count in no statistic: see errors and skipped images."
+    silent = sorted(set(rows["model"].astype(str)) - set(evidence.counts.cells["model"].astype(str)))
+    return text + (f" No answer at all came from {listing(silent, 6)}." if silent else "")
+
+
+def limits_of(evidence: Evidence, *, walks: bool) -> str:
+    """Return what the numbers of a page on classifiers mean."""
+    counts = evidence.counts
+    outcome = "over all outputs of a model" if evidence.outcome == "full" else "among the dataset's classes only"
+    average = (
+        "every class counts the same (macro)" if evidence.average == "macro" else "every photo counts the same (micro)"
+    )
+    text = (
+        f"Right means right {outcome}; in averages, {average}. Intervals are at the 95 % level and treat photos, not "
+        "answers, as independent."
+    )
+    if evidence.rounds:
+        text += " " + early_words(evidence)
+    if walks:
+        text += " Latent walks state their own label space, and every image counts the same in them."
+    if len(counts.cells):
+        photos = counts.cells["source_id"].nunique()
+        text += f" What {plural(photos, 'photo')} cannot show, this report does not claim."
+    text += _unanswered(evidence)
+    if ORIGINAL not in counts.conditions:
+        text += " The originals were not among the conditions, so drops and verdicts are missing."
+    return text
+
+
+def classified_front(report: ReportEvidence) -> page.Front:
+    """Return the top of a page on classifiers."""
+    own = report.classified
+    shown = own if own.every is not None and own.models else report.whole
+    return page.Front(
+        TITLE if len(shown.models) != 1 else _ONE_MODEL,
+        facts_of(shown),
+        limits_of(report.whole, walks="walks" in report.tasks),
+    )
+
+
+def _verdict(report: ReportEvidence) -> page.Section:
+    if not report.classified.models:
+        notice = page.Notice("No model has a prediction for any image; the reasons are below.")
+        return page.Section("verdict", "Verdict", parts=[notice])
+    return front(report.classified, report.static_rows, report.pictures, report.steps)
+
+
+VERDICT = ReportSection(_verdict, lambda report: report.is_static, classified_front, measures=("verdicts",))

@@ -10,6 +10,7 @@ from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import parts as page
 from holdfast.report.page.evidence import Evidence, ReportRows, answers, with_display_names
+from holdfast.report.page.sections import ReportEvidence, ReportSection, answered
 from holdfast.report.page.tables import CLASS, Column, Table
 from holdfast.report.page.words import class_words, condition_label, listing, plural
 from holdfast.stats.core.reduce import right_column
@@ -247,3 +248,15 @@ def _common_mistakes(evidence: Evidence, said: pd.DataFrame) -> dict[str, str]:
     return {
         str(source): f"{class_words(answer)} ({times}×)" for source, answer, times in counted.itertuples(index=False)
     }
+
+
+def _harmed(report: ReportEvidence) -> pd.DataFrame:
+    return most_harmed(report.classified)
+
+
+GALLERY = ReportSection(
+    lambda report: gallery(report.classified, report.static_rows, report.once(_harmed), report.pictures), answered
+)
+WORST_IMAGES = ReportSection(
+    lambda report: worst(report.classified, report.static_rows, report.once(_harmed), report.pictures), answered
+)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from holdfast.core.files import stored_object
 from holdfast.core.lazy import pd
 from holdfast.report.page import parts as page
+from holdfast.report.page.sections import ReportSection
 from holdfast.report.page.tables import CLASS, Table, plain
 from holdfast.report.page.words import class_words, plural
 from holdfast.store import Run, read_json
@@ -67,3 +68,6 @@ def _painted_before(run: Run) -> pd.DataFrame:
 
 def _made(made: dict[tuple[str, str], bytes], sample: str) -> bytes:
     return next((jpeg for (name, shown), jpeg in made.items() if name == sample and shown.startswith(PAINTED)), b"")
+
+
+PAINTED_IMAGES = ReportSection(lambda report: painted_images(report.runs, report.pictures))

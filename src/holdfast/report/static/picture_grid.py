@@ -9,6 +9,7 @@ from holdfast.core.names import scenario_of
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import parts as page
 from holdfast.report.page.evidence import Evidence, ReportRows
+from holdfast.report.page.sections import ReportSection, usual
 from holdfast.report.page.words import class_words, condition_label, plural
 
 CLASSES = 12  # rows of the grid, as many as XIMAGENET-12 has classes
@@ -60,3 +61,6 @@ def _samples(rows: ReportRows, sources: set[str]) -> Callable[[str, str], str]:
         return made or stored.get((source, ORIGINAL), source)
 
     return sample
+
+
+GRID = ReportSection(lambda report: grid(report.classified, report.static_rows, report.pictures), usual)

@@ -10,6 +10,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.parts import Part, Section
+from holdfast.report.page.sections import ReportSection, answered
 from holdfast.report.page.tables import Column, Table, model_column, plain, ranged
 from holdfast.report.page.words import plural
 from holdfast.report.static.score import score_parts
@@ -160,3 +161,9 @@ def score_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
         f"is a drop: positive is lost. {evidence.analysis.timing}"
     ).strip()
     return Table("scores", "Scores of the models", frame, columns, note)
+
+
+SCORES = ReportSection(
+    lambda report: (early_numbers if report.classified.all_early else scores)(report.classified), answered,
+    measures=("scores",),
+)  # fmt: skip

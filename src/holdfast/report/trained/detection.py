@@ -14,14 +14,14 @@ from holdfast.core.names import condition_words
 from holdfast.core.numbers import estimate, number, percent, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
-from holdfast.report.page.evidence import Evidence, join_runs, with_display_names
+from holdfast.report.page.evidence import Evidence, join_runs, trained, with_display_names
 from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
 from holdfast.report.page.provenance import trouble, what_was_run
 from holdfast.report.page.tables import Column, Table, model_column, plain, ranged, with_intervals
 from holdfast.report.page.words import listing, page_facts, short_names
 from holdfast.report.page.writer import about_runs, write_page
-from holdfast.report.trained.training import trained, training
+from holdfast.report.trained.training import training
 from holdfast.stats import trained as detected
 from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects.confidence import calibration, reliability

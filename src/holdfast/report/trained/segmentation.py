@@ -17,8 +17,9 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import AS_PUBLISHED, Analysis, ReportRows, details
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Gallery, Heading, Notice, Part, Photo, Section, Text, Tile, png_tile
+from holdfast.report.page.parts import Front, Gallery, Heading, Notice, Part, Photo, Section, Text, Tile, png_tile
 from holdfast.report.page.regression import fitted_sentence, regression_parts
+from holdfast.report.page.sections import ReportEvidence, ReportSection, of_task
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, plain, ranged, with_intervals
 from holdfast.report.page.words import condition_label, listing, page_facts, plural, short_names
 from holdfast.report.trained.training import failed_trainings, lines, read_trainings, thinned, trainings_table
@@ -56,7 +57,6 @@ class Segmented:
     resamples: int = RESAMPLES
     seed: int = 0
     analysis: Analysis = AS_PUBLISHED  # reference levels and kind of the regression
-    title: str = "What the segmenters hold on to"  # title of a page that is about segmentation only
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -92,16 +92,17 @@ class Segmented:
         short = short_names(list(dict.fromkeys(cut.values())))
         return {name: short[cut[name]] + (", within" if name != networks[name] else "") for name in self.models}
 
-    def facts(self) -> list[tuple[str, str]]:
-        """Return the numbers at the top of a page that is about segmentation only."""
+    def front(self) -> Front:
+        """Return the top of a page that is about segmentation only."""
         good = self.rows[self.rows["status"] == "ok"]
-        return page_facts(
+        facts = page_facts(
             (self.rows["model"].nunique(), "model"),
             (good["source_id"].nunique(), "photo"),
             (self.rows["label"].nunique(), "class", "classes"),
             (self.rows["condition"].nunique(), "condition"),
             (len(good), "segmented picture"),
         )
+        return Front("What the segmenters hold on to", facts, self.limits())
 
     def limits(self) -> str:
         """Return what the numbers mean."""
@@ -118,11 +119,9 @@ class Segmented:
 
 def read_segments(
     rows: ReportRows, analysis: Analysis | None = None, *, resamples: int = RESAMPLES, seed: int = 0
-) -> Segmented | None:
-    """Return the segmented rows of a report, None where there are none."""
+) -> Segmented:
+    """Return the segmented rows of a report."""
     runs = rows.runs_with(SEGMENTED)
-    if not runs:
-        return None
     table = rows.photos(COLUMNS, SEGMENTED)
     frame = experiments(measured(table, details(runs, "segments", SEGMENTS)))
     return Segmented(runs, frame, segmented(table), resamples, seed, analysis or AS_PUBLISHED)
@@ -362,3 +361,13 @@ def _errors(segmented: Segmented) -> list[Part]:
     ]
     frame = counted.reset_index().sort_values("n", ascending=False, kind="stable")
     return [Table("segmentation_errors", "Pictures without an answer, by reason", frame, columns)]
+
+
+def _segmented(report: ReportEvidence) -> Segmented:
+    return read_segments(report.rows, report.analysis, **report.resampling)
+
+
+SEGMENTATION = ReportSection(
+    lambda report: segmentation(report.once(_segmented)), of_task(SEGMENT),
+    lambda report: report.once(_segmented).front(), measures=("segments",),
+)  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,9 @@ from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Listing, Part, Section
+from holdfast.report.page.sections import ReportSection
 from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column, plain, with_intervals
 from holdfast.report.page.words import condition_label, listing, plural, short_names
-from holdfast.stats.core.reduce import Counts
 from holdfast.stats.trained import within
 from holdfast.store import Parts, Run, read_table
 
@@ -53,29 +53,6 @@ UNSEEN = Contrast(
 )  # fmt: skip
 
 _OPTIMISERS = {"adam": "Adam", "adamw": "AdamW"}
-
-
-def on_originals(counts: Counts) -> Counts:
-    """Return the counts without models that were trained on other conditions: those are another experiment."""
-    frames = {}
-    for name in ("cells", "confidence", "confusion"):
-        frame = getattr(counts, name)
-        kept = frame[frame["trained_on"].astype(str).isin(["", ORIGINAL])]
-        frames[name] = kept.assign(
-            **{column: kept[column].cat.remove_unused_categories() for column in ("model", "trained_on", "condition")}
-        )
-    present = set(frames["cells"]["condition"].astype(str))
-    return replace(
-        counts,
-        **frames,
-        models=sorted(frames["cells"]["model"].astype(str).unique()),
-        conditions=[name for name in counts.conditions if name in present],
-    )
-
-
-def trained(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs in which classifiers were trained; segmenters have their own section."""
-    return [run for run in runs if (run.path / "jobs.parquet").is_file() and run.spec().get("verb") != "segment"]
 
 
 def training(runs: Sequence[Run], evidence: Evidence) -> Section:
@@ -269,3 +246,9 @@ def trainings_table(name: str, jobs: pd.DataFrame, short: dict[str, str], measur
         *plain("integer", train_images="Training images", seconds="Seconds"),
     ]
     return Table(name, "The trainings", jobs, columns, folded=True)
+
+
+TRAINING = ReportSection(
+    lambda report: training(report.trained, Evidence(report.counts, **report.settings)),
+    lambda report: bool(report.trained),
+)

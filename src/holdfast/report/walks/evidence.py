@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,8 @@ from holdfast.core.files import stored_object
 from holdfast.core.lazy import pd
 from holdfast.core.schema import FRAMES, WALK_TIMES, WALKS
 from holdfast.report.page.evidence import ReportRows, details
+from holdfast.report.page.parts import Section
+from holdfast.report.page.sections import ReportEvidence, ReportSection
 from holdfast.report.page.tables import CLASS, Column, model_column, plain
 from holdfast.report.page.words import short_names
 from holdfast.stats.walks.walk_rows import COLUMNS, DYNAMIC, PERTURBED, fmr_of_walks, paired
@@ -205,3 +207,21 @@ VARIANTS = [
     share("fmr_algorithm1", "FMR_algorithm1", "rejected images count as their originals did"),
     share("fmr_matched", "FMR_matched", "PA over SA of the same accepted images"),
 ]
+
+
+def walks_of(report: ReportEvidence) -> ReportWalks | None:
+    """Return the walks of a report; None if no walk ended."""
+    return read_walks(report.rows)
+
+
+def walk_section(
+    build: Callable[[ReportEvidence, ReportWalks], Section],
+    applies: Callable[[ReportEvidence], bool] = lambda _: True,
+) -> ReportSection:
+    """Return a section of reports that have a walk that ended."""
+
+    def built(report: ReportEvidence) -> list[Section]:
+        walks = report.once(walks_of)
+        return [] if walks is None else [build(report, walks)]
+
+    return ReportSection(built, lambda report: "walks" in report.tasks and applies(report))

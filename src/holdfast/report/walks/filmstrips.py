@@ -17,7 +17,7 @@ from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Answer, Gallery, Heading, Notice, Part, Photo, Section, Text, Tile, judged
 from holdfast.report.page.tables import Column, Table, plain
 from holdfast.report.page.words import listing, plural, unbroken
-from holdfast.report.walks.evidence import ReportWalks
+from holdfast.report.walks.evidence import ReportWalks, walk_section
 
 PHOTOS = 4
 STRIPS = 6
@@ -394,3 +394,8 @@ def _distances_chart(
         chosen = [{"filter": {"field": "measure", "equal": measure}}]
         parts.append({"transform": chosen, "width": inner, "height": {"step": 24}, "layer": layers})
     return chart_of(frame, concat=parts, columns=columns, spacing=16)
+
+
+ENDS = walk_section(lambda _, walks: ends_of_walks(walks))
+STOPPED = walk_section(lambda _, walks: stopped(walks))
+FILMSTRIPS = walk_section(lambda _, walks: filmstrips(walks))

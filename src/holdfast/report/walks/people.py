@@ -10,9 +10,10 @@ from holdfast.core.votes import Votes
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Notice, Section, Text
+from holdfast.report.page.sections import ReportEvidence
 from holdfast.report.page.tables import CLASS, Column, Table, plain
 from holdfast.report.page.words import plural
-from holdfast.report.walks.evidence import ReportWalks
+from holdfast.report.walks.evidence import ReportWalks, walk_section
 from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
 
 TITLE = "As far as people agree, too"
@@ -96,3 +97,11 @@ def _table(name: str, frame: pd.DataFrame) -> Table:
     ]
     caption = "With people's verdicts" + (", by class" if by_class else "")
     return Table(name, caption, frame, columns, folded=by_class)
+
+
+def _people(report: ReportEvidence, walks: ReportWalks) -> Section:
+    assert report.votes is not None
+    return corrected_by_people(walks, report.votes, **report.resampling)
+
+
+PEOPLE = walk_section(_people, lambda report: report.votes is not None)

@@ -11,6 +11,7 @@ from holdfast.report.page import charts
 from holdfast.report.page.charts import FIT, INTERVAL, chart_of, dot_layer, layer, row_axis, rule_at, tooltip
 from holdfast.report.page.figures import COLOURS, Chart, Figure
 from holdfast.report.page.parts import Heading, Listing, Notice, Part, Section, Text
+from holdfast.report.page.sections import ReportEvidence, ReportSection, of_task
 from holdfast.report.page.tables import Column, Table, model_column
 from holdfast.report.page.words import listing, plural
 from holdfast.report.walks.evidence import (
@@ -22,6 +23,7 @@ from holdfast.report.walks.evidence import (
     both_spaces,
     first_columns,
     share,
+    walks_of,
     wide,
 )
 from holdfast.report.walks.groups import by_attributes
@@ -275,3 +277,13 @@ def _spaces(walks: ReportWalks) -> list[Part]:
     caption = "The same walks, with right answers counted in either label space"
     parts.append(Table("fmr_label_spaces", caption, pd.concat(frames, ignore_index=True), columns))
     return parts
+
+
+def _dynamic(report: ReportEvidence) -> Section:
+    walks = report.once(walks_of)
+    if walks is None:
+        return Section("dynamic", TITLE, parts=[Notice("No walk of any image ended; the reasons are below.")])
+    return dynamic_section(walks, **report.resampling, attributes=report.analysis.attributes)
+
+
+DYNAMIC_SECTION = ReportSection(_dynamic, of_task("walks"), measures=("fmr",))

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import holdfast
+from holdfast.core.errors import UserError
 from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.stats.core.reduce import reduce
 
@@ -40,7 +41,9 @@ def run(photos: Path, toy_models: str, tmp_path: Path) -> holdfast.Results:
         "vlm+python:question_talkers:broken",
         f"{toy_models}:colour",
     ]
-    return holdfast.ask(photos, models=models, out=tmp_path / "run", distractor=f"{toy_models}:second")
+    with pytest.raises(UserError, match="broken gave no answer at all"):  # its rows are stored, with the others'
+        holdfast.ask(photos, models=models, out=tmp_path / "run", distractor=f"{toy_models}:second")
+    return holdfast.open_run(tmp_path / "run")
 
 
 def test_the_page_of_a_run_of_questions(run: holdfast.Results) -> None:
@@ -95,10 +98,9 @@ def test_questions_stand_beside_conditions(
 
 def test_a_run_without_a_single_answer(photos: Path, toy_models: str, tmp_path: Path) -> None:
     (tmp_path / "modules" / "question_talkers.py").write_text(TALKERS)
-    run = holdfast.ask(
-        photos, models="vlm+python:question_talkers:broken", out=tmp_path / "mute", questions="full_list"
-    )
-    page = run.report().read_text()
+    with pytest.raises(UserError, match="gave no answer at all"):
+        holdfast.ask(photos, models="vlm+python:question_talkers:broken", out=tmp_path / "mute", questions="full_list")
+    page = holdfast.open_run(tmp_path / "mute").report().read_text()
     assert "No question was answered" in page and "12 of 12 questions have no answer" in page
 
 

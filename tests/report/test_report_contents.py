@@ -224,7 +224,7 @@ def test_missing_conditions_are_named(tmp_path: Path, conditions: tuple[str, ...
 def test_every_row_failed(tmp_path: Path) -> None:
     _, text, outline = made(tmp_path, status="error", error="no such weights", photos=2)
     assert outline.sections == ["verdict", "errors", "run"]
-    assert "No model answered for any photo" in text and "no such weights" in text
+    assert "No model has a prediction for any image" in text and "no such weights" in text
 
 
 def test_a_model_that_never_answered_is_named_at_the_top(tmp_path: Path) -> None:

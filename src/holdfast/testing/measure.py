@@ -109,4 +109,5 @@ def made_rows() -> pd.DataFrame:
                     "image_sha256": f"{condition}-{image}",
                 })  # fmt: skip
     whole = [{name: row.get(name) for name in PREDICTIONS.names} for row in rows]
-    return pa.Table.from_pylist(whole, schema=PREDICTIONS).to_pandas()
+    table: pd.DataFrame = pa.Table.from_pylist(whole, schema=PREDICTIONS).to_pandas()
+    return table

@@ -7,7 +7,7 @@ EXTRAS ?= all,test
 PACKAGES := $(wildcard packages/*)
 SOURCES := src tests packages benchmarks recipes conftest.py docs/hooks.py docs/counts.py docs/house.py docs/packages.py docs/environment.py docs/release.py
 
-.PHONY: setup system lint audit bom test test-all pytest lowest demo bench promises load storm docs house clean
+.PHONY: setup system lint audit bom test test-all pytest lowest demo bench promises load storm storm-faults docs house clean
 
 setup: $(STAMP)
 
@@ -74,6 +74,9 @@ load: setup ## two hundred people vote at once, on SQLite and PostgreSQL, and th
 STORM := --minutes 60
 storm: setup ## an hour of commands under kills, full disks, damaged files, moved clocks, slow stores and hostile files
 	$(BIN)/python tests/storm/storm.py $(STORM) --json build/storm.json
+
+storm-faults: setup ## whether a storm finds faults that are planted in copies of the source (minutes each)
+	$(BIN)/python tests/storm/storm_faults.py $(FAULTS)
 
 demo: setup ## the embedded world and twenty photographs, measured and reported
 	$(BIN)/holdfast demo --out demo

@@ -237,23 +237,24 @@ def test_on_a_busy_machine_trials_grow_until_they_tell_the_price(monkeypatch: py
     def trial(images: int, processor: float) -> Trial:
         return Trial(images, 10 * processor, processor, 1e8, images, 1, {}, {"images": images})
 
-    # 0.01 s an image beside 2 s that are fixed: after 4 and 8 images nobody knows, and there is no time left.
-    assert _next([trial(4, 2.04), trial(8, 1.95)], about, -9.0) == 64  # eight times the last, and not more
+    # 0.01 s an image beside 2 s that are fixed: after 4 and 8 images nobody knows, and no trial fits into the time left.
+    assert _next([trial(4, 2.04), trial(8, 1.95)], about, 9.0) == 64  # eight times the last, and not more
+    assert _next([trial(4, 2.04), trial(8, 1.95)], about, 0.0) == 0  # the time is up
     sizes = [4, 8]
-    while more := _next([trial(size, 2 + 0.01 * size) for size in sizes], about, -9.0):
+    while more := _next([trial(size, 2 + 0.01 * size) for size in sizes], about, 9.0):
         sizes.append(more)
     assert sizes[:3] == [4, 8, 64] and 200 <= sizes[-1] <= 450
-    assert _next([trial(4, 2.0), trial(8, 4.2)], about, -9.0) == 0  # dear images are told by few
-    assert _next([trial(4 * 2**turn, 2.0) for turn in range(6)], about, -9.0) == 0
+    assert _next([trial(4, 2.0), trial(8, 4.2)], about, 9.0) == 0  # dear images are told by few
+    assert _next([trial(4 * 2**turn, 2.0) for turn in range(6)], about, 9.0) == 0
     train = workload("train", {"data": "diorama:test?n=720", "architectures": "x", "folds": 2, "epochs": 5})
     assert len(train.variants) == 2
     made = [
         Trial(size, 9.0, 9.0, 1e8, size, 1, {}, train.work(size, train.variants[turn % 2]))
         for turn, size in enumerate((72, 150, 720, 720))
     ]
-    assert [_next(made[:count], train, -9.0) for count in (1, 2, 3, 4)] == [72, 150, 720, 0]  # each kind at each size
+    assert [_next(made[:count], train, 9.0) for count in (1, 2, 3, 4)] == [72, 150, 720, 0]  # each kind at each size
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
-    assert _next([trial(4, 2.04), trial(8, 1.95)], about, -9.0) == 0
+    assert _next([trial(4, 2.04), trial(8, 1.95)], about, 9.0) == 0
 
 
 def test_on_a_busy_machine_processor_time_is_stretched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,7 @@ def test_maps_of_a_run_and_resuming(drawn: Path) -> None:
     np.testing.assert_allclose(fine["ratio"], fine["share"] / fine["area"], rtol=1e-4)
     assert fine["share"].between(0, 1).all() and (first["layer"].astype(str) != "").all()
     kept = [drawn / name for name in first["picture"] if name]
+    assert pq.read_table(drawn / "details" / "attributions").num_rows == len(first)  # as other programs read it
     assert len(kept) == 4 and all(cv2.imread(str(one)).shape == (176, 176, 3) for one in kept)
     assert set(found.shares["condition"]) == {"original", "random_background"} and len(found.shares) == 4
     assert (drawn / "results" / "attributions.parquet").is_file() and (drawn / "explain" / "index.html").is_file()

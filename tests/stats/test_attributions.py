@@ -133,6 +133,17 @@ def test_conditions_are_named_as_in_the_counts() -> None:
     assert frame["condition"].tolist() == ["blur", "blur@severity_2", 'grey {"a":1}', 'grey {"a":2}']
 
 
+def test_tables_do_not_depend_on_the_order_in_which_maps_were_made() -> None:
+    frame = made(models=2, photos=6)
+    rows = pa.Table.from_pandas(frame.assign(variant="paper", parameters="{}", donor_id=None), preserve_index=False)
+    maps = pa.Table.from_pandas(frame.assign(ratio=frame["share"] / frame["area"]), preserve_index=False)
+    maps = maps.select([name for name in ATTRIBUTIONS.names if name in maps.column_names])
+    mixed = maps.take(np.random.default_rng(0).permutation(len(maps)))
+    first, second = (shares(looks(rows.select(COLUMNS), each), resamples=50) for each in (maps, mixed))
+    pd.testing.assert_frame_equal(first, second)
+    assert first["condition"].tolist() == ["original", "original", "blur", "swap", "blur", "swap"]
+
+
 def test_correlations_of_resamples_leave_out_cells_that_were_not_drawn() -> None:
     rng = np.random.default_rng(3)
     photo, cell = rng.integers(0, 9, 60), rng.integers(0, 12, 60)

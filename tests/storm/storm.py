@@ -1,8 +1,10 @@
 """``make storm``: commands under kills, full disks, damaged files, jumping clocks, slow stores and hostile files.
 
-Every episode draws a verb and a trouble from the storm's seed and its own number, and checks three things afterwards:
-what was made (after the command was given again) equals what an undisturbed command makes, or a sentence says why not;
-nothing outside the output folder changed; there was no traceback, and no exit code 0 without a whole result.
+The first episodes visit every trouble once (``OPENING``); every other draws a verb and a trouble from the storm's seed
+and its own number. Four things are checked afterwards: what was made (after the command was given again) equals what an
+undisturbed command makes, or a sentence says why not; it keeps the laws of ``storm_laws``; nothing outside the output
+folder changed; there was no traceback, and no exit code 0 without a whole result. ``storm_faults.py`` plants faults
+that a storm has to find.
 
 ``python tests/storm/storm.py --minutes 60 --seed 7 --json storm.json`` runs one, ``--seed 7 --episode 12`` repeats an
 episode of it, and ``--page storm.json`` writes what it found into docs/reliability.md.
@@ -30,12 +32,15 @@ if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.path.insert(0, str(Path(__file__).parent))
 
+import storm_laws
 from storm_contents import contents, difference, volatile_names
 from storm_people import ask_people
 from storm_process import Ended, aside, command, import_everything
-from storm_troubles import TROUBLES
+from storm_troubles import OPENING, TROUBLES, damaging
 from storm_verbs import INFO, TABLE, VERBS, WORLD
 
+ALONE = ("hostile input", "bad server", "dying model", "foreign page")
+"""Troubles that bring commands of their own."""
 CORPUS = Path(__file__).parent / "corpus"
 LARGEST_KEPT = 20_000
 
@@ -56,6 +61,8 @@ class Storm:
         self._seen_world: dict[str, tuple[int, int]] | None = None
         self._store: subprocess.Popen[bytes] | None = None
         self._port = 0
+        self._server: subprocess.Popen[bytes] | None = None
+        self._server_port = 0
 
     def count(self, what: str, happened: bool = True) -> None:
         """Count something that a page tells."""
@@ -159,9 +166,15 @@ class Storm:
             kept = self.folder / "references" / verb.replace(" ", "_")
             seen, said = [], []
             for _ in range(2):
-                ended = command(self.words(verb), self.folder)
+                words = self.words(verb)
+                words += ["--workers", "1"] if VERBS[verb].workers else []  # other processes log no renames
+                before = {path.relative_to(self.out).as_posix() for path in self.out.rglob("*") if path.is_file()}
+                ended = command(words, self.folder)
                 if ended.code != VERBS[verb].code:
                     raise UndisturbedError(f"without any trouble: {ended.code} {ended.complained or ended.said}")
+                broken = self.broken_law() or storm_laws.of_names(self.out.resolve(), before, ended.named)
+                if broken:
+                    raise UndisturbedError(f"without any trouble: {broken}")
                 seen.append(self._contents())
                 said.append(ended.said)
             shutil.rmtree(kept, ignore_errors=True)
@@ -190,7 +203,27 @@ class Storm:
         _, wanted, volatile, words, _ = self._undisturbed_without_running(verb)
         if said and words and ended.said != words:
             return f"it says something else: {ended.said.strip()[-200:]!r}"
-        return difference(self._contents(), wanted, volatile)
+        return difference(self._contents(), wanted, volatile) or self.broken_law()
+
+    def broken_law(self) -> str:
+        """Return which law the output folder breaks, or ""."""
+        return aside(lambda: print(storm_laws.of_tables(self.out)), self.folder).strip()
+
+    def holder_of_secret(self) -> str:
+        """Return the first file of this storm that holds the secret, or ""."""
+        places = ("out", "cwd", "home", "cache", "tmp", "stdout", "stderr")
+        return storm_laws.holders_of_secret([self.folder / name for name in places])
+
+    def like(self, verb: str, other: dict[str, str]) -> str:
+        """Return in what the tables of the output folder differ from contents that were looked at before, or ""."""
+        _, _, volatile, _, _ = self._references[verb]
+        here, there = ({name: hashed for name, hashed in each.items() if "/*:" in name or name.endswith(".csv")}
+                       for each in (self._contents(), other))  # fmt: skip
+        return difference(here, there, volatile)
+
+    def contents(self) -> dict[str, str]:
+        """Return what the output folder holds."""
+        return self._contents()
 
     def _undisturbed_without_running(self, verb: str) -> tuple[Path, dict[str, str], set[str], str, float]:
         return self._references[verb]
@@ -240,7 +273,8 @@ class Storm:
     def _store_settings(self) -> dict[str, str]:
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}", "AWS_ACCESS_KEY_ID": "somebody",
-            "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_SECRET_ACCESS_KEY": storm_laws.SECRET, "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
             "HOLDFAST_CACHE": str(self.folder / "cache"),
         }  # fmt: skip
 
@@ -258,11 +292,27 @@ class Storm:
         )
         subprocess.run([sys.executable, "-c", program], env=os.environ | self._store_settings(), check=True)
 
+    def server(self) -> str:
+        """Start the server that treats its clients badly, once; its address."""
+        if self._server is None:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self._server_port = probe.getsockname()[1]
+            program = [sys.executable, str(Path(__file__).parent / "storm_server.py"), str(self._server_port)]
+            self._server = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for _ in range(200):
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", self._server_port)) == 0:
+                        break
+                time.sleep(0.05)
+        return f"http://127.0.0.1:{self._server_port}"
+
     def close(self) -> None:
-        """End the store and give the disk back."""
-        if self._store is not None:
-            self._store.kill()
-            self._store.wait()
+        """End the servers and give the disk back."""
+        for process in (self._store, self._server):
+            if process is not None:
+                process.kill()
+                process.wait()
         if os.path.ismount(self.out):
             subprocess.run(["umount", "-l", str(self.out)], check=False)
 
@@ -275,11 +325,13 @@ class Storm:
         weights = [weight for _, weight, _ in TROUBLES.values()]
         drawn = draw.choices(list(TROUBLES), weights)[0]
         drawn_verb = draw.choice([name for name in VERBS if TROUBLES[trouble or drawn][2](name)])
+        if number < len(OPENING) and not trouble and not verb:
+            drawn, drawn_verb = OPENING[number]
         trouble, verb = trouble or drawn, verb or drawn_verb
         work, _, _ = TROUBLES[trouble]
         began = time.monotonic()
         try:
-            if trouble != "hostile input":
+            if trouble not in ALONE:
                 self._undisturbed(verb)
             self.clear_out()
             self._seen_world = self._files()
@@ -288,16 +340,18 @@ class Storm:
             what = str(error)
         if not what and (changed := self._look_outside()):
             what = f"changed outside the output folder: {changed}"
+        if not what and (holder := self.holder_of_secret()):
+            what = f"a secret is in {holder}"
         self.count("episodes")
         self.count(f"trouble: {trouble}")
-        self.count(f"verb: {verb if trouble != 'hostile input' else 'hostile files'}")
+        self.count(f"verb: {verb if trouble not in ALONE else trouble}")
         if what:
             again = f".venv/bin/python tests/storm/storm.py --seed {self.seed} --episode {number}"
             self.findings.append({"episode": number, "verb": verb, "trouble": trouble, "what": what, "again": again})
             print(f"\nFINDING {verb}, {trouble}: {what}\n  {again}", flush=True)
         else:
             print(f"{number} {verb}, {trouble}: held ({time.monotonic() - began:.1f} s)", flush=True)
-        if trouble in ("damaged input", "hostile input") or what:
+        if trouble in damaging or what:
             self._restore_world()
         self.clear_out()
 
@@ -310,9 +364,13 @@ class Storm:
 
 
 def run(
-    seed: int, minutes: float, folder: Path, *, episodes: list[int], verb: str = "", trouble: str = ""
-) -> dict[str, Any]:
-    """Run a storm, or some of its episodes, in a folder; a world that is there already is used again."""
+    seed: int, minutes: float, folder: Path, *, episodes: list[int], verb: str = "", trouble: str = "",
+    first: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Run a storm, or some of its episodes, in a folder; a world that is there already is used again.
+
+    ``first``: the first finding ends it.
+    """
     storm = Storm(seed, folder.resolve())
     began = time.monotonic()
     try:
@@ -322,6 +380,8 @@ def run(
             if not episodes and time.monotonic() - began > 60 * minutes:
                 break
             storm.episode(number, verb=verb, trouble=trouble)
+            if first and storm.findings:
+                break
     finally:
         storm.close()
     return storm.result(time.monotonic() - began)
@@ -368,6 +428,7 @@ def main() -> None:
     parser.add_argument("--episode", type=int, action="append", default=[])
     parser.add_argument("--verb", choices=list(VERBS), default="", help="this one in all episodes")
     parser.add_argument("--trouble", choices=list(TROUBLES), default="", help="this one in all episodes")
+    parser.add_argument("--first", action="store_true", help="end at the first finding")
     parser.add_argument("--folder", type=Path, help="works here, and uses the world of an earlier storm again")
     parser.add_argument("--json", type=Path, help="where the result goes")
     parser.add_argument("--page", type=Path, help="a result to write into docs/reliability.md; runs nothing")
@@ -381,7 +442,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-storm-") as own:
         result = run(
             seed, asked.minutes, asked.folder or Path(own), episodes=asked.episode, verb=asked.verb,
-            trouble=asked.trouble,
+            trouble=asked.trouble, first=asked.first,
         )  # fmt: skip
     if asked.json:
         asked.json.parent.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ def contents(folder: Path) -> dict[str, str]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         hidden = any(word.startswith(".") for word in name.split("/"))
+        hidden = hidden or name.split("/")[0] == "times"  # a file per command of perturb, named after its shard
         if not path.is_file() or hidden or ".damaged" in name or ".tfevents." in name:
             continue
         if path.suffix == ".parquet":

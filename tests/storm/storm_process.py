@@ -11,8 +11,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from storm_laws import SECRET
 
 LIMIT_S = 480.0
 """A command that takes longer hangs; the slowest takes a minute on a machine that others use, too."""
@@ -28,6 +31,7 @@ class Ended:
     seconds: float
     hit: bool = False  # whether a signal of ours reached it alive
     left: tuple[str, ...] = ()  # processes of it that outlived it
+    named: dict[str, bool] = field(default_factory=dict)  # the targets of its renames, and whether they were synced
 
 
 def import_everything() -> None:
@@ -56,6 +60,7 @@ def _inside(work: Callable[[], None], folder: Path, environment: dict[str, str],
             os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         os.chdir(folder / "cwd")
         os.environ.update(environment)
+        _log_renames(os.open(folder / "named", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         tempfile.tempdir = None
         if largest_file:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -75,6 +80,34 @@ def _inside(work: Callable[[], None], folder: Path, environment: dict[str, str],
         os._exit(code)
 
 
+def _log_renames(log: int) -> None:
+    """Write the target of every rename of this process to a file, and whether its source had been synced."""
+    synced: set[tuple[int, int]] = set()
+    sync = os.fsync
+
+    def fsync(file: Any) -> None:
+        status = os.fstat(file)
+        synced.add((status.st_dev, status.st_ino))
+        sync(file)
+
+    def logged(rename: Any) -> Any:
+        def renaming(source: Any, target: Any, **options: Any) -> None:
+            status = Path(source).stat()
+            rename(source, target, **options)
+            mark = "1" if (status.st_dev, status.st_ino) in synced else "0"
+            os.write(log, os.fsencode(f"{mark}{os.path.realpath(target)}") + b"\0")
+
+        return renaming
+
+    os.fsync, os.rename, os.replace = fsync, logged(os.rename), logged(os.replace)
+
+
+def _named(log: Path) -> dict[str, bool]:
+    """Read what ``_log_renames`` wrote; the last rename to a name counts."""
+    lines = log.read_bytes().split(b"\0") if log.is_file() else []
+    return {os.fsdecode(line[1:]): line[:1] == b"1" for line in lines if line}
+
+
 def _holdfast(words: list[str]) -> Callable[[], None]:
     def work() -> None:
         from holdfast.cli.main import main
@@ -88,6 +121,7 @@ def _holdfast(words: list[str]) -> Callable[[], None]:
 def command(
     words: list[str], folder: Path, *, environment: dict[str, str] | None = None, kill: tuple[int, float] | None = None,
     largest_file: int = 0, own_interpreter: bool = False, meanwhile: tuple[float, Callable[[], None]] | None = None,
+    limit: float = LIMIT_S,
 ) -> Ended:  # fmt: skip
     """Run ``holdfast WORDS``; ``kill`` is a signal and the seconds after which it is sent.
 
@@ -96,7 +130,8 @@ def command(
     """
     for name in ("cwd", "tmp", "home"):
         (folder / name).mkdir(exist_ok=True)
-    settings = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), "COLUMNS": "120"} | (environment or {})
+    settings = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), "COLUMNS": "120"}
+    settings |= {"HOLDFAST_API_KEY": SECRET} | (environment or {})
     began = time.monotonic()
     if own_interpreter:
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
@@ -123,7 +158,7 @@ def command(
         elif kill is not None and not hit and seconds >= kill[1]:
             hit = True
             os.kill(pid, kill[0])
-        elif seconds > LIMIT_S:
+        elif seconds > limit:
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             status = 124
@@ -135,7 +170,8 @@ def command(
     if own_interpreter:
         process.returncode = status
     said, complained = ((folder / name).read_text("utf8", "replace") for name in ("stdout", "stderr"))
-    return Ended(status, said, complained, time.monotonic() - began, hit, _left(pid))
+    seconds, named = time.monotonic() - began, {} if own_interpreter else _named(folder / "named")
+    return Ended(status, said, complained, seconds, hit, _left(pid), named)
 
 
 def aside(work: Callable[[], None], folder: Path) -> str:

@@ -13,6 +13,16 @@ from typing import TYPE_CHECKING
 
 from storm_inputs import HOSTILE, damaged, mutated
 from storm_process import Ended, command
+from storm_resuming import (
+    bad_server,
+    changed_input,
+    dying_model,
+    falsified,
+    foreign_page,
+    interrupted,
+    removed_folder,
+    unreadable,
+)
 from storm_verbs import VERBS
 
 if TYPE_CHECKING:
@@ -52,7 +62,7 @@ def last_words(ended: Ended) -> str:
     return lines[-1][:300] if lines else "(nothing was said)"
 
 
-def _continued(storm: Storm, verb: str, words: list[str]) -> str:
+def continued(storm: Storm, verb: str, words: list[str]) -> str:
     """Give the command again and compare its folder with the undisturbed one."""
     known = VERBS[verb]
     again = command(words, storm.folder)
@@ -68,19 +78,20 @@ def _continued(storm: Storm, verb: str, words: list[str]) -> str:
 
 
 def killed(storm: Storm, verb: str, draw: random.Random) -> str:
-    """Kill a command (SIGKILL or SIGTERM) at any moment, up to three times, and let it go on."""
+    """Kill a command (SIGKILL, SIGTERM or SIGINT) at any moment, up to three times, and let it go on."""
     words = storm.words(verb, workers=draw.random() < 0.2)
     for _ in range(draw.randint(1, 3)):
-        number = draw.choice((signal.SIGKILL, signal.SIGTERM))
+        number = draw.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
         ended = command(words, storm.folder, kill=(number, draw.random() * storm.seconds(verb) * 1.1))
         storm.count("kills that hit", ended.hit and ended.code not in (0, VERBS[verb].code))
         if trouble := misbehaviour(ended, verb, ours=ended.hit):
             return trouble
-        if ended.hit and number == signal.SIGTERM and ended.code not in (143, -15, VERBS[verb].code):
-            return f"SIGTERM: ended with {ended.code}: {last_words(ended)}"
+        ends = {signal.SIGTERM: (143, -15), signal.SIGINT: (130, -2)}.get(number, (ended.code,))
+        if ended.hit and ended.code not in (*ends, VERBS[verb].code):
+            return f"{number.name}: ended with {ended.code}: {last_words(ended)}"
         if ended.code == VERBS[verb].code and (unlike := storm.compare(verb, ended)):
             return f"ended with {ended.code}, but {unlike}"
-    return _continued(storm, verb, words)
+    return continued(storm, verb, words)
 
 
 def full_disk(storm: Storm, verb: str, draw: random.Random) -> str:
@@ -108,7 +119,7 @@ def full_disk(storm: Storm, verb: str, draw: random.Random) -> str:
         return f"ended with {ended.code} on a disk of {room} bytes, but {unlike}" if unlike else ""
     if MAY_MOUNT:
         subprocess.run(["mount", "-o", "remount,size=1g", str(storm.out)], check=True, capture_output=True)
-    return _continued(storm, verb, words)
+    return continued(storm, verb, words)
 
 
 def damaged_output(storm: Storm, verb: str, draw: random.Random) -> str:
@@ -154,7 +165,7 @@ def moved_clock(storm: Storm, verb: str, draw: random.Random) -> str:
         for path in [storm.out, *storm.out.rglob("*")]:
             moved = path.lstat().st_mtime + draw.choice(moments)
             os.utime(path, (moved, moved), follow_symlinks=False)
-        return misbehaviour(ended, verb, ours=True) or _continued(storm, verb, words)
+        return misbehaviour(ended, verb, ours=True) or continued(storm, verb, words)
     storm.count("jumps of the clock")
     clock = storm.folder / "clock"
     clock.write_text(f"{moments[0]:+d}\n")
@@ -220,5 +231,26 @@ TROUBLES: dict[str, tuple[Trouble, float, Callable[[str], bool]]] = {
     "clock": (moved_clock, 1, lambda verb: True),
     "slow store": (slow_store, 1, lambda verb: VERBS[verb].stored),
     "hostile input": (hostile_input, 4, lambda _: True),
+    "interrupted": (interrupted, 3, lambda verb: VERBS[verb].resumes),
+    "falsified table": (falsified, 2, lambda verb: VERBS[verb].resumes or VERBS[verb].reads == "run"),
+    "changed input": (changed_input, 2, lambda verb: verb in ("eval", "eval --fast", "segment", "ask", "perturb")),
+    "unreadable images": (unreadable, 1, lambda verb: verb in ("synth", "mask", "eval", "segment", "ask", "perturb")),
+    "removed folder": (removed_folder, 1, lambda verb: verb in ("synth", "mask", "eval", "generate", "perturb")),
+    "bad server": (bad_server, 1, lambda _: True),
+    "dying model": (dying_model, 1, lambda _: True),
+    "foreign page": (foreign_page, 0.3, lambda _: True),
 }
 """Each trouble with its weight in the drawing, and the verbs that it may meet."""
+
+damaging = ("damaged input", "hostile input", "falsified table", "changed input", "unreadable images", "foreign page")
+"""Troubles after which the world is made again."""
+
+OPENING = (
+    ("interrupted", "eval"), ("falsified table", "report"), ("full disk", "synth"), ("changed input", "eval"),
+    ("bad server", "ask"), ("falsified table", "eval"), ("full disk", "eval"), ("interrupted", "eval --fast"),
+    ("unreadable images", "mask"), ("kill", "train"), ("interrupted", "segment"), ("removed folder", "synth"),
+    ("bad server", "perturb"), ("interrupted", "perturb"), ("dying model", "eval"), ("kill", "watch"),
+    ("full disk", "mask"), ("interrupted", "ask"), ("damaged output", "synth"), ("foreign page", "open"),
+    ("kill", "board add"), ("changed input", "segment"), ("full disk", "explain"), ("interrupted", "explain"),
+)  # fmt: skip
+"""The first episodes of every storm: each trouble with the verb that it hurts most."""

@@ -16,6 +16,8 @@ MINE = (
 WORLD = {
     "scenes": "synth diorama:test?n=48 --scenarios original --out {world}/scenes -q",
     "run": f"eval {DATA} --models {MODEL},{SECOND} --scenarios original,grey --out {{world}}/run -q",
+    "other": f"eval {DATA} --models {SECOND} --scenarios original,red --out {{world}}/other -q",
+    "series": f"watch {{world}}/series {{world}}/run --model {SECOND} -q",
     "pool": "generate --generator embedded: --limit 28 --out {world}/pool -q",
     "hard": f"mine {{world}}/pool {MINE} --out {{world}}/hard -q",
     "board": f"board add {{world}}/run --models {MODEL} --out {{world}}/board",
@@ -47,17 +49,21 @@ class Verb:
     goes_on: bool = True  # whether the same command completes what it left unfinished
     workers: bool = False
     stored: bool = False  # whether it writes to a store (s3://), too
+    resumes: bool = False  # whether it makes the rows that a table lacks
 
 
 VERBS = {
     "eval": Verb(f"eval {DATA} --models {MODEL} --scenarios original,grey --batch-size 2 --out {{out}} -q",
-                 workers=True, stored=True),
-    "eval --fast": Verb(f"eval {DATA} --models {MODEL} --scenarios original,red --fast --out {{out}} -q", stored=True),
+                 workers=True, stored=True, resumes=True),
+    "eval --fast": Verb(f"eval {DATA} --models {MODEL} --scenarios original,red --fast --out {{out}} -q", stored=True,
+                        resumes=True),
     "synth": Verb(f"synth {DATA} --scenarios original,grey --out {{out}} -q", workers=True, stored=True),
     "mask": Verb("mask {world}/photos/images --out {out} -q", workers=True),
-    "ask": Verb(f"ask {DATA} --models {MODEL} --distractor embedded:vit_rho95 --out {{out}} -q"),
-    "perturb": Verb(f"perturb {DATA} --models {MODEL} {WALK} --limit 3 --keep-images --out {{out}} -q"),
-    "segment": Verb(f"segment {DATA} --models embedded:unet --scenarios original,grey --out {{out}} -q"),
+    "ask": Verb(f"ask {DATA} --models {MODEL} --distractor embedded:vit_rho95 --out {{out}} -q", resumes=True),
+    "perturb": Verb(f"perturb {DATA} --models {MODEL} {WALK} --limit 3 --keep-images --out {{out}} -q",
+                    resumes=True),
+    "segment": Verb(f"segment {DATA} --models embedded:unet --scenarios original,grey --out {{out}} -q",
+                    resumes=True),
     "train": Verb(f"train {DATA} --architectures timm:test_resnet --scenarios original {SMALL} --out {{out}} -q",
                   stored=True),
     "segment trained": Verb(f"segment {DATA} --architectures smp:FPN@resnet18 --scenarios original {SMALL} "
@@ -68,7 +74,7 @@ VERBS = {
     "mine": Verb(f"mine {{world}}/pool {MINE} --out {{out}} -q", reads="pool"),
     "remedy": Verb(f"remedy {{world}}/hard --model {SECOND} --epochs 1 --out {{out}} -q", reads="hard"),
     "modes": Verb("modes {world}/hard --out {out}", reads="hard"),
-    "explain": Verb("explain {out}/run --limit 2 -q", reads="run", begins_with="run"),
+    "explain": Verb("explain {out}/run --limit 2 -q", reads="run", begins_with="run", resumes=True),
     "report": Verb("report {world}/run --resamples 100 --out {out}", reads="run"),
     "choose": Verb("choose {world}/run --speed none --resamples 100 --out {out} -q", reads="run"),
     "compare": Verb(f"compare {{world}}/run {{world}}/run --old-model {MODEL} --new-model {SECOND}", reads="run",
@@ -76,6 +82,8 @@ VERBS = {
     "bundle": Verb("bundle {world}/run --out {out}/run.zip -q", reads="run"),
     "open": Verb("open {world}/run.zip --out {out}/run", reads="run.zip", goes_on=False),
     "board add": Verb("board add {world}/run --out {out}", reads="run"),
+    "watch": Verb("watch {out}/series {world}/other -q", begins_with="series"),
+    "dossier": Verb("dossier {world}/other --no-pictures --out {out}/dossier", reads="other"),
     "board check": Verb("board check {world}/board", reads="board"),
     "board build": Verb("board build {world}/board --workers 1 --out {out}", reads="board"),
     "verify": Verb(f"verify {{world}}/board --data {DATA} --rows 6 --seed 1 --out {{out}}/compared.csv -q",

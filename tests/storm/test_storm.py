@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import storm_laws
 from storm_contents import contents, difference
+from storm_faults import FAULTS, SOURCE, make_world, plant, storm_with
 from storm_process import Ended
-from storm_troubles import misbehaviour
+from storm_troubles import OPENING, TROUBLES, misbehaviour
+from storm_verbs import VERBS
 
 from storm import BEGIN, END, write_page
 
@@ -27,6 +32,75 @@ def test_ten_minutes_of_storm(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     counts = json.loads(result.read_text())["counts"]
     assert counts["episodes"] > 10 and counts["kills that hit"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_ten_minutes_of_storm_catch_every_planted_fault(tmp_path: Path) -> None:
+    make_world(tmp_path / "world")
+    for number, fault in enumerate(FAULTS):
+        own = tmp_path / str(number)
+        own.mkdir()
+        assert storm_with(fault, own, tmp_path / "world", minutes=10, seed=1), fault
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SOURCE, tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def test_every_planted_fault_is_one_change_of_the_source_that_there_is(source: Path) -> None:
+    for name, changes in FAULTS.items():
+        before = {file: (source / "holdfast" / file).read_text("utf8") for file, _, _ in changes}
+        plant(name, source)
+        for file, text in before.items():
+            changed = (source / "holdfast" / file).read_text("utf8")
+            assert changed != text and ast.parse(changed), name
+            (source / "holdfast" / file).write_text(text, "utf8")
+
+
+def test_a_planted_fault_breaks_a_law(source: Path, tmp_path: Path) -> None:
+    plant("rows written twice", source)
+    words = ["eval", "diorama:test?n=4", "--models", "embedded:resnet_rho0", "--scenarios", "original", "--out", "run"]
+    made = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli.main", *words, "-q"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": source}
+    )
+    assert made.returncode == 0 and "4 rows are there twice" in storm_laws.of_tables(tmp_path)
+
+
+def test_laws_of_rows() -> None:
+    row = {"row_id": "1", "sample_id": "a", "condition": "grey", "model": "m", "error": None}
+    assert storm_laws.of_rows([row, row | {"row_id": "2", "sample_id": "b"}]) == ""
+    assert "twice" in storm_laws.of_rows([row, row])
+    assert "ids are there twice" in storm_laws.of_rows([row, row | {"sample_id": "b"}])
+    assert "superseded" in storm_laws.of_rows([row, row | {"row_id": "2"}])
+    assert "trouble of the machine" in storm_laws.of_rows([row | {"error": "OSError: No space left on device"}])
+
+
+def test_laws_of_files(tmp_path: Path) -> None:
+    name = tmp_path / "run" / "spec.json"
+    name.parent.mkdir()
+    name.write_text("{}")
+    assert "in place" in storm_laws.of_names(tmp_path, set(), {})
+    assert storm_laws.of_names(tmp_path, {"run/spec.json"}, {}) == ""  # it was there before
+    assert storm_laws.of_names(tmp_path, set(), {str(name.parent): False}) == ""  # its folder was renamed
+    table = tmp_path / "run" / "part-1.parquet"
+    table.write_bytes(b"")
+    named = {str(name): True, str(table): False}
+    assert "before it was synced" in storm_laws.of_names(tmp_path, set(), named)
+    assert storm_laws.of_names(tmp_path, set(), named | {str(table): True}) == ""
+    table.unlink()
+    assert storm_laws.of_tables(tmp_path) == ""
+    name.with_name(".unfinished-1").write_text(f"Bearer {storm_laws.SECRET}")
+    assert "unfinished" in storm_laws.of_tables(tmp_path)
+    assert storm_laws.holders_of_secret([tmp_path]) == ".unfinished-1"
+
+
+def test_the_opening_has_every_trouble_that_ends_alike_every_time() -> None:
+    chance = {"clock", "slow store", "hostile input", "damaged input"}
+    assert {trouble for trouble, _ in OPENING} == set(TROUBLES) - chance
+    assert all(TROUBLES[trouble][2](verb) for trouble, verb in OPENING if verb in VERBS)
+    assert {verb for _, verb in OPENING} <= set(VERBS)
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,9 @@ def plan(
 ) -> RunForecast:
     """Forecast what a run takes, from trials of the same command with fewer images.
 
-    Two trials are always made, and on a busy machine as many as are needed to tell the price of an image. They write to
-    a temporary folder beside ``out``, which is removed. An unknown verb or option, or a command that refuses to run, is
-    a UserError.
+    Two trials are always made, and on a busy machine more, until they tell the price of an image or have taken three
+    times ``seconds``. They write to a temporary folder beside ``out``, which is removed. An unknown verb or option, or
+    a command that refuses to run, is a UserError.
     """
     if seconds <= 0:
         raise UserError(f"--seconds {seconds}: trials need some time")
@@ -174,11 +174,17 @@ def _size(trials: Sequence[Trial], load: Workload, left: float) -> int:
             size = size * 3 // 4
         if size >= min(1.5 * last.size, load.units):
             return size
-    if not busy() or len(trials) >= MOST:
+    if not busy() or len(trials) >= MOST or left <= 0:
         return 0
     if len(load.variants) > 1:  # what an epoch costs can be told from trials that differ in epochs alone
         return last.size if any(trial.size < last.size for trial in recent) else 0
     return min(largest, _telling(trials))
+
+
+def _undecided(trials: Sequence[Trial], load: Workload) -> bool:
+    """Return whether the trials ended before they told the price of an image."""
+    ended = len(load.variants) > 1 or len(trials) >= MOST or not trials[0].size < trials[-1].size < load.units
+    return not ended and _telling(trials) > 0
 
 
 def _telling(trials: Sequence[Trial]) -> int:
@@ -277,6 +283,8 @@ def _notes(options: Mapping[str, Any], trials: Sequence[Trial], load: Workload) 
         notes.append(
             "this machine is busy with other work: its time is processor time, stretched as it was in the trials"
         )
+        if _undecided(trials, load):
+            notes.append("the trials do not tell what an image costs: allow them more --seconds")
     if len(load.variants) == 1 and len(trials) > 3:
         first, second = (
             (after.processor - before.processor) / (after.size - before.size)

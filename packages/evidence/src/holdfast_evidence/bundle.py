@@ -59,7 +59,8 @@ PICTURES = {
     "images": (".png",),
     "frames": (".png",),
     "generated": (".jpg",),
-    "details/attributions/pictures": (".jpg",),
+    "attributions": (".jpg",),
+    "details/attributions/pictures": (".jpg",),  # of older runs
 }
 MODELS = (".safetensors", ".json", ".md")  # weights that are data and no code, and what is said of them
 _ROWS, _BYTES = 250_000, 256 << 20  # of a part file, about

@@ -312,7 +312,7 @@ class MapMaker:
         if not item.kept or not np.isfinite(heat).all():
             return ""
         name = f"{item.row_id}-{fingerprint([method.text, self.options.target])[:8]}.jpg"
-        file = self.run / "details" / "attributions" / "pictures" / name
+        file = self.run / "attributions" / name  # not below the table: other programs read that as one dataset
         jpeg = encode_image(overlay(item.view, heat, item.mask), format="jpeg", quality=85)
         write_atomic(file, jpeg)
         return file.relative_to(self.run).as_posix()

@@ -53,7 +53,10 @@ def looks(rows: pa.Table, attributions: pa.Table) -> pd.DataFrame:
     frame: pd.DataFrame = attributions.to_pandas().merge(rows.select(COLUMNS).to_pandas(), on="row_id")
     for column in _TEXT:
         frame[column] = frame[column].astype(object)
-    return frame.assign(condition=named_conditions(frame)).drop(columns=["variant", "parameters"])
+    frame = frame.assign(condition=named_conditions(frame)).drop(columns=["variant", "parameters"])
+    # Rows are stored in the order in which they were made, which a stopped command changes.
+    frame = frame.sort_values([*_OF, "condition", "row_id"], ignore_index=True)
+    return frame.sort_values("condition", key=lambda names: names != ORIGINAL, kind="stable", ignore_index=True)
 
 
 def shares(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:

@@ -61,7 +61,7 @@ FAULTS: dict[str, tuple[Change, ...]] = {
         ("core/files.py", "        temporary.replace(path)\n        if sync:", "        if sync:"),
     ),
     "checksums not compared": (
-        ("store/checksums.py", 'return "" if same else "its checksum', 'return "" if same or not same else "its checksum'),
+        ("store/checksums.py", "same = _digest(file, end, seal[_SEAL:]) == ", "same = True or seal == "),
     ),
     "a full disk stored as rows": (
         ("core/errors.py", "            return MachineError(sentence)\n", "            return None\n"),

@@ -142,7 +142,7 @@ class Storm:
 
     def fill_out(self, verb: str) -> None:
         """Put there what a verb expects to find."""
-        if begin := VERBS[verb].begins_with:
+        for begin in VERBS[verb].begins_with.split():
             shutil.copytree(self.world / begin, self.out / begin)
 
     def new_out(self, verb: str) -> None:

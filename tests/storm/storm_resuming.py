@@ -255,7 +255,7 @@ def foreign_page(storm: Storm, verb: str, draw: random.Random) -> str:
     bundle.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(storm.world / "run.zip", bundle)
     with zipfile.ZipFile(bundle, "a") as archive:
-        archive.writestr(draw.choice(("report/x.html", "run/report/x.html", "report/index.html")), MARK)
+        archive.writestr(draw.choice(("report/x.html", "run/report/x.html", "attributions/x.html")), MARK)
     storm.forget_world()
     ended = command(["open", str(bundle), "--out", str(storm.out / "run")], storm.folder)
     if trouble := misbehaviour(ended):

@@ -141,7 +141,7 @@ def damaged_input(storm: Storm, verb: str, draw: random.Random) -> str:
     """Damage what a command reads: its result stays, or a sentence says what is wrong."""
     words = storm.words(verb)
     begin = VERBS[verb].begins_with
-    part = storm.out / begin if begin else storm.world / VERBS[verb].reads
+    part = storm.out / begin.split()[0] if begin else storm.world / VERBS[verb].reads
     files = [part] if part.is_file() else sorted(path for path in part.rglob("*") if path.is_file())
     files = [path for path in files if path.name != ".lock" and path.suffix != ".md"]
     (victim,) = draw.sample(files, 1)

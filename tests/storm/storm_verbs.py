@@ -44,7 +44,7 @@ class Verb:
 
     words: str
     reads: str = ""  # the part of the world whose damage it must notice
-    begins_with: str = ""  # the part of the world that lies in {out} before
+    begins_with: str = ""  # the parts of the world that are in {out} before
     code: int = 0  # how it ends undisturbed
     goes_on: bool = True  # whether the same command completes what it left unfinished
     workers: bool = False
@@ -82,7 +82,7 @@ VERBS = {
     "bundle": Verb("bundle {world}/run --out {out}/run.zip -q", reads="run"),
     "open": Verb("open {world}/run.zip --out {out}/run", reads="run.zip", goes_on=False),
     "board add": Verb("board add {world}/run --out {out}", reads="run"),
-    "watch": Verb("watch {out}/series {world}/other -q", begins_with="series"),
+    "watch": Verb("watch {out}/series {world}/other -q", begins_with="series run"),
     "dossier": Verb("dossier {world}/other --no-pictures --out {out}/dossier", reads="other"),
     "board check": Verb("board check {world}/board", reads="board"),
     "board build": Verb("board build {world}/board --workers 1 --out {out}", reads="board"),

@@ -237,7 +237,7 @@ def test_on_a_busy_machine_trials_grow_until_they_tell_the_price(monkeypatch: py
     def trial(images: int, processor: float) -> Trial:
         return Trial(images, 10 * processor, processor, 1e8, images, 1, {}, {"images": images})
 
-    # 0.01 s an image and 2 s that are fixed: 4 and 8 images do not tell them apart, and no trial fits into the time left
+    # 0.01 s an image and 2 s that are fixed: 4 and 8 images do not tell, and no trial fits into the time that is left.
     assert _next([trial(4, 2.04), trial(8, 1.95)], about, 9.0) == 64  # eight times the last, and not more
     assert _next([trial(4, 2.04), trial(8, 1.95)], about, 0.0) == 0  # the time is up
     sizes = [4, 8]

@@ -16,8 +16,8 @@ from holdfast.models import load_classifier
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.samples import render_conditions
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.models.watching import PhotoValues, placed
 from holdfast_evidence.dossier.profile import CONDITIONS, profile
+from holdfast_evidence.dossier.watching import PhotoValues, placed
 
 POOL, PHOTOS, CHECKS = 360, 120, 100
 MODELS = {"embedded:resnet_rho0": "0", "embedded:resnet_rho95": "0.95"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from holdfast.stats.audit import AuditFinding, audit, check_claims
+from holdfast_evidence.printed_tables import AuditFinding, audit, check_claims
 from promises.printed_tables import KINDS, Case, Columns, regression, scores, walks
 from promises.promise import Counted
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from holdfast.stats.models.gate import PairedPhotos
 from holdfast.stats.models.noninferiority import Differences
-from holdfast.stats.models.watching import PhotoValues, changes, paired_change, placed, spent
+from holdfast_evidence.dossier.watching import PhotoValues, changes, paired_change, placed, spent
 from promises.promise import Counted, tally
 from promises.worlds import clustered, counts_of, two_models
 

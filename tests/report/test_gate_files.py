@@ -19,7 +19,6 @@ from commands import run
 from holdfast.exchange.gate_files import as_annotations, as_junit, as_markdown
 from holdfast.stats.effects.sequential import sequential_gate
 from holdfast.stats.models.gate import gate
-from holdfast.stats.models.watching import changes
 from holdfast.stats.objects.answers import detector_answers
 from holdfast.stats.objects.gate import object_gate
 from made_detections import Planted, made_detections
@@ -142,13 +141,3 @@ def test_only_conditions_that_were_compared_are_tested_at_once() -> None:
     after = detector_answers(*made_detections({"original": Planted(0.7, 0.2)}, photos=60))
     both, one = object_gate(before, after), object_gate(before, after, conditions=["original"])
     assert both.conditions["p_fail"].dropna().to_list() == one.conditions["p_fail"].to_list()
-
-
-def test_a_series_spends_its_error_on_what_was_compared() -> None:
-    right = np.ones((60, 1, 6))
-    few = np.ones((60, 1, 2))
-    wide, narrow = (
-        changes(counts_of(first), counts_of(few), "m00", "m00", number=1, paired=True)
-        for first in (right, right[:, :, :2])
-    )
-    assert wide["low"].dropna().to_list() == narrow["low"].to_list()

@@ -20,7 +20,6 @@ from holdfast.stats.models.noninferiority import (
     score,
     statistic,
 )
-from holdfast.stats.models.watching import changes
 
 
 def answers(old: np.ndarray, new: np.ndarray):
@@ -104,8 +103,6 @@ def test_bounds_do_not_know_the_margin():
     ends = [row[["low", "high"]].to_numpy() for row in rows]
     assert all((part == ends[0]).all() for part in ends)
     assert -0.835 < ends[0][0, 1] < -0.80 and ends[0][0, 0] < -34 / 36
-    series = changes(*answers(old, new), "m00", "m00", number=1, paired=True)
-    assert (series["low"] < ends[0][:, 0]).all() and (series["high"] > ends[0][:, 1]).all()
 
 
 def clustered_differences(rng: np.random.Generator, *, photos: int, rows: int, donors: int, loss: float):

@@ -276,8 +276,8 @@ def audit(
     ] = None,
 ) -> None:
     """Check a printed table for slips that arithmetic can prove: exit code 0 none, 1 some."""
-    from holdfast.stats.audit import audit as find
-    from holdfast.stats.audit import check_claims, read_table
+    from holdfast_evidence.printed_tables import audit as find
+    from holdfast_evidence.printed_tables import check_claims, read_table
 
     printed = read_table(table)
     others = {path.name: read_table(path) for path in also or ()}

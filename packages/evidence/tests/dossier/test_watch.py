@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from promises.worlds import counts_of
 
 import holdfast
 from holdfast.core.errors import UserError
@@ -16,12 +17,12 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.schema import SAMPLES
 from holdfast.results import open_run
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.models.gate import PairedPhotos
+from holdfast.stats.models.gate import PairedPhotos, gate
 from holdfast.stats.models.noninferiority import Differences
-from holdfast.stats.models.watching import PhotoValues, changes, paired_change, placed, spent
 from holdfast.store import Run
 from holdfast_evidence.dossier.profile import profile, unlabelled
 from holdfast_evidence.dossier.series_page import sentence
+from holdfast_evidence.dossier.watching import PhotoValues, changes, paired_change, placed, spent
 
 SCENARIOS = "original,grey,random_background"
 
@@ -214,3 +215,22 @@ def test_a_clock_set_back_is_noted_and_a_run_that_is_gone_too(series):
     assert "the clock was set back" in last["notes"][0]
     shutil.rmtree(runs / "again")
     assert holdfast.watch(series)["missing"] == [2]
+
+
+def test_intervals_of_a_series_are_wider_than_those_of_the_gate() -> None:
+    old, new = np.ones((36, 1, 3)), np.ones((36, 1, 3))
+    old[34:, :, 0], new[:, :, 0] = 0, 0
+    new[:3, :, 1], old[3:5, :, 1] = 0, 0
+    ends = gate(counts_of(old), counts_of(new), margin=0.05).conditions
+    series = changes(counts_of(old), counts_of(new), "m00", "m00", number=1, paired=True)
+    assert (series["low"] < ends["low"]).all() and (series["high"] > ends["high"]).all()
+
+
+def test_a_series_spends_its_error_on_what_was_compared() -> None:
+    right = np.ones((60, 1, 6))
+    few = np.ones((60, 1, 2))
+    wide, narrow = (
+        changes(counts_of(first), counts_of(few), "m00", "m00", number=1, paired=True)
+        for first in (right, right[:, :, :2])
+    )
+    assert wide["low"].dropna().to_list() == narrow["low"].to_list()

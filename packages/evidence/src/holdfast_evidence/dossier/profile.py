@@ -20,7 +20,7 @@ from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import over_matte, render_conditions
 from holdfast.scenarios import Condition
 from holdfast.stats.core.bootstrap import Floats
-from holdfast.stats.models.watching import PhotoValues
+from holdfast_evidence.dossier.watching import PhotoValues
 
 CONDITIONS = "gaussian_noise@2,gaussian_blur@2,brightness@2,contrast@2"
 """Mild changes that need no mask: photos without labels have none."""

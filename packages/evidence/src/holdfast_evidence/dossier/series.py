@@ -23,11 +23,11 @@ from holdfast.pipeline.samples import prepare, read
 from holdfast.pipeline.thumbnails import spec_of
 from holdfast.results import Results, open_run
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.models.watching import LEAST_PHOTOS, PhotoValues, changes, placed, spent
 from holdfast.store import Run, write_json, writing
 from holdfast.store.parts import read_json
 from holdfast_evidence.dossier.profile import CONDITIONS, PhotoProfile, profile, unlabelled
 from holdfast_evidence.dossier.series_page import write_series_page
+from holdfast_evidence.dossier.watching import LEAST_PHOTOS, PhotoValues, changes, placed, spent
 
 SERIES = "series.json"
 FORMAT = "holdfast-series"

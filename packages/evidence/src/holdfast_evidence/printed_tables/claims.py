@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
-from holdfast.stats.audit.printed import AuditFinding, Interval, Printed, PrintedNumber, figure
+from holdfast_evidence.printed_tables.printed import AuditFinding, Interval, Printed, PrintedNumber, figure
 
 COLUMNS = ("text", "value", "table", "how")
 _CALL = re.compile(r"^\s*(\w+)\s*\(([^()]*)\)\s*$")

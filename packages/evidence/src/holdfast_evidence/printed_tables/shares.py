@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from math import ceil, floor
 
 from holdfast.core.lazy import scipy_stats
-from holdfast.stats.audit.printed import MEANS, SLACK, AuditFinding, Interval, Printed, PrintedNumber
 from holdfast.stats.walks.fmr import recover_counts
+from holdfast_evidence.printed_tables.printed import MEANS, SLACK, AuditFinding, Interval, Printed, PrintedNumber
 
 
 def _sizes(table: Printed, n: int | None) -> list[int | None]:

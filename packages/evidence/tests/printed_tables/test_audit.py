@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from holdfast.core.errors import UserError
-from holdfast.stats.audit import AuditFinding, audit, read_table
+from holdfast_evidence.printed_tables import AuditFinding, audit, read_table
 
-FACTS = Path(__file__).parents[2].parent / "shared" / "facts"
+FACTS = Path(__file__).parents[4].parent / "shared" / "facts"
 
 FMR_1 = """dataset,model,standard_accuracy,perturbed_accuracy,fmr
 MNIST,LeNet,99.09,27.78,28.04

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from promises.printed_tables import KINDS, cases
 
-from holdfast.stats.audit import audit
+from holdfast_evidence.printed_tables import audit
 
 
 def test_no_alarm_in_two_thousand_correct_tables() -> None:

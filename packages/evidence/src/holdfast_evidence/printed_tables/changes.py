@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from math import inf
 
-from holdfast.stats.audit.printed import ROLE_WORDS, AuditFinding, Interval, Printed, PrintedNumber
+from holdfast_evidence.printed_tables.printed import ROLE_WORDS, AuditFinding, Interval, Printed, PrintedNumber
 
 Form = Callable[[Interval, Interval], Interval]
 """(before, after) → the size of the change, without its sign."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import inf, sqrt
 
 from holdfast.core.lazy import scipy_stats
-from holdfast.stats.audit.printed import AuditFinding, Interval, Printed, PrintedNumber
+from holdfast_evidence.printed_tables.printed import AuditFinding, Interval, Printed, PrintedNumber
 
 FEW_ROWS = 8  # fewer cannot tell cutting from rounding: each row rounds down anyway with probability one half
 CONVINCING = 50  # times likelier if cut than if rounded: fewer than 1 in 50 rounded tables look so

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from holdfast.stats.audit import audit
+from holdfast_evidence.printed_tables import audit
 
 generators = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 

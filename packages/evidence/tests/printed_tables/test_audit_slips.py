@@ -12,7 +12,7 @@ from promises.printed_tables import Columns as Table
 from promises.printed_tables import regression
 
 from holdfast.core.errors import UserError
-from holdfast.stats.audit import audit, check_claims
+from holdfast_evidence.printed_tables import audit, check_claims
 
 
 def plant(table: Table, column: str, row: int, change: Callable[[str], str]) -> Table:

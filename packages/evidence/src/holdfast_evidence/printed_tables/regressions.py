@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.lazy import scipy_stats
-from holdfast.stats.audit.printed import SLACK, AuditFinding, Interval, Printed
+from holdfast_evidence.printed_tables.printed import SLACK, AuditFinding, Interval, Printed
 
 DEGREES = np.r_[1:201, np.geomspace(202, 1e6, 860)]
 """Degrees of freedom that a table may have; beyond 200 in steps of 1 %, which change no printed p."""

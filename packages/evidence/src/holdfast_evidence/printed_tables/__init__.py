@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
-from holdfast.stats.audit import changes, regressions, shares, squares
-from holdfast.stats.audit.claims import check_claims, printed_twice
-from holdfast.stats.audit.printed import AuditFinding, Printed, read_table
+from holdfast_evidence.printed_tables import changes, regressions, shares, squares
+from holdfast_evidence.printed_tables.claims import check_claims, printed_twice
+from holdfast_evidence.printed_tables.printed import AuditFinding, Printed, read_table
 
 __all__ = ["AuditFinding", "audit", "check_claims", "read_table"]
 

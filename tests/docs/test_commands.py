@@ -58,8 +58,8 @@ RUN = [
     if not key.startswith("docs/adding/")
     and any(one.language in ("bash", "python") and not one.not_run for one in blocks(page))
 ]
-AFTER_MINING = ("docs/failure-modes.md", "docs/remedy.md")
-"""They go on where docs/hard-set.md ends."""
+AFTER_MINING = ("docs/hard-set.md",)
+"""Their commands start from a mined set."""
 PYTHON_RUN = [key for key in BY_NAME if key.startswith("docs/adding/") and blocks(BY_NAME[key])]
 
 

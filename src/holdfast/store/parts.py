@@ -114,7 +114,7 @@ def _locked(folder: Path) -> Iterator[None]:
             raise UserError(f"another process is writing to {folder}; wait for it or choose another --out")
         try:
             yield
-        except OSError:
+        except Exception:  # a folder that is gone explains every error that follows from it
             _check_still_there(folder, lock.fileno())
             raise
         _check_still_there(folder, lock.fileno())

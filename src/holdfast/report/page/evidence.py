@@ -131,7 +131,7 @@ def _check_keys(rows: ds.Dataset) -> None:
 
 def answers(rows: ReportRows, sources: Collection[str], conditions: Collection[str]) -> pd.DataFrame:
     """Return the rows of some photos, with ``name``: the condition's name as in ``stats.core.reduce``."""
-    wanted = ds.field("source_id").isin(sorted(sources)) & (ds.field("task") == "classify")
+    wanted = ds.field("source_id").isin(pa.array(sorted(sources), pa.string())) & (ds.field("task") == "classify")
     frame: pd.DataFrame = rows.dataset.to_table(columns=_COLUMNS, filter=wanted).to_pandas()
     for column in ("condition", "variant", "parameters", "model", "label", "prediction", "prediction_restricted"):
         frame[column] = frame[column].astype(object)

@@ -262,7 +262,7 @@ def test_the_report_has_tables_pictures_and_curves(trained: holdfast.Results, tm
 
 def test_a_training_that_diverges_is_an_error_with_a_report(data: Path, tmp_path: Path) -> None:
     options = {"scenarios": "original", "folds": 1, "epochs": 2, "out": tmp_path / "run", "recipe": "paper"}
-    with pytest.raises(UserError, match="gave no answer at all: 3 errors, the first: .*lower the learning rate"):
+    with pytest.raises(UserError, match=r"gave no answer at all: 3 errors, the first: .*lower the learning rate"):
         holdfast.segment(data, architectures=[FPN], rate=1e30, **options, **SMALL)
     run = holdfast.open_run(tmp_path / "run")
     rows = frame_of(run)

@@ -23,14 +23,15 @@ def tables_in(folder: Path) -> list[Path]:
     return sorted(folder.rglob("part-*.parquet"))
 
 
-def thin(folder: Path, draw: random.Random) -> None:
-    """Leave a random part of the rows of every table, as a kill between two part files does."""
+def thin(folder: Path, draw: random.Random, *, details: bool = False) -> None:
+    """Leave a random part of the rows of every table, or of ``details`` only, as a kill between two part files does."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     from holdfast.store.parts import write_table
 
-    tables = {path: pq.read_table(path, partitioning=None) for path in tables_in(folder)}
+    tables = {path: pq.read_table(path, partitioning=None) for path in tables_in(folder)
+              if not details or path.parent.name != "predictions"}  # fmt: skip
     owners = [table for path, table in tables.items() if path.parent.name == "predictions"] or list(tables.values())
     ids = sorted({name for table in owners if "row_id" in table.column_names for name in table["row_id"].to_pylist()})
     kept = draw.sample(ids, draw.randint(1, max(1, len(ids) - 2))) if ids else []
@@ -74,7 +75,7 @@ def interrupted(storm: Storm, verb: str, draw: random.Random) -> str:
     shutil.copytree(storm.reference(verb), storm.out, dirs_exist_ok=True)
     if not tables_in(storm.out):
         return killed(storm, verb, draw)
-    aside(lambda: thin(storm.out, draw), storm.folder)
+    aside(lambda: thin(storm.out, draw, details=verb == "explain"), storm.folder)  # eval makes explain's rows
     return continued(storm, verb, words)
 
 

@@ -20,6 +20,7 @@ from holdfast.core.errors import (
     MachineError,
     SampleError,
     UserError,
+    cannot_write,
     half_may_work,
     machine_trouble,
     no_exit,
@@ -63,6 +64,14 @@ def test_a_full_disk_is_known_whoever_writes(full_disk: Path, write: Callable[[P
         write(full_disk)
     assert "disk is full" in str(machine_trouble(caught.value))
     assert not half_may_work(caught.value)
+
+
+def test_what_cannot_be_written_is_the_fault_of_a_full_disk_or_of_the_path(full_disk: Path) -> None:
+    with pytest.raises(OSError) as full:
+        write_atomic(full_disk / "page", bytes(1 << 20))
+    assert isinstance(cannot_write("the page", full.value), MachineError)
+    refused = cannot_write("the page", NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
+    assert isinstance(refused, UserError) and str(refused) == "cannot write the page: Not a directory"
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import holdfast
@@ -99,6 +101,22 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(
     assert not list((small_disk / "out").rglob(".unfinished*"))
     for path in made:
         assert (small_disk / "out" / path).read_bytes() == (whole / path).read_bytes()
+
+
+def test_explain_on_a_full_disk_makes_the_other_maps_when_there_is_room(tmp_path: Path, small_disk: Path) -> None:
+    data = tmp_path / "run"
+    holdfast.evaluate("diorama:test?n=12", models="embedded:resnet_rho0", scenarios="original,grey", out=data)
+    shutil.copytree(data, small_disk / "run")
+    free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+    (small_disk / "other").write_bytes(bytes(free - 60_000))
+    explain = ["explain", str(small_disk / "run"), "--pictures", "12", "-q"]
+    first = subprocess.run([*HOLDFAST, *explain], capture_output=True, text=True)
+    assert first.returncode == 1 and first.stderr.startswith("holdfast: the disk is full"), first.stderr
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    run(*explain)
+    maps = pq.read_table(small_disk / "run" / "details" / "attributions").to_pylist()
+    assert [row["status"] for row in maps] == ["ok"] * 24
+    assert all((small_disk / "run" / row["picture"]).is_file() for row in maps)
 
 
 def test_synth_survives_kill_9(photos: Path, tmp_path: Path) -> None:

@@ -127,6 +127,11 @@ def test_a_mean_of_correlations_and_a_difference_of_two() -> None:
     more, low, high = correlates_more(one, two, three)
     assert more == pytest.approx(rhos[1] - rhos[2]) and low < more < high
     assert np.isnan(spearman(np.ones((1, 5)), np.arange(5.0)[None])[0])
+    same = exact(*range(5))  # all resamples have one order, which five models do not settle
+    mean, low, high = mean_correlation({"one": same, "two": same})
+    assert (mean, high) == (1, 1) and low < 0.9
+    more, low, high = correlates_more(same, same, exact(1, 0, 2, 4, 3))
+    assert more == 0 and np.isnan(low) and np.isnan(high)
 
 
 def test_no_model_has_a_say_in_its_own_hard_set() -> None:

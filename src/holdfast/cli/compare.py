@@ -12,7 +12,7 @@ from typer import Argument, Option
 from holdfast.cli.listing import TerminalProgress, print_frame, print_table
 from holdfast.cli.share import tell
 from holdfast.cli.verb import Average, Device, Labels, Limit, Masks, Outcome, Quiet, Seed, Track
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, cannot_write
 from holdfast.core.files import clear_leftovers, write_atomic
 from holdfast.core.names import split_list
 
@@ -117,7 +117,7 @@ def hand_on(
                 clear_leftovers(file)
                 write_atomic(file, text if isinstance(text, bytes) else text.encode())
             except OSError as error:
-                raise UserError(f"cannot write {file}: {error.strerror}") from error
+                raise cannot_write(file, error) from error
     if github:
         for line in as_annotations(gate, floors):
             typer.echo(line)

@@ -155,6 +155,13 @@ def machine_trouble(error: BaseException) -> MachineError | None:
     return None
 
 
+def cannot_write(what: object, error: OSError) -> HoldfastError:
+    """Return what ends a command that cannot write a file or folder; on a full disk the machine is to blame."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return MachineError(_NUMBERS[error.errno])
+    return UserError(f"cannot write {what}: {error.strerror or error}")
+
+
 def raise_machine_trouble(error: BaseException) -> None:
     """Raise a MachineError if the machine is to blame for an error, else do nothing."""
     trouble = machine_trouble(error)

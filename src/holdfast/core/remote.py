@@ -19,7 +19,7 @@ import tenacity
 from anyio import move_on_after
 from anyio.from_thread import start_blocking_portal
 
-from holdfast.core.errors import SampleError, UserError, check_unicode
+from holdfast.core.errors import SampleError, UserError, cannot_write, check_unicode
 from holdfast.core.names import Name
 from holdfast.core.secrets import keep_secret, redacted
 
@@ -276,7 +276,7 @@ class PaidCalls:
                 # A newline first: a kill may have cut off the line before.
                 stream.write("\n" + json.dumps(line, ensure_ascii=False))
         except OSError as error:
-            raise UserError(f"{self.folder / name} cannot be written: {error.strerror}") from error
+            raise cannot_write(self.folder / name, error) from error
 
 
 def place_of(url: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import cannot_write
 from holdfast.core.files import clear_leftovers, write_atomic
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, percent
@@ -53,7 +53,7 @@ def build(
         clear_leftovers(out / "choice.json")
         write_atomic(out / "choice.json", as_json(choice, recommendation, settings).encode())
     except OSError as error:
-        raise UserError(f"cannot write the page to {out}: {error.strerror}") from error
+        raise cannot_write(f"the page to {out}", error) from error
     return write_page(
         sections(choice, recommendation), out, title=TITLE, facts=facts, limits=limits, **about_runs(runs)
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd  # noqa: TID253 - a class here derives from DataFrame; results.py imports this module when asked
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, cannot_write
 from holdfast.core.files import clear_leftovers, write_atomic
 from holdfast.report.assembly import report_sections
 from holdfast.report.page.evidence import Evidence
@@ -67,7 +67,7 @@ class Plot(dict[str, Any]):
             clear_leftovers(out)
             write_atomic(out, data.encode() if isinstance(data, str) else data)
         except OSError as error:
-            raise UserError(f"cannot write {out}: {error.strerror}") from error
+            raise cannot_write(out, error) from error
         return out
 
     def _page(self) -> str:

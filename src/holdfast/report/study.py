@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import cannot_write
 from holdfast.core.files import clear_unfinished, whole_file, write_atomic
 from holdfast.core.lazy import pd
 from holdfast.core.types import Image
@@ -75,7 +75,7 @@ def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Pat
                 with whole_file(out / "results" / f"{part.name}.parquet") as unfinished:
                     part.frame.to_parquet(unfinished, index=False)
     except OSError as error:
-        raise UserError(f"cannot write the study to {out}: {error.strerror}") from error
+        raise cannot_write(f"the study to {out}", error) from error
     return write_page(
         [*sections, last],
         out / "report",

@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from holdfast.core.errors import DamageWarning, HoldfastError, UserError, first_line
+from holdfast.core.errors import DamageWarning, HoldfastError, UserError, cannot_write, first_line
 from holdfast.core.files import clear_unfinished, no_empty_folders, whole_file
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address
@@ -108,7 +108,7 @@ def _locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / _LOCK).open("w")
     except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}") from error
+        raise cannot_write(f"to {folder}", error) from error
     with lock:
         if not lock_file(lock, wait=False):
             raise UserError(f"another process is writing to {folder}; wait for it or choose another --out")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.distribution import installed_version
-from holdfast.core.errors import UserError
+from holdfast.core.errors import cannot_write
 from holdfast.core.files import clear_leftovers, clear_unfinished, write_atomic
 from holdfast.report.page import figures, tables
 from holdfast.report.page.figures import Figure
@@ -81,7 +81,7 @@ def write_page(
         page = render(shown, {figure.name: data for figure, data in pairs}, about)
         write_atomic(out / "index.html", page.encode())
     except OSError as error:
-        raise UserError(f"cannot write the page to {out}: {error.strerror}") from error
+        raise cannot_write(f"the page to {out}", error) from error
     return out / "index.html"
 
 

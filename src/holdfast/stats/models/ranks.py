@@ -219,7 +219,10 @@ def _with_models_drawn(values: Sequence[MetricValues], seed: int) -> list[tuple[
 
 
 def mean_correlation(values: Mapping[str, MetricValues], *, seed: int = 0) -> Estimate:
-    """Return the mean of Spearman's ρ over all pairs of metrics, with its interval over images and models."""
+    """Return the mean of Spearman's ρ over all pairs of metrics, with its interval over images and models.
+
+    The interval is at least as wide as Bonett and Wright's, since resamples of few models may all have one order.
+    """
     rows = _with_models_drawn(list(values.values()), seed)
     if rows is None or len(rows) < 2:
         return NO_ESTIMATE
@@ -229,7 +232,11 @@ def mean_correlation(values: Mapping[str, MetricValues], *, seed: int = 0) -> Es
     known = np.isfinite(drawn)  # a resample may have one model only, or several that are equal
     means = ratio(np.where(known, drawn, 0.0).sum(axis=0), known.sum(axis=0).astype(np.float64))
     finite = measured[np.isfinite(measured)]
-    return estimated(finite.mean() if len(finite) else np.nan, means)
+    if not len(finite):
+        return NO_ESTIMATE
+    mean, low, high = estimated(finite.mean(), means)
+    least_low, least_high = bonett_wright(mean, rows[0][0].shape[1])
+    return Estimate(mean, np.fmin(low, least_low), np.fmax(high, least_high))
 
 
 def correlates_more(predictor: MetricValues, base: MetricValues, target: MetricValues, *, seed: int = 0) -> Estimate:
@@ -239,7 +246,8 @@ def correlates_more(predictor: MetricValues, base: MetricValues, target: MetricV
         return NO_ESTIMATE
     (first, first_drawn), (second, second_drawn), (aim, aim_drawn) = rows
     more = spearman(first, aim)[0] - spearman(second, aim)[0]
-    return estimated(more, spearman(first_drawn, aim_drawn) - spearman(second_drawn, aim_drawn))
+    found = estimated(more, spearman(first_drawn, aim_drawn) - spearman(second_drawn, aim_drawn))
+    return found if found.low < found.high else Estimate(found.value, np.nan, np.nan)  # no resample has another order
 
 
 def with_holm(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 import holdfast.stats
 import holdfast_evidence.board
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, cannot_write
 from holdfast.core.files import clear_leftovers, write_atomic
 from holdfast.core.schema import PREDICTIONS, SAMPLES
 from holdfast.engine import few_threads
@@ -160,7 +160,7 @@ def build(
         try:
             _write(site, tabs, folder, title, [str(problem) for problem in problems], reports, run)
         except OSError as error:
-            raise UserError(f"cannot write the site to {site}: {error.strerror or error}") from error
+            raise cannot_write(f"the site to {site}", error) from error
     own = sum(member.entry.kind == "measured" for member in measured)
     return Built(site / "index.html", own, len(measured) - own + len(papers), problems)
 

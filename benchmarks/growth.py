@@ -138,7 +138,8 @@ def series() -> list[Series]:
         Series("check", "photos", (24, 72, 192), lambda n, out: verb(
             "check", MODELS[0], drawn(n), "--out", out / "check", "-q")),
         Series("detect", "images", (60, 120, 240), lambda n, out: verb(
-            "telltale", drawn(n), "--generator", "embedded:?steps=2", *small, "--folds", 2, "--out", out / "run")),
+            "study", "telltale", drawn(n), "--generator", "embedded:?steps=2", *small, "--folds", 2,
+            "--out", out / "run")),
         Series("board build", "entries", (64, 192, 512), lambda n, out: verb(
             "board", "build", out / "board", "--out", out / "site"), made.board),
     ]  # fmt: skip

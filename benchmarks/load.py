@@ -1,9 +1,9 @@
 """``make load``: many people vote at once, and the server is killed under them; is every vote there, once?
 
-Starts ``holdfast serve`` as a user would, on SQLite and then on a private PostgreSQL. Every person takes a task, looks
-at its pictures, votes on one every two seconds, sends the task off and takes the next. Then what the clients were told
-is compared with what the database has. The second part kills the server (-9) in the middle and starts it again; clients
-keep what was not acknowledged and send it again, as the pages do.
+Starts ``holdfast people serve`` as a user would, on SQLite and then on a private PostgreSQL. Every person takes a
+task, looks at its pictures, votes on one every two seconds, sends the task off and takes the next. Then what the
+clients were told is compared with what the database has. The second part kills the server (-9) in the middle and
+starts it again; clients keep what was not acknowledged and send it again, as the pages do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measure the peak memory of two steps that see every image or every row at once.
 
-``split N``: ``holdfast split`` of N images with masks, as hard links to one file each in folders of a thousand.
+``split N``: ``holdfast data split`` of N images with masks, as hard links to one file each in folders of a thousand.
 ``resume N``: the plan of a run whose table holds N rows (made up: ids and models, nothing else), all but a few of
 which are planned again; then the shards of what is left. Prints processor time and peak resident memory of the step,
 which runs in a fresh process.

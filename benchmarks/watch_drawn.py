@@ -1,4 +1,4 @@
-"""How ``holdfast watch --photos`` answers in the drawn world, where the accuracy on new photos is known.
+"""How ``holdfast audit watch --photos`` answers in the drawn world, where the accuracy on new photos is known.
 
 python benchmarks/watch_drawn.py    # some minutes on one core; prints the table of packages/evidence/docs/watch.md
 """

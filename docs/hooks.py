@@ -18,6 +18,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from holdfast.cli.tree import leaf_of
+
 ROOT = Path(__file__).parents[1]
 ASSETS = ROOT / "src" / "holdfast" / "assets"
 
@@ -181,11 +183,13 @@ def _arguments(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if hasattr(command, "commands") and command.name != "plan":  # its verbs have the options of the verbs
-        for name in sorted(command.commands):
-            yield from _commands(command.commands[name], (*words, name))
-    else:
+    if not hasattr(command, "commands") or command.name == "plan":  # its verbs have the options of the verbs
         yield words, command
+        return
+    if leaf_of(command) is not command:
+        yield words, leaf_of(command)
+    for name in sorted(command.commands):
+        yield from _commands(command.commands[name], (*words, name))
 
 
 def _row(parameter: Any) -> str:

@@ -114,7 +114,7 @@ def serving(
 
 @dataclass
 class ServerProcess:
-    """``holdfast serve`` as a user starts it."""
+    """``holdfast people serve`` as a user starts it."""
 
     process: subprocess.Popen[str]
     url: str
@@ -129,8 +129,8 @@ class ServerProcess:
 
 @contextmanager
 def server_process(state: Path, *arguments: str, port: int = 0, open_files: int = 0) -> Iterator[ServerProcess]:
-    """``holdfast serve --state STATE`` in a process of its own, which may open at most so many files."""
-    command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--state", str(state), "--port", str(port)]
+    """``holdfast people serve --state STATE`` in a process of its own, which may open at most so many files."""
+    command = [sys.executable, "-m", "holdfast.cli.main", "people", "serve", "--state", str(state), "--port", str(port)]
     if open_files:
         command = ["bash", "-c", f'ulimit -n {open_files}; exec "$@"', "limited", *command]
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Trials of ``holdfast watch``: series in which nothing changes, and new photos at the edge of what was tested."""
+"""Trials of ``holdfast audit watch``: unchanged series, and new photos at the edge of what was tested."""
 
 from __future__ import annotations
 

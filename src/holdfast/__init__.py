@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.distribution import COMPANIONS, installed_version, pip_install
+from holdfast.core.distribution import extra_with, installed_version, pip_install
 from holdfast.core.errors import HoldfastError, SampleError, UserError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         ask,
         choose,
         compare,
-        data,
+        data_check,
         evaluate,
         explain,
         generate,
@@ -26,16 +26,14 @@ if TYPE_CHECKING:
         load_collection,
         mask,
         mine,
-        modes,
+        mine_modes,
+        mine_remedy,
         open_run,
         parity,
         perturb,
-        remedy,
         report,
         segment,
-        sidecar,
         synth,
-        telltale,
         train,
     )  # fmt: skip
     from holdfast.scenarios import parse_conditions, render, scenario
@@ -49,10 +47,10 @@ for _name in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
 __version__ = installed_version()
 
 __all__ = [
-    "HoldfastError", "Results", "SampleError", "UserError", "ask", "check", "choose", "compare", "data",
-    "evaluate", "explain", "generate", "load_classifier", "load_collection", "mask",
-    "mine", "modes", "open_run", "parity", "parse_conditions", "perturb", "plan", "remedy", "render", "report",
-    "scenario", "segment", "sidecar", "synth", "telltale", "track", "train",
+    "HoldfastError", "Results", "SampleError", "UserError", "ask", "check", "choose", "compare", "data_check",
+    "evaluate", "explain", "generate", "load_classifier", "load_collection", "mask", "mine", "mine_modes",
+    "mine_remedy", "open_run", "parity", "parse_conditions", "perturb", "plan", "render", "report", "scenario",
+    "segment", "synth", "track", "train",
 ]  # fmt: skip
 
 _HOMES = dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios") | dict.fromkeys(
@@ -66,7 +64,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         if name[0] != "_" and not find_spec(f"holdfast.{name}") and (function := _of_another_package(name)):
             return function
-        if extra := next((extra for extra, names in COMPANIONS.items() if name in names), ""):
+        if extra := extra_with(name.replace("_", " ")):
             raise AttributeError(f"holdfast.{name} comes with {pip_install(extra)}")
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     return getattr(import_module(_HOMES.get(name, "holdfast.api")), name)
@@ -75,10 +73,11 @@ def __getattr__(name: str) -> Any:
 def _of_another_package(name: str) -> Any:
     """Return the function of a verb that another package adds; None if there is none."""
     from holdfast.api.verb import function_of
+    from holdfast.core.verbs import python_name
     from holdfast.registry import verbs
 
-    typed = name.replace("_", "-")
-    return function_of(verbs.get(typed)) if typed in verbs and verbs.get(typed).python_name == name else None
+    typed = next((verb for verb in verbs if python_name(verb) == name), "")
+    return function_of(verbs.get(typed)) if typed else None
 
 
 def __dir__() -> list[str]:

@@ -385,7 +385,7 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
         lines.append(f"Data: {finding.sentence} First: {finding.examples[0]}. {finding.advice}")
     if len(answer.findings) > MOST_FINDINGS:
         rest = len(answer.findings) - MOST_FINDINGS
-        lines.append(f"Data: {plural(rest, 'other finding')}; holdfast data PHOTOS lists them all")
+        lines.append(f"Data: {plural(rest, 'other finding')}; holdfast data check PHOTOS lists them all")
     lost = most_lost(with_display_names(class_accuracy(counts, outcome=outcome)))
     steps = [*_mask_steps(answer.masks, folder), *step_list([verdict], answer.results.run, counts, lost)]
     lines += [f"Next: {text} {command}".rstrip() for text, command in steps]

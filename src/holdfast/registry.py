@@ -319,7 +319,7 @@ _ORACLES = (
     ("ensemble", "classifier:load_ensemble", "several oracles that vote (ensemble:A+B+C?rule=unanimous)"),
     ("http", "remote:load", "a server that judges pictures (//HOST:PORT/v1#MODEL), with a budget and a cache"),
     ("https", "remote:load", "the same, encrypted"),
-    ("human", "human:load", "people, from the votes that holdfast review --export wrote (human:FOLDER)"),
+    ("human", "human:load", "people, from the votes that holdfast people review --export wrote (human:FOLDER)"),
 )
 _MEASURES = (
     ("accuracy", "measures:ACCURACY", "accuracy per model and condition"),

@@ -15,10 +15,10 @@ from holdfast.pipeline import specs
 
 VERBS = {
     "ask": specs.AskSpec, "choose": specs.ChooseSpec,
-    "data": specs.InventorySpec, "telltale": specs.TelltaleSpec, "evaluate": specs.EvaluateSpec,
+    "data_check": specs.InventorySpec, "study_telltale": specs.TelltaleSpec, "evaluate": specs.EvaluateSpec,
     "explain": specs.ExplainSpec, "generate": specs.GenerateSpec, "mask": specs.MaskSpec, "mine": specs.MineSpec,
-    "modes": specs.ModesSpec, "perturb": specs.PerturbSpec, "remedy": specs.RemedySpec, "segment": specs.SegmentSpec,
-    "synth": specs.SynthSpec, "train": specs.TrainSpec,
+    "mine_modes": specs.ModesSpec, "perturb": specs.PerturbSpec, "mine_remedy": specs.RemedySpec,
+    "segment": specs.SegmentSpec, "synth": specs.SynthSpec, "train": specs.TrainSpec,
 }  # fmt: skip
 
 
@@ -33,10 +33,11 @@ def test_options_are_keyword_arguments_with_types_and_help(verb: str) -> None:
         assert declared.option.help[-1] == "." and declared.option.help[0] == declared.option.help[0].strip()
 
 
-@pytest.mark.parametrize("verb", [*VERBS, "bundle", "check", "export", "verify"])
+@pytest.mark.parametrize("verb", [*VERBS, "share_bundle", "check", "share_export", "share_verify"])
 def test_a_wrong_keyword_gets_the_nearest_one(verb: str) -> None:
+    name = verb.removeprefix("share_")
     known = next(reversed(inspect.signature(getattr(holdfast, verb)).parameters))
-    with pytest.raises(UserError, match=f"no option of {verb} is called '{known}x'; did you mean .*{known}"):
+    with pytest.raises(UserError, match=f"no option of {name} is called '{known}x'; did you mean .*{known}"):
         getattr(holdfast, verb)("photos", **{f"{known}x": 1})
 
 

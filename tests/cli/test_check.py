@@ -292,7 +292,7 @@ def test_a_check_shows_the_gravest_findings_about_the_photos(photos: Path, toy_m
     lines = [line for line in answer.lines if line.startswith("Data: ")]
     assert [finding.kind for finding in answer.findings][:2] == ["two-classes", "twice"]
     assert len(lines) == 4 and "two labels" in lines[0]
-    assert lines[3] == "Data: 1 other finding; holdfast data PHOTOS lists them all"
+    assert lines[3] == "Data: 1 other finding; holdfast data check PHOTOS lists them all"
 
 
 def test_in_rounds_known_readers_are_decided_early(readers: str, tmp_path: Path) -> None:

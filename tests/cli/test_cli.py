@@ -131,8 +131,8 @@ def test_mask_split_leaks_and_doctor(photos: Path, tmp_path: Path) -> None:
     listed = (masks / "masks.csv").read_text().splitlines()
     assert len(listed) == 13
     manifest = photos / "split.csv"
-    assert "test: 3, train: 9" in run("split", photos, "--test", 0.25, "--folds", 2, "--out", manifest).stdout
-    assert "12 near-duplicate pairs" in run("leaks", photos, photos, "-q").stderr
+    assert "test: 3, train: 9" in run("data", "split", photos, "--test", 0.25, "--folds", 2, "--out", manifest).stdout
+    assert "12 near-duplicate pairs" in run("data", "duplicates", photos, photos, "-q").stderr
     text = run("doctor").stdout
     assert "torch" in text and "cores" in text and "chromium" in text
 
@@ -161,10 +161,10 @@ def test_report_compare_and_audit(photos: Path, toy_models: str, tmp_path: Path)
     table.write_text(
         "dataset,model,standard_accuracy,perturbed_accuracy,fmr\nA,m,90.00,45.00,50.00\nB,m,80.00,20.00,30.00\n"
     )
-    found = run("audit", table, code=1).stdout
+    found = run("audit", "table", table, code=1).stdout
     assert "B" in found and "1 findings" in found
     table.write_text("dataset,model,standard_accuracy,perturbed_accuracy,fmr\nA,m,90.00,45.00,50.00\n")
-    assert "nothing found" in run("audit", table).stdout
+    assert "nothing found" in run("audit", "table", table).stdout
 
 
 def test_sigterm_is_a_sentence(tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ from holdfast.store import Run, write_table
 MODEL = "embedded:resnet_rho0"
 READERS = {
     "report": "report {run} --resamples 100 --out {out}/page",
-    "watch": "watch {out}/series {run} -q",
+    "watch": "audit watch {out}/series {run} -q",
     "board add": "board add {run} --out {out}/board",
-    "export": "export {run} --to model-index --out {out}/cards -q",
+    "export": "share export {run} --to model-index --out {out}/cards -q",
     "compare": "compare {run} {run}",
-    "choose": "choose {run} --speed none --resamples 100 --out {out}/choice -q",
+    "choose": "report {run} --choose --speed none --resamples 100 --out {out}/choice -q",
     "explain": "explain {run} --limit 1 -q",
-    "bundle": "bundle {run} --no-report --out {out}/run.zip -q",
+    "bundle": "share bundle {run} --no-report --out {out}/run.zip -q",
 }
 
 

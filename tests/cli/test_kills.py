@@ -15,14 +15,14 @@ RUN = "diorama:test?n=24 --scenarios original,grey,random_background -q"
 PAIR = f"{{world}}/run {{world}}/run --old-model {FIRST} --new-model {SECOND}"
 VERBS = {
     "report": "report {world}/run --resamples 100 --out {out}/page",
-    "choose": "choose {world}/run --speed none --resamples 100 --out {out}/choice -q",
-    "bundle": "bundle {world}/run --no-report --out {out}/run.zip -q",
+    "choose": "report {world}/run --choose --speed none --resamples 100 --out {out}/choice -q",
+    "bundle": "share bundle {world}/run --no-report --out {out}/run.zip -q",
     "board add": "board add {world}/run --out {out}/board",
-    "watch": "watch {out}/series {out}/other -q",
+    "watch": "audit watch {out}/series {out}/other -q",
     "compare": f"compare {PAIR} --junit {{out}}/gate.xml --markdown {{out}}/gate.md",
     "explain": "explain {out}/run --limit 2 -q",
-    "export": "export {world}/run --to model-index --out {out}/cards -q",
-    "dossier": "dossier {world}/other --no-pictures --out {out}/dossier",
+    "export": "share export {world}/run --to model-index --out {out}/cards -q",
+    "dossier": "audit dossier {world}/other --no-pictures --out {out}/dossier",
 }
 BEGINS = {"watch": ("run", "other", "series"), "explain": ("run",)}
 UNLIKE = (".lock", "dossier.pdf", "seal.json")  # a PDF holds its time compressed, and the seal its hash
@@ -42,7 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> Path:
     for words in (
         f"eval {RUN} --models {FIRST},{SECOND} --out {folder}/run",
         f"eval {RUN} --models {SECOND} --out {folder}/other",
-        f"watch {folder}/series {folder}/run --model {FIRST} -q",
+        f"audit watch {folder}/series {folder}/run --model {FIRST} -q",
     ):
         ended = commands(*words.split(), out=folder)
         assert ended.code == 0, ended.err

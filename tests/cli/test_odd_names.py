@@ -130,7 +130,7 @@ def test_a_refused_command_leaves_no_folder(verb: str, photos: Path, toy_models:
 
 
 def test_a_refused_export_leaves_no_folder(tmp_path: Path) -> None:
-    run("export", tmp_path / "none", "--to", "huggingface", "--out", tmp_path / "new" / "out", code=2)
+    run("share", "export", tmp_path / "none", "--to", "huggingface", "--out", tmp_path / "new" / "out", code=2)
     assert not (tmp_path / "new").exists()
 
 

@@ -1,4 +1,4 @@
-"""``holdfast parity`` from photos to exit code, with two models whose flips are known; ``holdfast sidecar``."""
+"""``holdfast compare --parity`` from photos to exit code, with two models whose flips are known; ``--sidecar``."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def test_parity_counts_the_flips_shows_them_and_exits_by_its_verdict(photos: Pat
     flips = sum(corner < 135 for corner in corners)
     assert 0 < flips < len(corners)
     words = [
-        "parity",
+        "compare",
         "python:parity_models:old",
         "python:parity_models:new",
+        "--parity",
         photos / "images",
         "--out",
         tmp_path / "run",
@@ -76,11 +77,11 @@ def test_parity_counts_the_flips_shows_them_and_exits_by_its_verdict(photos: Pat
     ],
 )
 def test_models_that_cannot_be_compared_are_a_sentence(old: str, new: str, sentence: str, photos: Path) -> None:
-    done = run("parity", old, new, photos / "images", "--out", "run", code=2)
+    done = run("compare", old, new, "--parity", photos / "images", "--out", "run", code=2)
     assert sentence in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_sidecar_is_for_files(photos: Path) -> None:
 
-    done = run("sidecar", "python:parity_models:old", code=2)
+    done = run("compare", "python:parity_models:old", "--sidecar", code=2)
     assert "is no file of an exported model" in done.stderr

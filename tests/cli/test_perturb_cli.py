@@ -1,4 +1,4 @@
-"""``holdfast perturb`` and ``holdfast sparse`` as they are typed."""
+"""``holdfast perturb`` as it is typed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_perturb_prints_counts_bounds_baselines_and_warnings(tmp_path: Path) -> 
     with pytest.raises(UserError, match="dataset or all"):
         results.fmr(space="some")
     with pytest.raises(UserError, match="no dimension is left"):  # six scenes are far too few
-        typed("sparse", out, "--out", tmp_path / "mask.safetensors")
+        typed("perturb", out, "--find-sparse", tmp_path / "mask.safetensors")
 
 
 def test_an_oracle_that_accepts_nothing_is_said(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_sparse_compares_masks(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("one", "two")]
     for file, kept in zip(files, ([1, 1, 1, 0], [0, 1, 1, 1]), strict=True):
         write_mask(SparseMask(np.array(kept, bool), {"generator": "pixel:"}), file)
-    assert "Jaccard 0.500" in typed("sparse", "--compare", *files)
+    assert "Jaccard 0.500" in typed("perturb", files[0], "--compare-sparse", files[1])
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,11 @@ def test_sparse_compares_masks(tmp_path: Path) -> None:
     [
         (["perturb", "here", "--models", "x"], "--out RUN"),
         (["perturb", "no-such-run", "--publish", "x"], "does not exist; holdfast eval makes a run"),
-        (["sparse"], "holdfast sparse RUN --out"),
+        (["perturb", "run", "--find-sparse", "x", "--generator", "y"], "--generator does not go with --find-sparse"),
+        (["perturb", "run", "--strength", "2"], "--strength goes with --find-sparse"),
         (["perturb", "diorama:test?n=2", "--models", MODEL, "--oracle", "clip:embedded", "--out", "OUT"], "generators"),
         (["perturb", "diorama:test?n=2", "--models", MODEL, "--generator", "pixel:", "--out", "OUT"], "ls oracles"),
-        (["perturb", "diorama:test?n=2", "--models", MODEL, *WALK, "--step-size", "-1", "--out", "OUT"], "step size"),
+        (["perturb", "diorama:test?n=2", "--models", MODEL, *WALK, "--step-size", "-1", "--out", "OUT"], "step-size"),
     ],
 )
 def test_a_mistake_is_a_sentence(words: list[str], said: str, tmp_path: Path) -> None:
@@ -105,4 +106,4 @@ def test_the_commands_defaults_are_the_librarys() -> None:
     given = inspect.signature(perturb).parameters
     for option, value in asdict(WalkOptions()).items():
         default = given[option].default
-        assert getattr(default, "value", default) == value, option
+        assert type(value)(default) == value, option

@@ -162,7 +162,7 @@ def test_check_runs_with_the_core_alone(core_only: dict[str, str], tmp_path: Pat
 
 
 NEEDING_MORE = [
-    (("serve", "--data", "{out}"), "people"),
+    (("people", "serve", "--data", "{out}"), "people"),
     (("perturb", "diorama:test?n=2", "--models", "embedded:resnet_rho95", "--generator", "embedded:vqgan",
       "--oracle", "clip:embedded", "--out", "{out}"), "generate|hf|walk"),
     (("eval", "diorama:test?n=2", "--models", "embedded:resnet_rho95", "--scenarios", "fgsm", "--out", "{out}"),
@@ -174,7 +174,7 @@ NEEDING_MORE = [
      "ray"),
     (("eval", "diorama:test?n=2", "--models", "embedded:resnet_rho95", "--scenarios", "nrtk:haze", "--out",
       "{out}"), "nrtk"),
-    (("data", "{tmp}/scans"), "dicom"),
+    (("data", "check", "{tmp}/scans"), "dicom"),
     (("eval", "s3://nowhere/photos", "--models", "embedded:resnet_rho95", "--out", "{out}"), "s3"),
 ]  # fmt: skip
 """Commands, and the extras that may be named where the core alone is installed."""

@@ -256,14 +256,17 @@ def test_several_findings_come_gravest_first(clean: Path) -> None:
 
 
 def test_the_command_prints_the_inventory_and_what_to_do(clean: Path, tmp_path: Path) -> None:
-    said = run("data", clean).stdout  # a note on what verdicts need is no finding
+    said = run("data", "check", clean).stdout  # a note on what verdicts need is no finding
     assert "nothing found\nThe smallest class has 3 photos" in said
     _two_classes(clean)
-    assert run("data", clean, "--exit-zero").stdout == run("data", clean, code=1).stdout
-    assert run("data", clean, "--json", "--exit-zero").stdout == run("data", clean, "--json", code=1).stdout
+    assert run("data", "check", clean, "--exit-zero").stdout == run("data", "check", clean, code=1).stdout
+    assert (
+        run("data", "check", clean, "--json", "--exit-zero").stdout
+        == run("data", "check", clean, "--json", code=1).stdout
+    )
     labels = tmp_path / "labels.csv"
     labels.write_text("class,label\nCat,cat\ndog,dog\n")
-    said = run("data", clean, "--labels", labels, code=1).stdout
+    said = run("data", "check", clean, "--labels", labels, code=1).stdout
     assert "6 pictures of 6 photos, 2 classes" in said and "cat: 3, 3 with masks" in said
     assert said.index("1. 1 row of the label file has no class") < said.index("2. 1 picture has two labels")
     assert "did you mean cat?" in said and "Keep each picture under its right class" in said
@@ -271,8 +274,8 @@ def test_the_command_prints_the_inventory_and_what_to_do(clean: Path, tmp_path: 
 
 def test_the_command_and_python_agree(clean: Path) -> None:
     _missing_mask(clean)
-    told = json.loads(run("data", clean, "--json", code=1).stdout)
-    held = holdfast.data(clean)
+    told = json.loads(run("data", "check", clean, "--json", code=1).stdout)
+    held = holdfast.data_check(clean)
     assert told["findings"][0]["kind"] == held.findings[0].kind == "no-mask"
     assert told["classes"] == held.classes and told["sizes"] == held.sizes
 

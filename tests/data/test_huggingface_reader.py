@@ -102,7 +102,7 @@ def test_pictures_that_lie_beside_the_file(tmp_path: Path) -> None:
 
 
 def test_our_own_export_comes_back_whole(photos: Path, tmp_path: Path) -> None:
-    run("export", photos, "--to", "huggingface", "--out", tmp_path / "out")
+    run("share", "export", photos, "--to", "huggingface", "--out", tmp_path / "out")
     first, again = load_collection(str(photos)), load_collection(str(tmp_path / "out"))
     assert again.classes == first.classes
     returned = {sample.sample_id: sample for sample in again.samples}
@@ -119,13 +119,13 @@ def test_our_own_export_comes_back_whole(photos: Path, tmp_path: Path) -> None:
 def test_a_missing_mask_stays_missing(photos: Path, tmp_path: Path) -> None:
     lost = sorted((photos / "masks" / "disc").iterdir())[0]
     lost.unlink()
-    run("export", photos, "--to", "huggingface", "--out", tmp_path / "out")
+    run("share", "export", photos, "--to", "huggingface", "--out", tmp_path / "out")
     bare = [sample.sample_id for sample in load_collection(str(tmp_path / "out")).samples if sample.mask is None]
     assert bare == [f"disc/{lost.stem}"]
 
 
 def test_eval_and_synth_read_what_synth_and_export_wrote(photos: Path, toy_models: str, tmp_path: Path) -> None:
-    run("export", photos, "--to", "huggingface", "--out", tmp_path / "out")
+    run("share", "export", photos, "--to", "huggingface", "--out", tmp_path / "out")
     run("synth", photos, "--scenarios", "grey", "--format", "parquet", "--workers", 1, "--out", tmp_path / "grey")
     for folder, scenarios in (("out", "original,segmented"), ("grey", "original")):
         words = ["--models", f"{toy_models}:colour", "--scenarios", scenarios, "--out", tmp_path / f"run-{folder}"]

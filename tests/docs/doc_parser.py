@@ -8,6 +8,7 @@ import typer
 
 from holdfast import registry
 from holdfast.cli.main import app
+from holdfast.cli.tree import leaf_of
 from holdfast.scenarios import parse_conditions
 from holdfast_studies.study import chosen
 
@@ -18,13 +19,15 @@ def find(words: list[str]) -> tuple[Any, list[str]]:
     """The verb (with its second word, where it has one) of ``holdfast VERB …``, and the words after it."""
     command, rest = _APP, words[1:]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        if rest[0] not in command.commands and leaf_of(command) is not command:
+            break
         assert rest[0] in command.commands, f"holdfast has no verb {rest[0]!r}: {' '.join(words)}"
         command, rest = command.commands[rest[0]], rest[1:]
         while hasattr(command, "commands") and rest and rest[0].startswith("--"):  # holdfast plan --seconds 20 eval …
             own = [one for one in command.params if rest[0] in one.opts]
             assert own, f"{rest[0]} is no option of: {' '.join(words)}"
             rest = rest[1 if own[0].is_flag else 2 :]
-    return command, rest
+    return leaf_of(command), rest
 
 
 def check_options(words: list[str]) -> None:

@@ -13,7 +13,7 @@ TIED, UNTIED = "embedded:resnet_rho95_strong", "embedded:resnet_rho0"
 def test_errors_go_with_the_background_where_training_tied_it_and_nowhere_else(tmp_path: Path) -> None:
     run = tmp_path / "run"
     api.evaluate("diorama:test?n=360&context=0", models=[TIED, UNTIED], out=run, scenarios="original", device="cpu")
-    _, (found,) = api.modes([run])
+    _, (found,) = api.mine_modes([run])
     rows = found.by_model.set_index(["model", "mode"])
     leaning = rows.loc[(TIED, "background")]
     assert leaning["n"] > 60 and leaning["low"] > 0.4

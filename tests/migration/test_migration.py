@@ -62,7 +62,7 @@ def test_an_old_run_has_a_page(old: Path) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)
 def test_an_old_bundle_opens_with_its_rows(version: Path, tmp_path: Path) -> None:
-    run("open", version / "eval.zip", "--out", tmp_path / "opened")
+    run("share", "open", version / "eval.zip", "--out", tmp_path / "opened")
     opened = holdfast.open_run(tmp_path / "opened").rows()
     packed = pq.read_table(sorted((version / "eval" / "predictions").glob("*.parquet"))[0], columns=["row_id"])
     assert set(opened["row_id"].to_pylist()) == set(packed["row_id"].to_pylist())

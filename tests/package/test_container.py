@@ -57,7 +57,7 @@ def test_the_server_runs_on_a_read_only_file_system_and_is_healthy(read_only: li
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log, holdfast = tmp_path / "log", Path(sys.executable).with_name("holdfast")
-    command = [holdfast, "serve", "--state", "/tmp/data/state", "--host", "0.0.0.0", "--port", str(port)]
+    command = [holdfast, "people", "serve", "--state", "/tmp/data/state", "--host", "0.0.0.0", "--port", str(port)]
     environment = os.environ | {"HOME": "/tmp/data", "PYTHONDONTWRITEBYTECODE": "1"}
     with log.open("w") as file:
         server = subprocess.Popen([*read_only, *command], stdout=file, stderr=file, env=environment)

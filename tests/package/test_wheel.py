@@ -81,12 +81,12 @@ def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
 def test_the_companions_are_found(installed: Path, tmp_path: Path) -> None:
     shown = run(installed, tmp_path, "--help")
     assert (
-        all(name in shown.stdout for name in ("annotate", "study", "dossier", "export"))
+        all(name in shown.stdout for name in ("people", "study", "audit", "share", "board"))
         and "cannot be loaded" not in shown.stdout
     )
     listed = run(installed, tmp_path, "ls", "studies")
     assert "background-truth" in listed.stdout, listed.stderr
-    assert run(installed, tmp_path, "review").stderr.startswith("holdfast: name the images to judge")
+    assert run(installed, tmp_path, "people", "review").stderr.startswith("holdfast: name the images to judge")
 
 
 def test_demo(installed: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``holdfast choose``: what models cost, what names stand for, and the page with its files."""
+"""``holdfast report --choose``: what models cost, what names stand for, and the page with its files."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def test_families_groups_and_aliases(run: holdfast.Results) -> None:
 def test_choosing_by_the_command_line(run: holdfast.Results, tmp_path: Path) -> None:
     out = tmp_path / "choice"
     asked = [
-        "choose",
+        "report",
         str(run.path),
+        "--choose",
         "--weights",
         "blur=2,random_background=3",
         "--out",
@@ -73,7 +74,7 @@ def test_choosing_by_the_command_line(run: holdfast.Results, tmp_path: Path) -> 
         assert next(row["model"] for row in csv.DictReader(file)) == "colour"
     assert {file.stem for file in (out / "figures").glob("*.svg")} == {"weighted_accuracy", "pareto_time"}
     for weights, message in (("blur", "name=number"), ("fog=1", "is called 'fog'; known: background, blur")):
-        failed = CliRunner().invoke(app, ["choose", str(run.path), "--weights", weights, "--speed", "none"])
+        failed = CliRunner().invoke(app, ["report", str(run.path), "--choose", "--weights", weights, "--speed", "none"])
         assert isinstance(failed.exception, UserError) and message in str(failed.exception)
 
 

@@ -139,7 +139,10 @@ def test_a_torn_hard_set_is_said_in_a_sentence(
         pd.read_parquet(out / "mining" / file).drop(columns="set").to_parquet(out / "mining" / file)
     else:
         (out / "mining" / file).write_bytes(content)
-    for command in (["modes", str(out)], ["remedy", str(out), "--model", "embedded:vit_rho95", "--out", "new"]):
+    for command in (
+        ["mine", "modes", str(out)],
+        ["mine", "remedy", str(out), "--model", "embedded:vit_rho95", "--out", "new"],
+    ):
         asked = CliRunner().invoke(app, command)
         assert isinstance(asked.exception, UserError) or asked.exit_code == 2
         said = "answers.parquet is damaged" if content == b"no table" else "not a hard set, or not a whole one"

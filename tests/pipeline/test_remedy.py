@@ -1,4 +1,4 @@
-"""``holdfast modes`` and ``holdfast remedy`` on a hard set of drawn scenes: real models, real training, known truth."""
+"""``holdfast mine modes`` and ``holdfast mine remedy`` on a hard set of drawn scenes: real training, known truth."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def hard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def remedied(hard: Path, tmp_path_factory: pytest.TempPathFactory):
     out = tmp_path_factory.mktemp("remedied") / "run"
-    return holdfast.remedy(
+    return holdfast.mine_remedy(
         hard,
         model=TARGET,
         out=out,
@@ -95,7 +95,7 @@ def test_every_set_is_measured(remedied) -> None:
 @pytest.mark.slow
 def test_it_mends_what_leans_on_the_background(tmp_path: Path) -> None:
     hard = drawn_pool.make_hard(tmp_path, scenes=1800)
-    done = holdfast.remedy(hard, model=TARGET, out=tmp_path / "run", device="cpu")
+    done = holdfast.mine_remedy(hard, model=TARGET, out=tmp_path / "run", device="cpu")
     rows = done.table.set_index("set")
     for name in (HARD, POOL, "drawn scenes, untied"):
         assert rows.loc[name, "low"] > 0, rows.loc[name].to_dict()
@@ -136,11 +136,11 @@ def test_going_on_trains_and_computes_nothing_again(hard: Path, remedied) -> Non
     stamp = file.stat().st_mtime_ns
     parts = sorted((remedied.path / "runs").rglob("part-*.parquet"))
     options = {"epochs": 4, "train_batch": 8, "originals": ("diorama:test?n=24&context=0.95",), "device": "cpu"}
-    again = holdfast.remedy(hard, model=TARGET, out=remedied.path, **options)
+    again = holdfast.mine_remedy(hard, model=TARGET, out=remedied.path, **options)
     assert file.stat().st_mtime_ns == stamp and sorted((remedied.path / "runs").rglob("part-*.parquet")) == parts
     pd.testing.assert_frame_equal(again.table, remedied.table)
     with pytest.raises(UserError, match=r"holds another run \(model"):
-        holdfast.remedy(hard, model="embedded:vit_rho95", out=remedied.path, device="cpu")
+        holdfast.mine_remedy(hard, model="embedded:vit_rho95", out=remedied.path, device="cpu")
 
 
 def test_the_page_says_what_it_mends(remedied) -> None:
@@ -166,12 +166,12 @@ def test_wrong_requests(hard: Path, tmp_path: Path, change: dict[str, str], said
     if change.get("hard"):
         asked["hard"] = str(hard.parent / "pool")
     with pytest.raises(UserError, match=said):
-        holdfast.remedy(asked.pop("hard"), out=tmp_path / "run", **asked)
+        holdfast.mine_remedy(asked.pop("hard"), out=tmp_path / "run", **asked)
     assert not (tmp_path / "run" / "model").exists()
 
 
 def test_a_surrogate_is_warned_of(hard: Path, tmp_path: Path) -> None:
-    done = holdfast.remedy(
+    done = holdfast.mine_remedy(
         hard, model=drawn_pool.SURROGATES[0], out=tmp_path / "run", epochs=1, limit=16, recipe="paper",
         originals=("diorama:test?n=12",), device="cpu",
     )  # fmt: skip
@@ -197,7 +197,7 @@ def test_timm_models_can_be_saved(tmp_path: Path) -> None:
 
 
 def test_modes_of_a_hard_set_are_of_its_valid_images(hard: Path, tmp_path: Path) -> None:
-    page, (found,) = api.modes([hard], out=tmp_path / "page")
+    page, (found,) = api.mine_modes([hard], out=tmp_path / "page")
     images = images_of(hard)
     wanted = images.index[(images["set"] == "hard") & images["valid"]]
     assert set(found.explained["sample_id"]) <= set(wanted) and len(found.answers.images) == 240
@@ -226,7 +226,7 @@ def natural(folder: Path, count: int = 180) -> Path:
 def test_a_natural_set_is_read_and_compared(hard: Path, tmp_path: Path) -> None:
     data = natural(tmp_path / "natural")
     api.evaluate(data, models=[TARGET], out=tmp_path / "run", scenarios="original", device="cpu")
-    page, (blind, mined) = api.modes([tmp_path / "run", hard], out=tmp_path / "blind")
+    page, (blind, mined) = api.mine_modes([tmp_path / "run", hard], out=tmp_path / "blind")
     assert blind.modes == [LOOK_ALIKE, UNEXPLAINED] and "background" in mined.modes
     text = page.read_text(encoding="utf8")
     assert "Side by side" in text and "Nothing is known of what surrounds the objects" in text
@@ -277,13 +277,13 @@ def test_wrong_words(hard: Path, tmp_path: Path) -> None:
 
 def test_the_verbs(hard: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(hard, tmp_path / "copy")
-    asked = CliRunner().invoke(app, ["modes", str(copy), "--quiet"])
+    asked = CliRunner().invoke(app, ["mine", "modes", str(copy), "--quiet"])
     assert asked.exit_code == 0, asked.output
     assert "wrong answers" in asked.output and (copy / "modes" / "index.html").is_file()
     asked = CliRunner().invoke(
         app,
-        ["remedy", str(copy), "--model", TARGET, "--epochs", "1", "--limit", "16", "--originals", "diorama:test?n=12",
-         "--device", "cpu", "--out", str(tmp_path / "run"), "-q"],
+        ["mine", "remedy", str(copy), "--model", TARGET, "--epochs", "1", "--limit", "16", "--originals",
+         "diorama:test?n=12",         "--device", "cpu", "--out", str(tmp_path / "run"), "-q"],
     )  # fmt: skip
     assert asked.exit_code == 0, asked.output
     assert "trained on 16 easy images" in asked.output and "local-dir:" in asked.output
@@ -321,7 +321,7 @@ def test_hard_prompts_painted_anew_are_measured_too(hard: Path, tmp_path: Path) 
             schema=JUDGED,
         )
     )
-    done = holdfast.remedy(
+    done = holdfast.mine_remedy(
         copy, model=TARGET, out=tmp_path / "run", epochs=1, limit=16, originals=("diorama:test?n=12",), device="cpu"
     )
     found = done.answers[done.answers["set"] == AGAIN]

@@ -85,9 +85,9 @@ def test_a_run_of_labels_is_not_taken_for_one_of_classifiers(tmp_path: Path) -> 
         with pytest.raises(UserError, match=r"(?s)the run has none.*next: \.labels\(\)"):
             ask()
     with pytest.raises(UserError, match=r"runs of eval of classifiers; report shows .*run"):
-        holdfast.dossier([results.path], tmp_path / "dossier")
+        holdfast.audit_dossier([results.path], tmp_path / "dossier")
     assert not (tmp_path / "dossier").exists()
-    with zipfile.ZipFile(holdfast.bundle(results.path, tmp_path / "run.zip", report=False).path) as archive:
+    with zipfile.ZipFile(holdfast.share_bundle(results.path, tmp_path / "run.zip", report=False).path) as archive:
         (table,) = [name for name in archive.namelist() if name.endswith(".csv")]
         assert table.endswith("tables/labels.csv") and b"sea" in archive.read(table)
     assert record_run(results).numbers["looks/foreground_on_grey/sea/drop"] == 0.5

@@ -1,4 +1,4 @@
-"""``holdfast telltale``: three kinds of every photo, no photo on both sides, and a page with both controls."""
+"""``holdfast study telltale``: three kinds of every photo, no photo on both sides, and a page with both controls."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from holdfast.core.errors import UserError
 from holdfast.pipeline.jobs.progress import silent
 from holdfast.pipeline.telltale import TelltaleSpec, _read, telltale
 from holdfast.stats.trained import CONTROL, GENERATED, JPEG, KINDS, PASTED, accuracies, confusion
+from holdfast_studies.telltale import study_telltale
 from shapes import make_photos
 
 SMALL = {"architectures": ("timm:test_resnet",), "size": 32, "batch_size": 8, "device": "cpu", "folds": 2}
@@ -36,7 +37,7 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def results(data: Path, generator: str, tmp_path_factory: pytest.TempPathFactory) -> api.Results:
     out = tmp_path_factory.mktemp("detected") / "run"
-    return api.telltale(data, generator=generator, epochs=12, rate=0.005, out=out, **SMALL)
+    return study_telltale(data, generator=generator, epochs=12, rate=0.005, out=out, **SMALL)
 
 
 def test_every_photo_has_all_three_kinds_and_is_tested_once(results: api.Results) -> None:
@@ -116,7 +117,17 @@ def test_what_is_refused(data: Path, generator: str, tmp_path: Path) -> None:
 
 
 def test_the_command_line(data: Path, results: api.Results, generator: str) -> None:
-    asked = ["telltale", str(data), "--generator", generator, "--architectures", "timm:test_resnet", "--size", "32"]
+    asked = [
+        "study",
+        "telltale",
+        str(data),
+        "--generator",
+        generator,
+        "--architectures",
+        "timm:test_resnet",
+        "--size",
+        "32",
+    ]
     asked += ["--batch-size", "8", "--epochs", "12", "--rate", "0.005", "--folds", "2", "--device", "cpu"]
     done = CliRunner().invoke(app, [*asked, "--out", str(results.path), "-q"])
     assert done.exit_code == 0, done.output

@@ -288,7 +288,7 @@ def test_nothing_made_is_no_success(verb: str, photos: Path, tmp_path: Path) -> 
 def test_near_duplicates_of_nothing_are_no_success(photos: Path) -> None:
     for path in photos.rglob("images/*/*.png"):
         path.write_bytes(b"no image")
-    assert "none of the 12 images of" in run("leaks", photos / "images", photos / "masks", code=2).stderr
+    assert "none of the 12 images of" in run("data", "duplicates", photos / "images", photos / "masks", code=2).stderr
 
 
 @pytest.mark.parametrize("to", ["elsewhere", "nowhere"])

@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_folds_of_a_split_have_mean_and_spread_without_any_training(tmp_path: Path) -> None:
     run("synth", "diorama:test?n=72", "--scenarios", "original", "--out", tmp_path / "photos")
-    run("split", tmp_path / "photos", "--folds", "3", "--out", tmp_path / "folds.csv")
+    run("data", "split", tmp_path / "photos", "--folds", "3", "--out", tmp_path / "folds.csv")
     models, scenarios = "embedded:resnet_rho0,embedded:vit_rho95", "original,grey"
     words = ("--models", models, "--scenarios", scenarios, "--device", "cpu")
     run("eval", tmp_path / "folds.csv", *words, "--out", tmp_path / "run")

@@ -177,7 +177,7 @@ def test_eval_makes_damaged_rows_again(photos: Path, toy_models: str, tmp_path: 
             damage(path)
         for command in (
             ["report", copy, "--out", tmp_path / "page"],
-            ["bundle", copy, "--out", tmp_path / "bundle.tar"],
+            ["share", "bundle", copy, "--out", tmp_path / "bundle.tar"],
             ["board", "add", copy, "--out", tmp_path / "board"],
         ):
             said = run(*command, code=2).stderr

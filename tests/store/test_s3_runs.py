@@ -88,7 +88,7 @@ def test_a_run_in_s3_is_bundled_and_reported(
 ) -> None:
     words = ["--models", f"{toy_models}:colour", "--scenarios", "original,grey", "--out", "s3://bucket/told", "-q"]
     run("eval", "s3://bucket/photos", *words)
-    run("bundle", "s3://bucket/told", "--out", tmp_path / "run.zip", "--no-report", "-q")
+    run("share", "bundle", "s3://bucket/told", "--out", tmp_path / "run.zip", "--no-report", "-q")
     with zipfile.ZipFile(tmp_path / "run.zip") as bundle:
         assert not [name for name in bundle.namelist() if b"s3:/" in bundle.read(name)]  # no private names
     page = run("report", "s3://bucket/told", "--resamples", "100").stdout.strip()
@@ -178,7 +178,7 @@ def test_mistakes_are_one_sentence(
     for place in ("nothing", "photos"):
         assert f"s3://bucket/{place} is not a run directory" in run("report", f"s3://bucket/{place}", code=2).stderr
     assert not remote.local_folder("s3://bucket/photos", "read").exists()  # found out without fetching it
-    told = run("split", "s3://bucket/photos", "--out", "s3://bucket/split.csv", code=2).stderr
+    told = run("data", "split", "s3://bucket/photos", "--out", "s3://bucket/split.csv", code=2).stderr
     assert "writes to a folder of the disk, not to s3://bucket/split.csv" in told
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")

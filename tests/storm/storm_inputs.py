@@ -86,8 +86,8 @@ def _image(storm: Storm, source: Path, draw: random.Random) -> tuple[Path, list[
         "synth DATA --scenarios static --out {out} -q",
         "segment DATA --models embedded:unet --scenarios original --out {out} -q",
         f"check {MODEL} DATA --out {{out}} -q", f"perturb DATA --models {MODEL} {WALK} --out {{out}} -q",
-        "export DATA --to huggingface --out {out} -q", "mask DATA/images --out {out} -q",
-        "leaks DATA/images DATA/images", "split DATA/images --out {out}/split.csv",
+        "share export DATA --to huggingface --out {out} -q", "mask DATA/images --out {out} -q",
+        "data duplicates DATA/images DATA/images", "data split DATA/images --out {out}/split.csv",
     )  # fmt: skip
     if source.suffix == ".mask":
         place = sorted((photos / "masks").rglob("*.png"))[0]
@@ -121,8 +121,9 @@ def _beside(name: str, *commands: str) -> Recipe:
 
 
 _READERS = (
-    "report PART --resamples 100 --out {out}", "bundle PART --out {out}/run.zip -q", "board add PART --out {out}",
-    "choose PART --speed none --resamples 100 --out {out} -q", "export PART --to huggingface --out {out} -q",
+    "report PART --resamples 100 --out {out}", "share bundle PART --out {out}/run.zip -q", "board add PART --out {out}",
+    "report PART --choose --speed none --resamples 100 --out {out} -q",
+    "share export PART --to huggingface --out {out} -q",
     f"eval WORLD/photos --models {MODEL} --scenarios original,grey --out PART -q",
 )  # fmt: skip
 _EVAL = f"eval WORLD/photos --models {MODEL} --scenarios original"
@@ -132,22 +133,22 @@ HOSTILE: dict[str, Recipe] = {
     "spec": _in_copy("run", "spec.json", *_READERS),
     "samples": _in_copy("run", "samples.parquet", *_READERS),
     "part": _in_copy("run", "predictions/*.parquet", *_READERS),
-    "bundle": _beside("run.zip", "open FILE --out {out}"),
+    "bundle": _beside("run.zip", "share open FILE --out {out}"),
     "entry": _in_copy("board", "*.json", "board check PART", "board build PART --workers 1 --out {out}"),
     "entry table": _in_copy("board", "*.parquet", "board check PART", "board build PART --workers 1 --out {out}"),
     "pool": _in_copy("pool", "manifest.csv", f"eval PART --models {MODEL} --scenarios original --out {{out}} -q"),
     "labels": _beside("labels.*", f"{_EVAL} --labels FILE --out {{out}} -q"),
     "manifest": _beside("manifest.csv", f"eval FILE --models {MODEL} --scenarios original --out {{out}} -q",
-                        "split FILE --out {out}/split.csv"),
+                        "data split FILE --out {out}/split.csv"),
     "coco": _beside("coco.json", f"eval FILE --models {MODEL} --scenarios original --out {{out}} -q",
                     f"eval WORLD/photos --masks FILE --models {MODEL} --scenarios original --out {{out}} -q"),
     "weights": _beside("model.*", "eval WORLD/photos --models torch:test_resnet@FILE --scenarios original --out {out}"),
     "network": _beside("model.*", "eval WORLD/photos --models onnx:FILE --scenarios original --out {out} -q"),
     "meta": _beside("meta.toml", "board add WORLD/run --meta FILE --out {out}"),
-    "table": _beside("table.csv", "audit FILE"),
+    "table": _beside("table.csv", "audit table FILE"),
     "words": _beside("words.*",
                      f"ask WORLD/photos --models {MODEL} --questions full_list --synonyms FILE --out {{out}} -q",
                      "generate --generator embedded: --limit 2 --templates FILE --out {out} -q",
-                     "modes WORLD/hard --words FILE --oracle clip:embedded --out {out}"),
+                     "mine modes WORLD/hard --words FILE --oracle clip:embedded --out {out}"),
 }  # fmt: skip
 """Kinds of hostile files: where one is put, and the commands that read it there."""

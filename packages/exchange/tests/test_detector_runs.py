@@ -52,7 +52,7 @@ def test_compare_is_a_gate_with_exit_codes(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_bundle_holds_boxes_and_comes_back_the_same(run: Run, tmp_path: Path) -> None:
-    bundled = holdfast.bundle(run.path, tmp_path / "hall.zip", report=False)
+    bundled = holdfast.share_bundle(run.path, tmp_path / "hall.zip", report=False)
     assert bundled.path.is_file()
     opened = open_bundle(bundled.path, tmp_path / "opened")
     first, second = (holdfast.open_run(path).objects(resamples=50) for path in (run.path, opened.path))
@@ -60,7 +60,7 @@ def test_a_bundle_holds_boxes_and_comes_back_the_same(run: Run, tmp_path: Path) 
 
 
 def test_a_model_card_has_recall_and_average_precision(run: Run, tmp_path: Path) -> None:
-    holdfast.export(run.path, "model-index", tmp_path / "cards")
+    holdfast.share_export(run.path, "model-index", tmp_path / "cards")
     (card,) = (tmp_path / "cards").rglob("README.md")
     text = card.read_text(encoding="utf8")
     assert "object-detection" in text and "recall under random_background" in text and "AP50 under original" in text

@@ -226,7 +226,7 @@ def test_mistakes_are_one_sentence(run: Run, tmp_path: Path, words: list[str], s
     empty = Run(tmp_path / "empty")
     empty.begin(run.spec())
     known = {"RUN": str(run.path), "DATA": run.spec()["data"], "EMPTY": str(empty.path)}
-    done = command("export", *(known.get(word, word) for word in words), "--out", tmp_path / "out", code=2)
+    done = command("share", "export", *(known.get(word, word) for word in words), "--out", tmp_path / "out", code=2)
     assert sentence in done.stderr and done.stderr.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]
 
@@ -234,13 +234,15 @@ def test_mistakes_are_one_sentence(run: Run, tmp_path: Path, words: list[str], s
 def test_what_is_there_is_not_written_over(run: Run, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
-    done = command("export", run.path, "--to", "huggingface", "--out", tmp_path / "out", code=2)
+    done = command("share", "export", run.path, "--to", "huggingface", "--out", tmp_path / "out", code=2)
     assert "is there already" in done.stderr
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "mine.txt"]
     below = tmp_path / "out" / "mine.txt" / "deeper"
-    assert "cannot write to" in command("export", run.path, "--to", "huggingface", "--out", below, code=2).stderr
+    assert (
+        "cannot write to" in command("share", "export", run.path, "--to", "huggingface", "--out", below, code=2).stderr
+    )
     (tmp_path / "out" / "mine.txt").unlink()
-    done = command("export", run.path, "--to", "huggingface", "--out", tmp_path / "out", "--quiet")
+    done = command("share", "export", run.path, "--to", "huggingface", "--out", tmp_path / "out", "--quiet")
     assert f"{len(run.rows())} predictions, 12 images; " in done.stdout
 
 

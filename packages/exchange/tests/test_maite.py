@@ -210,4 +210,4 @@ def test_what_is_no_picture_is_refused(made: Any) -> None:
         with pytest.raises(SampleError, match="a MAITE image"):
             from_channels_first(wrong)
     with pytest.raises(UserError, match="is no MAITE dataset"):
-        holdfast.data("maite:maite_objects:threshold")
+        holdfast.data_check("maite:maite_objects:threshold")

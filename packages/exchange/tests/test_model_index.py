@@ -88,7 +88,7 @@ def test_hostile_names_stay_names(run: Run, tmp_path: Path) -> None:
         {"model": {"python:export_models:good": HOSTILE, "python:export_models:tilted": "../../x"},
          "dataset": {"my photos": HOSTILE}},
     )  # fmt: skip
-    command("export", other.path, "--to", "model-index", "--out", tmp_path / "out")
+    command("share", "export", other.path, "--to", "model-index", "--out", tmp_path / "out")
     assert sorted(path.parent.parent for path in tmp_path.rglob("README.md")) == [tmp_path / "out"] * 2
     card = _cards(tmp_path / "out")[HOSTILE.replace("\n", " ")]
     assert "<script>" not in card.text and card.text.count("\n# ") == 1

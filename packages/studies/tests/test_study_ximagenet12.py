@@ -109,7 +109,7 @@ def test_generated_backgrounds_have_a_row_in_every_experiment(tmp_path: Path) ->
 def test_what_is_refused(made: Path, tmp_path: Path) -> None:
     given = made / "runs" / "trained"
     for assignment, sentence in (
-        (f"detected={given}", "is a run of holdfast train; detected takes one of holdfast telltale"),
+        (f"detected={given}", "is a run of holdfast train; detected takes one of holdfast study telltale"),
         (f"segmented={tmp_path}", "is not a run directory"),
         ("parts=classify,clasify", "did you mean classify"),
         ("scenarios=grey,red", "must have original and another one"),

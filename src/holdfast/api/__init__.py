@@ -13,28 +13,26 @@ from holdfast.api.runs import (
     ask,
     choose,
     compare,
-    data,
+    data_check,
     evaluate,
     explain,
     generate,
     mask,
     mine,
-    modes,
+    mine_modes,
+    mine_remedy,
     parity,
     perturb,
-    remedy,
     segment,
     synth,
-    telltale,
     train,
 )
 from holdfast.data import load_collection
 from holdfast.models import load_classifier
-from holdfast.models.runtimes.exported import sidecar
 from holdfast.results import Results, open_run, report
 
 __all__ = [
-    "Results", "ask", "choose", "compare", "data", "evaluate", "explain", "generate", "load_classifier",
-    "load_collection", "mask", "mine", "modes", "open_run", "parity", "perturb", "remedy", "report", "segment",
-    "sidecar", "synth", "telltale", "train",
+    "Results", "ask", "choose", "compare", "data_check", "evaluate", "explain", "generate", "load_classifier",
+    "load_collection", "mask", "mine", "mine_modes", "mine_remedy", "open_run", "parity", "perturb", "report",
+    "segment", "synth", "train",
 ]  # fmt: skip

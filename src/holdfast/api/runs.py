@@ -34,7 +34,6 @@ from holdfast.pipeline.samples import inventory
 from holdfast.pipeline.segment.segment import segment as _segment
 from holdfast.pipeline.synth.synth import make_spec
 from holdfast.pipeline.synth.synth import synth as _synth
-from holdfast.pipeline.telltale import telltale as _telltale
 from holdfast.pipeline.train.train import train as _train
 from holdfast.pipeline.walk.perturb import perturb as _perturb
 from holdfast.results import Results, open_run
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
 
 @verb(specs.InventorySpec)
-def data(spec: specs.InventorySpec, *, progress: Progress = printed) -> Inventory:
+def data_check(spec: specs.InventorySpec, *, progress: Progress = printed) -> Inventory:
     """Return what a dataset holds, and what is wrong with it, gravest first; writes nothing."""
     return inventory(spec, progress)
 
@@ -147,17 +146,6 @@ def segment(
         return Results(_segment(spec, folder, progress=progress, executor=workers)[0])
 
 
-@verb(specs.TelltaleSpec, temporary=True)
-def telltale(spec: specs.TelltaleSpec, *, out: str | Path, progress: Progress = printed) -> Results:
-    """Train networks to tell original, generated and random backgrounds apart; ``report`` in the run is the page."""
-    from holdfast.report.trained.detection import build_detection
-
-    with workplace(out) as (folder, _):
-        run, _ = _telltale(spec, folder, progress=progress)
-        build_detection([run], folder / "report")
-    return Results(run)
-
-
 @verb(
     specs.ChooseSpec,
     about={
@@ -195,7 +183,7 @@ def choose(
         "seed": 'Seed of the shuffles behind "by chance".',
     },
 )
-def modes(
+def mine_modes(
     spec: specs.ModesSpec,
     runs: str | Path | Sequence[str | Path],
     *,
@@ -241,7 +229,7 @@ def explain(
         "out": "The run; its ``model`` folder is the new model, ``Remedied.name`` its name.",
     },
 )
-def remedy(spec: specs.RemedySpec, *, out: str | Path, progress: Progress = printed) -> Remedied:
+def mine_remedy(spec: specs.RemedySpec, *, out: str | Path, progress: Progress = printed) -> Remedied:
     """Fine-tune a model on easy images of a hard set's pool, and measure it before and after on everything else."""
     from holdfast.report.hard.remedy import build
 

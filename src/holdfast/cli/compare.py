@@ -1,20 +1,21 @@
-"""Commands that compare two models: the release gate, parity of an exported model with its original, its sidecar."""
+"""``holdfast compare``: the release gate, and exported models against their originals."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer import Argument, Option
 
 from holdfast.cli.listing import TerminalProgress, print_frame, print_table
 from holdfast.cli.share import tell
-from holdfast.cli.verb import Average, Device, Labels, Limit, Masks, Outcome, Quiet, Seed, Track
+from holdfast.cli.verb import Average, Outcome, Quiet, Track, needs, refuse, typed
 from holdfast.core.errors import UserError, cannot_write
 from holdfast.core.files import clear_leftovers, write_atomic
 from holdfast.core.names import split_list
+from holdfast.pipeline.specs import DataSpec, EvaluateSpec
 
 if TYPE_CHECKING:
     from holdfast.stats.models.gate import Gate, Verdict
@@ -24,14 +25,18 @@ Baseline = Annotated[
 ]
 PASSED, FAILED, UNDECIDED = 0, 1, 3
 FLOORS = ("score", "accuracy")
+_EXPORTED = "Exported models"
 EXIT = {"equivalent": 0, "different": 1, "undecided": 3}
 
 
 def compare(
-    old: Annotated[Path, Argument(metavar="OLD", help="The run of the model in use.")],
-    new: Annotated[
-        Path, Argument(metavar="NEW", help="The run of the model that would replace it; may be the same run.")
+    context: typer.Context,
+    old: Annotated[
+        str, Argument(metavar="OLD", help="The run of the model in use; with --parity and --sidecar, a model by name.")
     ],
+    new: Annotated[
+        str, Argument(metavar="NEW", help="The run of the model that would replace it; may be the same run.")
+    ] = "",
     margin: Annotated[
         float, Option(min=0, max=1, help="Loss of accuracy (detectors: of recall) that is tolerated, 0 to 1.")
     ] = 0.02,
@@ -61,10 +66,54 @@ def compare(
         bool, Option("--github", help="Print GitHub's annotations, and add the summary to the job's.")
     ] = False,
     track: Track = None,
-) -> None:
+    parity: Annotated[
+        str,
+        Option(metavar="DATA", rich_help_panel=_EXPORTED, show_default=False,
+               help="No runs: measure on this dataset whether model NEW, an export, still answers as model OLD."),
+    ] = "",
+    sidecar: Annotated[
+        bool,
+        Option("--sidecar", rich_help_panel=_EXPORTED,
+               help="Write how images reach NEW into NEW.holdfast.toml, where every command reads it; what its name "
+               "leaves open is as for OLD. One model alone: all from its name."),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        Option(rich_help_panel=_EXPORTED, show_default=False,
+               help="The run directory of --parity; its folder parity is the page. By default a temporary one."),
+    ] = None,
+    scenarios: Annotated[
+        list[str] | None,
+        Option(metavar="A,B,…", rich_help_panel=_EXPORTED, show_default=False,
+               help="Conditions of --parity (holdfast ls scenarios); static by default."),
+    ] = None,
+    masks: Annotated[Path | None, typed(DataSpec, "masks", _EXPORTED)] = None,
+    labels: Annotated[Path | None, typed(EvaluateSpec, "labels", _EXPORTED)] = None,
+    limit: Annotated[int, typed(DataSpec, "limit", _EXPORTED)] = 0,
+    seed: Annotated[int, typed(DataSpec, "seed", _EXPORTED)] = 0,
+    device: Annotated[str, typed(EvaluateSpec, "device", _EXPORTED)] = "auto",
+    quiet: Quiet = False,
+) -> None:  # fmt: skip
     """Compare a new model with the old one, as a release gate: exit code 0 passed, 1 failed, 3 undecided."""
     from holdfast import api
 
+    of_parity = {"scenarios", "masks", "labels", "limit", "seed", "out"}
+    refuse(context, "--parity", {"old", "new", "margin", "outcome", "parity", "device", *of_parity})
+    refuse(context, "--sidecar", {"old", "new", "sidecar", "device"})
+    needs(context, "--parity", of_parity)
+    if sidecar:
+        from holdfast.models.runtimes.exported import sidecar as write_sidecar
+
+        typer.echo(str(write_sidecar(new or old, old if new else "", device=device)))
+        return
+    if not new:
+        raise UserError("compare takes two: holdfast compare OLD NEW")
+    if parity:
+        _parity(
+            old, new, parity, out=out, margin=margin, scenarios=",".join(scenarios or ["static"]), outcome=outcome,
+            masks=None if masks is None else str(masks), labels=None if labels is None else str(labels), limit=limit,
+            seed=seed, device=device, quiet=quiet,
+        )  # fmt: skip
     if between:
         _refuse_gate_options(fail_under=fail_under, conditions=conditions, old_model=old_model, new_model=new_model)
         _print_between(old, new, outcome, average, named(baseline))
@@ -91,7 +140,7 @@ def compare(
     if track:
         from holdfast.exchange.tracking import record_gate
 
-        tell(track, lambda: record_gate(gate, new, old=str(old), new=str(new)))
+        tell(track, lambda: record_gate(gate, Path(new), old=old, new=new))
     verdicts = [gate.verdict, *(verdict for _, verdict, _ in held)]
     raise typer.Exit(FAILED if "failed" in verdicts else UNDECIDED if "undecided" in verdicts else PASSED)
 
@@ -126,7 +175,7 @@ def hand_on(
                 opened.write(as_markdown(gate, floors))
 
 
-def _failure_lines(old: Path, new: Path, old_model: str | None, new_model: str | None, outcome: Outcome) -> list[str]:
+def _failure_lines(old: str, new: str, old_model: str | None, new_model: str | None, outcome: Outcome) -> list[str]:
     """Return a line per scenario with three severities or more: how many more of them the new model survives."""
     from holdfast.results import open_run
     from holdfast.stats.effects.failure_point import failure_differences
@@ -144,7 +193,7 @@ def _failure_lines(old: Path, new: Path, old_model: str | None, new_model: str |
     ]
 
 
-def _of_detectors(old: Path, outcome: Outcome, floors: list[Any], **own: float | str | None) -> dict[str, Any]:
+def _of_detectors(old: str, outcome: Outcome, floors: list[Any], **own: float | str | None) -> dict[str, Any]:
     """Return the options of the gate that only one kind of run has."""
     from holdfast.results import open_run
 
@@ -169,7 +218,7 @@ def refuse_baseline(baseline: list[str] | None) -> None:
         raise UserError("--baseline makes the line of effective robustness between datasets: add --between")
 
 
-def _print_between(old: Path, new: Path, outcome: str, average: str, baseline: list[str] | None) -> None:
+def _print_between(old: str, new: str, outcome: str, average: str, baseline: list[str] | None) -> None:
     from holdfast import api
 
     lost = api.open_run(old).between(new, outcome=outcome, average=average, baseline=baseline)
@@ -197,7 +246,7 @@ def _floors(text: str) -> list[tuple[str, float]]:
     return floors
 
 
-def _check_floor(new: Path, model: str | None, name: str, floor: float, outcome: str) -> tuple[Verdict, str]:
+def _check_floor(new: str, model: str | None, name: str, floor: float, outcome: str) -> tuple[Verdict, str]:
     """Hold the lower end of the interval, not the estimate, against a floor."""
     from holdfast import api
     from holdfast.stats.models.gate import check_floor
@@ -217,35 +266,12 @@ def _check_floor(new: Path, model: str | None, name: str, floor: float, outcome:
     return verdict, f"{name} {interval} against a floor of {floor:g}: {verdict}"
 
 
-def parity(
-    old: Annotated[str, Argument(metavar="A", help="The original model by name (holdfast ls models).")],
-    new: Annotated[str, Argument(metavar="B", help="The exported model, such as onnx:model.onnx.")],
-    data: Annotated[str, Argument(metavar="DATA", help="Photos: a folder, manifest, COCO file or scheme:name.")],
-    out: Annotated[Path, Option(help="The run directory, with the page in parity/; an existing run is continued.")],
-    margin: Annotated[
-        float, Option(min=0, max=1, help="Difference of accuracies that still counts as equal, 0 to 1.")
-    ] = 0.02,
-    scenarios: Annotated[
-        list[str] | None,
-        Option(metavar="A,B,…", help="Conditions (holdfast ls scenarios); static by default.", show_default=False),
-    ] = None,
-    accuracy: Outcome = "full",
-    masks: Masks = None,
-    labels: Labels = None,
-    limit: Limit = 0,
-    seed: Seed = 0,
-    device: Device = "auto",
-    quiet: Quiet = False,
-) -> None:
-    """Say whether an exported model still answers as its original: exit code 0 equivalent, 1 different, 3 undecided."""
+def _parity(old: str, new: str, data: str, *, quiet: bool, **options: Any) -> NoReturn:
+    """Print whether an exported model still answers as its original, and exit by the verdict."""
     from holdfast import api
 
     with TerminalProgress(quiet=quiet) as progress:
-        answer = api.parity(
-            old, new, data, out=out, margin=margin, scenarios=",".join(scenarios or ['static']), outcome=accuracy,
-            masks=None if masks is None else str(masks), labels=None if labels is None else str(labels), limit=limit,
-            seed=seed, device=device, progress=progress,
-        )  # fmt: skip
+        answer = api.parity(old, new, data, progress=progress, **options)
     columns = ["condition", "n", "flipped", "flips_low", "flips_high", "old", "new", "low", "high", "verdict"]
     shown = answer.result.conditions[columns]
     print_frame(
@@ -262,18 +288,3 @@ def parity(
     typer.echo(answer.result.sentence)
     typer.echo(str(answer.page))
     raise typer.Exit(EXIT[answer.result.verdict])
-
-
-def sidecar(
-    model: Annotated[
-        str, Argument(metavar="MODEL", help="A file by name, such as 'onnx:model.onnx?size=224&labels=names.txt'.")
-    ],
-    like: Annotated[
-        str, Option(metavar="MODEL", help="The model that it was exported from; what the name leaves open is its.")
-    ] = "",
-    device: Device = "auto",
-) -> None:
-    """Write how images reach an exported model into MODEL.holdfast.toml beside it, where every command reads it."""
-    from holdfast import api
-
-    typer.echo(str(api.sidecar(model, like, device=device)))

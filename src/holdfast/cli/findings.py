@@ -1,4 +1,4 @@
-"""Commands that say what a model does: check, report, choose, explain, demo."""
+"""Commands that say what a model does: check, report, explain, demo."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from holdfast.cli.verb import (
     Quiet,
     Track,
     choice,
+    needs,
+    refuse,
+    typed,
     verb,
 )
 from holdfast.core.errors import UserError
@@ -33,6 +36,7 @@ from holdfast.pipeline.specs import ChooseSpec, ExplainSpec
 _ROUNDS = "Ask everything (never), or in rounds until the verdict is sure (when-decided)."
 Stop = Annotated[str, choice("never", "when-decided", flag="--stop", help=_ROUNDS)]
 Runs = Annotated[list[Path], Argument(metavar="RUN...", help="Run directories of one dataset.")]
+_CHOICE = "Choosing a model"
 Resamples = Annotated[int, Option(min=100, help="Number of bootstrap resamples.")]
 BootstrapSeed = Annotated[int, Option(help="Seed of the bootstrap.")]
 
@@ -87,8 +91,11 @@ def check(
 
 
 def report(
+    context: typer.Context,
     runs: Runs,
-    out: Annotated[Path | None, Option(help="Folder of the page; RUN/report by default.")] = None,
+    out: Annotated[
+        Path | None, Option(help="Folder of the page; RUN/report by default (with --choose, RUN/choice).")
+    ] = None,
     outcome: Outcome = "full",
     average: Average = "macro",
     resamples: Resamples = RESAMPLES,
@@ -148,8 +155,10 @@ def report(
         ),
     ] = None,
     speed: Annotated[
-        str, Option(help="none, measure (loads the models), or a CSV with the columns model,milliseconds.")
-    ] = "none",
+        str | None,
+        Option(help="none, measure (loads the models; the default of --choose), or a CSV with the columns "
+               "model,milliseconds.", show_default=False),
+    ] = None,
     device: Device = "auto",
     by: Annotated[
         list[str] | None, Option(help="Show all numbers by this attribute of the samples; may be repeated.")
@@ -157,13 +166,37 @@ def report(
     attributes: Annotated[
         Path | None, Option(help="CSV with attributes for --by: a column path or id, and one for each.")
     ] = None,
-) -> None:
+    choose: Annotated[
+        bool,
+        Option("--choose", rich_help_panel=_CHOICE,
+               help="Say which model to take for your conditions: weighted accuracy with interval, size, speed."),
+    ] = False,
+    weights: Annotated[list[str] | None, typed(ChooseSpec, "weights", _CHOICE)] = None,
+    accuracy_weight: Annotated[float | None, typed(ChooseSpec, "accuracy_weight", _CHOICE)] = None,
+    slice_: Annotated[str, typed(ChooseSpec, "slice", _CHOICE)] = "",
+    limit_size: Annotated[float | None, typed(ChooseSpec, "limit_size", _CHOICE)] = None,
+    limit_time: Annotated[float | None, typed(ChooseSpec, "limit_time", _CHOICE)] = None,
+    batch_size: Annotated[int, typed(ChooseSpec, "batch_size", _CHOICE)] = 8,
+    quiet: Quiet = False,
+) -> None:  # fmt: skip
     """Write what the numbers mean, as one page that opens from disk."""
     from holdfast import api
     from holdfast.core.votes import read_votes
     from holdfast.report.page.words import plural
     from holdfast.results import conditions_of_score
 
+    common = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed, "device": device}
+    own = {"weights", "accuracy_weight", "slice_", "limit_size", "limit_time", "batch_size"}
+    refuse(context, "--choose", {*common, *own, "runs", "out", "choose", "speed", "attributes"})
+    needs(context, "--choose", own)
+    if choose:
+        options = {
+            "weights": ",".join(weights) if weights else None, "accuracy_weight": accuracy_weight, "slice": slice_,
+            "limit_size": limit_size, "limit_time": limit_time, "batch_size": batch_size, "speed": speed,
+            "attributes": attributes, **common,
+        }  # fmt: skip
+        _choose(runs, out, {name: value for name, value in options.items() if value is not None}, quiet=quiet)
+        return
     if between:
         if votes is not None:
             raise UserError("--votes corrects FMR, which --between does not show: make two reports")
@@ -180,7 +213,7 @@ def report(
     page = api.report(
         list(runs), out or runs[0] / "report", outcome=outcome, average=average, resamples=resamples, seed=seed,
         votes=None if votes is None else read_votes(votes),
-        **_analysis(reference, regression, score, families, model_groups), speed=speed, device=device,
+        **_analysis(reference, regression, score, families, model_groups), speed=speed or "none", device=device,
         confidence=confidence, digits=digits, score_over=score_over, ddof=ddof,
         losses_only=losses_only,
         by=split_list(",".join(by or ())), attributes=attributes,
@@ -222,17 +255,12 @@ def _pairs(option: str, form: str, texts: list[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-@verb(ChooseSpec, out="")
-def choose(
-    job: CommandCall[ChooseSpec],
-    runs: Runs,
-    out: Annotated[Path | None, Option(help="Folder of the page; RUN/choice by default.")] = None,
-) -> None:
-    """Say which model to take for your conditions: weighted accuracy with its uncertainty, size and speed."""
+def _choose(runs: list[Path], out: Path | None, options: dict[str, Any], *, quiet: bool) -> None:
+    """Print which model to take for given conditions."""
     from holdfast import api
 
-    with TerminalProgress(quiet=job.quiet) as progress:
-        chosen = api.choose(list(runs), spec=job.spec, out=out, progress=progress)
+    with TerminalProgress(quiet=quiet) as progress:
+        chosen = api.choose(list(runs), out=out, progress=progress, **options)
     columns = ["model", "accuracy", "low", "high", "best", "milliseconds", "parameters", "bytes", "front_time"]
     print_frame(chosen.choice.models[columns].rename(columns={"best": "best in", "front_time": "on front"}))
     for sentence in chosen.recommendation.sentences:

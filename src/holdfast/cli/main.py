@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperGroup
 
 from holdfast import registry
 from holdfast.cli import plan
+from holdfast.cli.tree import BROKEN, Group, Leaf, grow
 from holdfast.cli.verb import command_of
-from holdfast.core.distribution import COMPANIONS, installed_version, pip_install
+from holdfast.core.distribution import installed_version
 from holdfast.core.errors import (
     DamageWarning,
     HoldfastError,
@@ -37,16 +37,13 @@ from holdfast.core.secrets import redacted
 _UsageError: Any = typer.BadParameter.__bases__[0]  # of the click that this typer uses, its own or the package
 
 
-class _Commands(TyperGroup):
-    """The commands, in which nothing but typer itself ends the process."""
+class _Commands(Group):
+    """All commands, in which nothing but typer itself ends the process."""
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; the error for one of a package that is not installed says which."""
-        command = super().get_command(ctx, cmd_name)
-        for extra, names in COMPANIONS.items():
-            if command is None and cmd_name in names:
-                raise UserError(f"holdfast {cmd_name} comes with {pip_install(extra)}")
-        return command
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order of the verbs; Typer puts groups last."""
+        places = {name.partition(" ")[0]: -place for place, name in enumerate(reversed(list(registry.verbs)))}
+        return sorted(self.commands, key=lambda name: places.get(name, 1))
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; a model that calls ``sys.exit`` fails it."""
@@ -104,33 +101,30 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
+    leaves: dict[str, Leaf] = {}
     planned = {}
     for name in registry.verbs:
         try:
             verb = registry.verbs.get(name)
-            command = command_of(verb)
+            leaves[name] = Leaf(None if verb.help else command_of(verb), verb.group, verb.help, verb.epilog)
         except Exception as error:  # of another package, which must not stop the rest
-            _add_broken(app, name, f"{registry.verbs.entry(name).summary}, cannot be loaded: {text_of(error)}")
+            leaves[name] = _broken(name, f"{registry.verbs.entry(name).summary}, cannot be loaded: {text_of(error)}")
             continue
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, rich_help_panel=verb.group)
-        else:
-            app.command(name, rich_help_panel=verb.group, epilog=verb.epilog)(command)
-        if verb.workload is not None:
+        command = leaves[name].command
+        if command is not None and verb.workload is not None:
             planned[name] = command
+    grow(app, leaves)
     app.add_typer(plan.app_of(planned), rich_help_panel="Maintain")
     return app
 
 
-def _add_broken(app: typer.Typer, name: str, sentence: str) -> None:
-    """Add a command that says why it is not there."""
+def _broken(name: str, sentence: str) -> Leaf:
+    """Return a command that says why it is not there."""
 
     def broken() -> None:
         raise UserError(f"{name}, {sentence}")
 
-    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    panel = "Cannot be loaded"
-    app.command(name, rich_help_panel=panel, help=f"{sentence}.", context_settings=anything)(broken)
+    return Leaf(broken, BROKEN, f"{sentence}.", takes_anything=True)
 
 
 app = build()

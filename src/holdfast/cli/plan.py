@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli.tree import Leaf, grow
 from holdfast.cli.verb import with_parameters
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ def app_of(verbs: Mapping[str, Callable[..., None]]) -> typer.Typer:
         no_args_is_help=True,
     )
     app.callback()(_settings)
-    for name, verb in verbs.items():
-        text = f"Forecast what this run of {name} takes; its options are those of holdfast {name}. "
-        app.command(name, help=text + "--seconds, --machines and --json stand before the verb.")(_planning(name, verb))
+    text = "Forecast what this run of {0} takes; its options are those of holdfast {0}. "
+    text += "--seconds, --machines and --json stand before the verb."
+    grow(app, {name: Leaf(_planning(name, verb), help=text.format(name)) for name, verb in verbs.items()})
     app.command("check")(_chances)
     return app
 
@@ -83,7 +84,8 @@ def _planning(name: str, verb: Callable[..., None]) -> Callable[..., None]:
             show(forecast)
 
     first = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    return with_parameters(planning, [first, *inspect.signature(verb).parameters.values()])
+    own = [each for each in inspect.signature(verb).parameters.values() if each.annotation is not typer.Context]
+    return with_parameters(planning, [first, *own])
 
 
 def show(forecast: RunForecast) -> None:

@@ -1,4 +1,4 @@
-"""Commands that make a run, a table of rows: eval, ask, train, segment, telltale, perturb; and sparse, for walks."""
+"""Commands that make a run, a table of rows: eval, ask, train, segment, perturb."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
 from holdfast.cli.listing import echo_summary, print_table
 from holdfast.cli.share import tell
-from holdfast.cli.verb import OUT, CommandCall, Seed, Track, choice, verb
+from holdfast.cli.verb import OUT, CommandCall, Track, choice, needs, refuse, verb
 from holdfast.core.errors import UserError
-from holdfast.core.numbers import estimate, number, percent, span
+from holdfast.core.numbers import number, percent, span
 from holdfast.core.schema import CLASSIFY, DETECT, MULTILABEL
-from holdfast.pipeline.specs import AskSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TelltaleSpec, TrainSpec
+from holdfast.pipeline.specs import AskSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TrainSpec
 
 if TYPE_CHECKING:
     from holdfast.pipeline.jobs.progress import Summary
     from holdfast.store import Run
 
-_LATENTS = "Compare the encoder's latents (paper), or quantised ones (matched), with the ends of walks."
-Latents = Annotated[str, choice("paper", "matched", flag="--labels", help=_LATENTS)]
+_SPARSE = "Sparse walks"
+_LATENTS = "--find-sparse compares the encoder's latents (paper), or quantised ones (matched), with the ends of walks."
+Latents = Annotated[str, choice("paper", "matched", flag="--latents", help=_LATENTS, panel=_SPARSE)]
 
 
 @verb(EvaluateSpec, engine=True, otherwise="runs")
@@ -157,30 +158,6 @@ def _print_segments(run: Run) -> None:
     ), title="mean IoU")  # fmt: skip
 
 
-@verb(TelltaleSpec, without=("backgrounds", "train_split", "validation", "balance", "memory", "renderers", "compile",
-                           "retry_errors"))  # fmt: skip
-def telltale(job: CommandCall[TelltaleSpec]) -> None:
-    """Train a network to tell original, generated and random backgrounds apart, and see how it does so."""
-    from holdfast import api
-    from holdfast.cli.listing import TerminalProgress
-    from holdfast.pipeline.telltale import LEFT_OUT
-    from holdfast.stats.trained import accuracies
-
-    with TerminalProgress(quiet=job.quiet) as progress:
-        results = api.telltale(spec=job.spec, out=job.out, progress=progress)
-    for row in accuracies(results.counts).to_dict("records"):
-        typer.echo(
-            f"{row['model']}: {estimate(row['accuracy'], row['low'], row['high'])} of {row['n']} pictures; "
-            "chance is 33.3 %"
-        )
-    left_out = sum(LEFT_OUT in str(problem) for problem in results.run.samples()["problem"].to_pylist())
-    if left_out:
-        typer.echo(f"  {left_out} photos are left out, because not all three kinds could be made of them")
-    for row in results.counts.trouble.head(10).to_dict("records"):
-        typer.echo(f"  {row['n']} × {row['status']}: {row['error']} (first: {row['example']})")
-    typer.echo(str(job.out / "report" / "index.html"))
-
-
 MEASURES = {
     "standard_accuracy": "SA, accuracy on the originals",
     "validation_rate": "VR, share the oracle accepts",
@@ -200,14 +177,44 @@ MEASURES = {
 @verb(PerturbSpec, out="", engine=True, without=("masks", "backgrounds"))
 def perturb(
     job: CommandCall[PerturbSpec],
+    context: typer.Context,
     out: Annotated[Path | None, Option(help=OUT)] = None,
     publish: Annotated[
         Path | None,
         Option(help="Write the validated images as a benchmark folder with hashes; alone, DATA is a finished run."),
     ] = None,
+    find_sparse: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            rich_help_panel=_SPARSE,
+            help="Write the part of the latent that walks move (.safetensors); DATA is a run made with --keep-latents.",
+        ),
+    ] = None,
+    latents: Latents = "paper",
+    strength: Annotated[
+        float,
+        Option(
+            rich_help_panel=_SPARSE,
+            help="Strength of the L1 penalty of --find-sparse: 1/C of scikit-learn's logistic regression.",
+        ),
+    ] = 36.36,
+    compare_sparse: Annotated[
+        Path | None,
+        Option(metavar="FILE", rich_help_panel=_SPARSE, help="Print how far this mask and DATA, another one, overlap."),
+    ] = None,
 ) -> None:
     """Push images against each model as far as an oracle still sees their class: SA, PA, VR and FMR."""
     spec = job.spec
+    refuse(context, "--find-sparse", {"data", "find_sparse", "latents", "strength", "models", "seed"})
+    refuse(context, "--compare-sparse", {"data", "compare_sparse"})
+    needs(context, "--find-sparse", {"latents", "strength"})
+    if compare_sparse is not None:
+        _compare_sparse(Path(spec.data), compare_sparse)
+        return
+    if find_sparse is not None:
+        _find_sparse(spec, find_sparse, latents, strength)
+        return
     if publish is not None and not (spec.models or spec.generator or spec.oracle):
         _publish(Path(spec.data), publish)
         return
@@ -224,38 +231,34 @@ def perturb(
         _publish(folder, publish)
 
 
-def sparse(
-    run: Annotated[Path | None, Argument(metavar="RUN", help="A dense run made with --keep-latents.")] = None,
-    out: Annotated[Path | None, Option(help="The mask to write (.safetensors).")] = None,
-    labels: Latents = "paper",
-    strength: Annotated[
-        float, Option(help="Strength of the L1 penalty: 1/C of scikit-learn's logistic regression.")
-    ] = 36.36,
-    model: Annotated[str | None, Option(help="Use only walks against this model.")] = None,
-    seed: Seed = 0,
-    compare: Annotated[tuple[Path, Path] | None, Option(metavar="A B", help="Print the overlap of two masks.")] = None,
-) -> None:
-    """Find the part of the latent that walks move, for perturb --sparse."""
-    from holdfast.pipeline.walk.sparse import fit_sparse, overlap, read_mask, write_mask
+def _find_sparse(spec: PerturbSpec, out: Path, latents: str, strength: float) -> None:
+    """Write the part of the latent that the walks of a run move."""
+    from holdfast.pipeline.walk.sparse import fit_sparse, write_mask
     from holdfast.store import Run
 
-    if compare is not None:
-        shared = overlap(*(read_mask(path) for path in compare))
-        typer.echo(
-            f"{shared['kept_by_both']:.0f} dimensions of {shared['dimensions']:.0f} are kept by both, "
-            f"{shared['kept_first']:.0f} by the first, {shared['kept_second']:.0f} by the second: "
-            f"Jaccard {shared['jaccard']:.3f}, by chance {shared['by_chance']:.3f}"
-        )
-        return
-    if run is None or out is None:
-        raise UserError("name a run and where the mask goes: holdfast sparse RUN --out mask.safetensors")
-    mask = fit_sparse(Run.open(run), labels=labels, strength=strength, model=model, seed=seed)
+    if len(spec.models) > 1:
+        raise UserError("--find-sparse reads the walks of all models of the run, or of one: give one with --models")
+    mask = fit_sparse(
+        Run.open(spec.data), labels=latents, strength=strength, model=next(iter(spec.models), None), seed=spec.seed
+    )
     write_mask(mask, out)
     facts = mask.facts
     typer.echo(
         f"{facts['kept']} of {facts['dimensions']} dimensions kept (sparsity {percent(facts['sparsity'], 2)}) from "
         f"{facts['images']} walks, {facts['labels']} labels, C = 1/{facts['strength']:g}; "
         f"test score {percent(facts['test_score'])}; {out}"
+    )
+
+
+def _compare_sparse(first: Path, second: Path) -> None:
+    """Print how far two masks overlap."""
+    from holdfast.pipeline.walk.sparse import overlap, read_mask
+
+    shared = overlap(read_mask(first), read_mask(second))
+    typer.echo(
+        f"{shared['kept_by_both']:.0f} dimensions of {shared['dimensions']:.0f} are kept by both, "
+        f"{shared['kept_first']:.0f} by the first, {shared['kept_second']:.0f} by the second: "
+        f"Jaccard {shared['jaccard']:.3f}, by chance {shared['by_chance']:.3f}"
     )
 
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import keyword
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
@@ -178,15 +178,36 @@ def with_parameters(command: Callable[..., None], parameters: list[inspect.Param
     return command
 
 
-def typed(spec: type[Spec], name: str) -> Any:
+def typed(spec: type[Spec], name: str, panel: str = "") -> Any:
     """Return what Typer reads of an option that a spec declares, for commands that are written by hand."""
-    return _annotation(replace(options_of(spec)[name], panel="")).__metadata__[0]
+    return _annotation(replace(options_of(spec)[name], panel=panel)).__metadata__[0]
 
 
-def choice(*choices: str, flag: str, help: str, optional: bool = False) -> Any:
+def choice(*choices: str, flag: str, help: str, optional: bool = False, panel: str = "") -> Any:
     """Return what Typer reads of an option with these values."""
     known = SpecOption(help, choices=choices, flag=flag)
-    return _annotation(Declared(flag.strip("-"), str, None if optional else choices[0], known, "")).__metadata__[0]
+    return _annotation(Declared(flag.strip("-"), str, None if optional else choices[0], known, panel)).__metadata__[0]
+
+
+def _flags(context: typer.Context) -> dict[str, str]:
+    """Return name → flag of every argument and option that was typed."""
+    flags = {each.name: each.opts[0] for each in context.command.params}
+    sources = {name: context.get_parameter_source(name) for name in flags if name}
+    return {name: flags[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+
+
+def refuse(context: typer.Context, mode: str, allowed: Collection[str]) -> None:
+    """Raise a UserError if ``mode``, such as ``--find-sparse``, was typed with options that it does not have."""
+    given = _flags(context)
+    if mode in given.values() and (others := [flag for name, flag in given.items() if name not in {*allowed, "quiet"}]):
+        raise UserError(f"{others[0]} does not go with {mode}")
+
+
+def needs(context: typer.Context, mode: str, names: Collection[str]) -> None:
+    """Raise a UserError if options were typed that belong to ``mode``, which was not."""
+    given = _flags(context)
+    if mode not in given.values() and (alone := [flag for name, flag in given.items() if name in names]):
+        raise UserError(f"{alone[0]} goes with {mode}")
 
 
 def parameter(declared: Declared, *, default: Any = None) -> inspect.Parameter:

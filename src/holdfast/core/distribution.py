@@ -34,12 +34,20 @@ def installed_version() -> str:
 
 
 COMPANIONS: dict[str, tuple[str, ...]] = {
-    "evidence": ("audit", "board", "bundle", "declare", "dossier", "open", "verify", "watch"),
-    "exchange": ("export",),
-    "people": ("annotate", "review", "serve"),
+    "evidence": ("audit", "board", "share bundle", "share open", "share verify"),
+    "exchange": ("share export",),
+    "people": ("people",),
     "studies": ("study",),
 }
-"""Extra → commands of its package, which is in ``packages/`` of a checkout."""
+"""Extra → commands of its package, which is in ``packages/`` of a checkout; a group stands for all that is below it."""
+
+
+def extra_with(words: str) -> str:
+    """Return the extra that brings a command, as it is typed; "" if none does."""
+    for extra, names in COMPANIONS.items():
+        if any(f"{name} ".startswith(f"{words} ") or f"{words} ".startswith(f"{name} ") for name in names):
+            return extra
+    return ""
 
 
 def pip_install(extra: str) -> str:

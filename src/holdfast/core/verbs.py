@@ -21,7 +21,8 @@ class Verb:
     ``function``, ``command`` and ``workload`` are objects, or ``"module:attribute"``, imported when they are needed.
 
     Args:
-        name: as it is typed, such as ``count-colours``; the function is ``holdfast.count_colours``.
+        name: as it is typed, such as ``count-colours``, or ``count colours`` for a command below ``count``; the
+            function is ``holdfast.count_colours``.
         group: the heading in ``holdfast --help``.
         function: takes the spec, and by keyword what it wants of ``out``, ``progress`` and ``executor``. With a
             ``command`` of its own it is the finished function; None if there is none.
@@ -31,8 +32,9 @@ class Verb:
         show: makes the lines that the command prints of what the function returns.
         workload: takes the spec and the options and returns a ``holdfast.forecast.Workload``; then ``holdfast plan``
             forecasts the verb, which needs an option ``limit``.
-        command: a Typer function, or an app with commands below it, if options of a spec are not enough.
+        command: a Typer function, if options of a spec are not enough.
         epilog: stands below the help.
+        help: for a verb that does nothing but hold the commands below it: what they are for.
     """
 
     name: str
@@ -45,10 +47,14 @@ class Verb:
     workload: Callable[..., Any] | str | None = None
     command: Any = None
     epilog: str | None = None
+    help: str = ""
 
     @property
     def python_name(self) -> str:
         """Return the name of the function in ``import holdfast``."""
-        if isinstance(self.function, str) and self.command is not None:
-            return self.function.rpartition(":")[2]
-        return self.name.replace("-", "_")
+        return python_name(self.name)
+
+
+def python_name(name: str) -> str:
+    """Return the name of the function of a verb; ``eval`` is a function of Python itself."""
+    return "evaluate" if name == "eval" else name.replace("-", "_").replace(" ", "_")

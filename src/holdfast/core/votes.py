@@ -219,11 +219,11 @@ def from_arrow(table: pa.Table) -> Votes:
 
 
 def read_votes(path: Path | str) -> Votes:
-    """Read the votes that ``holdfast review --export`` wrote: its folder, or votes.parquet in it."""
+    """Read the votes that ``holdfast people review --export`` wrote: its folder, or votes.parquet in it."""
     file = Path(path)
     file = file / FILE if file.is_dir() else file
     if not file.is_file():
-        raise UserError(f"there are no votes at {path}; holdfast review --export writes them ({FILE})")
+        raise UserError(f"there are no votes at {path}; holdfast people review --export writes them ({FILE})")
     if file.suffix.lower() == ".csv":
         raise UserError(f"{path} lacks the questions and the rule; name the {FILE} beside it")
     if file.stat().st_size > _LARGEST:
@@ -231,4 +231,6 @@ def read_votes(path: Path | str) -> Votes:
     try:
         return from_arrow(pq.read_table(file, partitioning=None))
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise UserError(f"{path} is not a file of votes of holdfast review --export: {first_line(error)}") from error
+        raise UserError(
+            f"{path} is not a file of votes of holdfast people review --export: {first_line(error)}"
+        ) from error

@@ -239,7 +239,8 @@ CHECKS: tuple[DataCheck, ...] = (
         photo=lambda sample, facts: f"{sample.sample_id}: {facts.mask_problem}" if facts.mask_problem else "",
     ),
     DataCheck(
-        "empty-masks", "{count} mask{s} {have} no object in it.", "Draw them again (holdfast annotate) or remove them.",
+        "empty-masks", "{count} mask{s} {have} no object in it.",
+        "Draw them again (holdfast people annotate) or remove them.",
         photo=_named(lambda facts: facts.covered == 0),
     ),
     DataCheck(
@@ -263,7 +264,7 @@ CHECKS: tuple[DataCheck, ...] = (
     ),
     DataCheck(
         "two-splits", "{count} picture{s} lie{s1} in two splits.",
-        "Keep each in one; holdfast leaks finds near copies, too.",
+        "Keep each in one; holdfast data duplicates finds near copies, too.",
         whole=_two_splits,
     ),
     DataCheck(

@@ -162,7 +162,7 @@ def read_declaration(path: str | Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as a declaration: {error}") from None
     if not isinstance(declaration, dict) or declaration.get("format") != FORMAT:
-        raise UserError(f"{path} is no declaration; holdfast declare PROTOCOL.toml --out FILE.json writes one")
+        raise UserError(f"{path} is no declaration; holdfast audit declare PROTOCOL.toml --out FILE.json writes one")
     _check_shape(declaration, str(path))
     if faults := integrity(declaration):
         raise UserError(f"{path}: {faults[0]}")

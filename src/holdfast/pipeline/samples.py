@@ -267,7 +267,7 @@ def begin_run(
         survey.digests += short_digest(digest.encode()) if digest else bytes(16)
     if names := list(two_classes(survey.same_bytes())):
         text = f"the same picture lies under two classes {len(names)} time(s), first {names[0]}"
-        summary.notes.append(f"{text}; holdfast data lists them all")
+        summary.notes.append(f"{text}; holdfast data check lists them all")
 
 
 def stored_conditions(samples: Sequence[Sample]) -> set[str]:

@@ -1,4 +1,4 @@
-"""``holdfast telltale``: can a network tell original, generated and random backgrounds apart?
+"""``holdfast study telltale``: can a network tell original, generated and random backgrounds apart?
 
 Every photo gives one picture of each kind, so that neither the objects nor their number give a kind away, and all
 pictures of a photo, and the photos that lend it a background, are on one side of a split.

@@ -1,4 +1,4 @@
-"""The page of ``holdfast choose``: weighted accuracy, size and speed of models side by side."""
+"""The page of ``holdfast report --choose``: weighted accuracy, size and speed of models side by side."""
 
 from __future__ import annotations
 

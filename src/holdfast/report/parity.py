@@ -1,4 +1,4 @@
-"""Pages about two models: ``holdfast parity`` (flips, their pictures, speed and size), and a release gate."""
+"""Pages about two models: ``holdfast compare --parity`` (flips, their pictures, speed and size), and a release gate."""
 
 from __future__ import annotations
 

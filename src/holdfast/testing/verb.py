@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from holdfast import registry
 from holdfast.api.verb import HELP, function_of
+from holdfast.cli.tree import BROKEN, leaf_of
 from holdfast.core.options import Spec
 from holdfast.core.verbs import Verb
 
@@ -33,15 +34,23 @@ def check_verb(verb: Verb) -> None:
         AssertionError: says what is missing and where it belongs.
     """
     name = verb.name
-    assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name), f"verb {name!r}: use lower-case words joined by hyphens"
+    word = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
+    assert re.fullmatch(f"{word}( {word})?", name), (
+        f"verb {name!r}: use lower-case words joined by hyphens; below another command, its name and a space first"
+    )
     assert verb.group, f"verb {name} needs a group, the heading of its commands in holdfast --help"
     registered = name in registry.verbs and registry.verbs.get(name)
     assert registered == verb, (
         f"verb {name} is not registered, or another package has the name; pyproject.toml needs "
-        f'[project.entry-points."holdfast.verbs"] with {name} = "MODULE:ATTRIBUTE", and the package has to be installed'
+        f'[project.entry-points."holdfast.verbs"] with "{name}" = "MODULE:ATTRIBUTE", and the package has to be '
+        "installed"
     )
     if verb.spec is not None:
         _check_spec(name, verb.spec)
+    if verb.help:
+        assert verb.help.endswith("."), f"verb {name}: its help must be a sentence, not {verb.help!r}"
+        assert any(other.startswith(f"{name} ") for other in registry.verbs), f"verb {name} has no command below it"
+        return
     _check_function(verb)
     _check_command(verb)
 
@@ -76,9 +85,12 @@ def _check_function(verb: Verb) -> None:
 
 
 def _check_command(verb: Verb) -> None:
-    command = _root().commands[verb.name]
-    assert command.rich_help_panel == verb.group, f"verb {verb.name} cannot be loaded: {command.help}"
-    for words, each in _commands(command, ("holdfast", verb.name)):
+    command = _root()
+    for word in verb.name.split():
+        command = command.commands[word]
+    own = leaf_of(command)
+    assert command.rich_help_panel != BROKEN, f"verb {verb.name} cannot be loaded: {command.help}"
+    for words, each in _commands(own, ("holdfast", verb.name)):
         summary = (each.help or "").strip()
         assert summary.partition("\n\n")[0].endswith("."), (
             f"{' '.join(words)}: its help must be a sentence: {summary!r}"
@@ -88,7 +100,7 @@ def _check_command(verb: Verb) -> None:
                 f"{' '.join(words)}: {option.opts[0]} needs help"
             )
     if verb.workload is not None:
-        known = {option.name for option in command.params}
+        known = {option.name for option in own.params}
         assert {"limit", "out"} <= known, f"verb {verb.name} declares a workload: holdfast plan needs --limit and --out"
     loading = [sys.executable, "-c", _LOADING.format(heavy=HEAVY)]
     heavy = subprocess.run(loading, capture_output=True, text=True, check=True).stdout.split()
@@ -104,7 +116,7 @@ def option_surface(*names: str) -> list[str]:
     return [
         line
         for words, command in _commands(_root(), ("holdfast",))
-        if (words[1] if words[1:] else "") in names
+        if " ".join(words[1:]) in names or (words[1:2] == ("plan",) and "plan" in names)
         for line in _lines(words, command)
     ]
 
@@ -118,7 +130,7 @@ def _root() -> Any:
 
 
 def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    yield words, command
+    yield words, leaf_of(command)
     # The commands below `plan` have the options of the verbs themselves.
     for name, inner in sorted(getattr(command, "commands", {}).items()):
         if words != ("holdfast", "plan"):

@@ -148,7 +148,7 @@ def _check_places(members: list[zipfile.ZipInfo], end: int, archive: str) -> Non
     """Check that members lie one behind the other, from the first byte of the file to its directory."""
     ordered = sorted(members, key=lambda member: member.header_offset)
     if not ordered:
-        raise UserError(f"{archive} is an empty archive; holdfast bundle makes one of a run")
+        raise UserError(f"{archive} is an empty archive; holdfast share bundle makes one of a run")
     if ordered[0].header_offset:
         raise UserError(f"{archive} is not a ZIP archive from its first byte: something is in front of it")
     nexts = [*(member.header_offset for member in ordered[1:]), end]

@@ -1,4 +1,4 @@
-"""Commands for evidence: bundle, open, verify, declare, dossier, watch, audit, and those of a leaderboard."""
+"""Commands for evidence: ``holdfast share``, ``holdfast audit table`` and ``holdfast board``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bundle(
 
 
 def open_(
-    bundle: Annotated[Path, Argument(metavar="BUNDLE", help="An archive that holdfast bundle made.")],
+    bundle: Annotated[Path, Argument(metavar="BUNDLE", help="An archive that holdfast share bundle made.")],
     out: Annotated[Path, Option(help="The run directory to write; it must not exist yet.")],
     data: Annotated[str, Option(help="Where the photos are here, for pictures in reports.", show_default=False)] = "",
     masks: Annotated[str, Option(help="Where the masks of these photos are.", show_default=False)] = "",
@@ -107,12 +107,9 @@ def verify(
     raise typer.Exit(AGREES if verified.agrees else DISAGREES)
 
 
-board_app = typer.Typer(name="board", help="A leaderboard that recomputes every number.", no_args_is_help=True)
-
 Out = Annotated[Path, Option(help="Folder of the board, or of a submission.")]
 
 
-@board_app.command()
 def add(
     run: Annotated[Path, Argument(help="A run directory of eval, train or perturb.")],
     out: Out,
@@ -127,7 +124,6 @@ def add(
         typer.echo(str(path))
 
 
-@board_app.command()
 def check(
     places: Annotated[list[Path], Argument(help="A board, or the files of a submission.", metavar="DIR|FILES")],
     against: Annotated[Path | None, Option(help="The board that a submission is to join.")] = None,
@@ -144,7 +140,6 @@ def check(
     raise typer.Exit(1 if problems else 0)
 
 
-@board_app.command("import")
 def import_(
     files: Annotated[list[Path], Argument(help="RobustBench's model_info files.", metavar="MODEL_INFO.json…")],
     out: Out,
@@ -159,7 +154,6 @@ def import_(
         typer.echo(str(path))
 
 
-@board_app.command()
 def build(
     board: Annotated[Path, Argument(help="The board: ID.json and ID.parquet for each entry.", metavar="DIR")],
     out: Annotated[Path, Option(help="The site: a new folder, or an earlier site, which is replaced.", metavar="SITE")],
@@ -220,7 +214,8 @@ def dossier(
                "neurips-checklist, or a TOML file; several by comma."),
     ] = None,
     votes: Annotated[
-        Path | None, Option(help="What people said about pictures (holdfast review … --export).", show_default=False)
+        Path | None,
+        Option(help="What people said about pictures (holdfast people review … --export).", show_default=False),
     ] = None,
     title: Annotated[str, Option(help="Title of the document.", show_default=False)] = "",
     pictures: Annotated[bool, Option(help="Show photos and charts.")] = True,
@@ -230,7 +225,7 @@ def dossier(
 
     names = [name for text in standards or () for name in split_list(text)]
     page = write(runs, out, standards=names, votes=votes, title=title, pictures=pictures)
-    typer.echo(f"{page}; holdfast verify {out} says whether its files belong together")
+    typer.echo(f"{page}; holdfast share verify {out} says whether its files belong together")
 
 
 def watch(
@@ -264,7 +259,7 @@ def watch(
         raise typer.Exit(3)
 
 
-def audit(
+def audit_table(
     table: Annotated[Path, Argument(metavar="TABLE.csv", help="A printed table of one of the three protocols.")],
     reference: Annotated[Path | None, Option(help="Another table of the same paper to check against.")] = None,
     n: Annotated[int | None, Option(min=1, help="Images behind each row, where known.")] = None,
@@ -292,15 +287,21 @@ def audit(
 
 
 def _verb(name: str, command: object, function: str | None = None) -> Verb:
-    return Verb(name, "Evidence", command=command, function=function and f"holdfast_evidence.{function}")
+    return Verb(name, "Companions", command=command, function=function and f"holdfast_evidence.{function}")
 
 
-BUNDLE = _verb("bundle", bundle, "functions:bundle")
-OPEN = _verb("open", open_)
-VERIFY = _verb("verify", verify, "functions:verify")
-DECLARE = _verb("declare", declare, "dossier:declare")
-DOSSIER = _verb("dossier", dossier, "dossier:dossier")
-WATCH = _verb("watch", watch, "dossier:watch")
-AUDIT = _verb("audit", audit)
-BOARD = _verb("board", board_app)
-VERBS = (BUNDLE, OPEN, VERIFY, DECLARE, DOSSIER, WATCH, AUDIT, BOARD)
+SHARE = Verb("share", "Companions", help="Hand results on: as one archive, or in the formats of other tools.")
+BUNDLE = _verb("share bundle", bundle, "functions:bundle")
+OPEN = _verb("share open", open_)
+VERIFY = _verb("share verify", verify, "functions:verify")
+AUDIT = Verb("audit", "Companions", help="Check printed tables, declare measurements, and keep evidence over time.")
+TABLE = _verb("audit table", audit_table)
+DECLARE = _verb("audit declare", declare, "dossier:declare")
+DOSSIER = _verb("audit dossier", dossier, "dossier:dossier")
+WATCH = _verb("audit watch", watch, "dossier:watch")
+BOARD = Verb("board", "Companions", help="A leaderboard that recomputes every number.")
+ADD = _verb("board add", add)
+CHECK = _verb("board check", check)
+IMPORT = _verb("board import", import_)
+BUILD = _verb("board build", build)
+VERBS = (SHARE, BUNDLE, OPEN, VERIFY, AUDIT, TABLE, DECLARE, DOSSIER, WATCH, BOARD, ADD, CHECK, IMPORT, BUILD)

@@ -208,7 +208,7 @@ def test_rows_of_another_name_need_a_flag(static: Path, tmp_path: Path) -> None:
             row["row_id"] = hashlib.sha256(row["row_id"].encode()).hexdigest()[:32]
 
     entry = forged(static, tmp_path / "board", rename)
-    words = ["verify", str(entry), "--data", DATA, "--rows", "60", "--seed", "0", "--device", "cpu", "-q"]
+    words = ["share", "verify", str(entry), "--data", DATA, "--rows", "60", "--seed", "0", "--device", "cpu", "-q"]
     refused = CliRunner().invoke(app, words)
     assert refused.exit_code == 1
     assert "60 of 60 rows have another id here" in refused.output and "--renamed allows it" in refused.output
@@ -366,7 +366,7 @@ def test_a_strangers_word_runs_no_code_and_reads_no_file(name: str, static: Path
 
 
 def test_the_command_line(static: Path, tmp_path: Path) -> None:
-    command = ["verify", str(static), "--rows", "10", "--seed", "7", "--device", "cpu", "-q"]
+    command = ["share", "verify", str(static), "--rows", "10", "--seed", "7", "--device", "cpu", "-q"]
     done = CliRunner().invoke(app, [*command, "--data", DATA, "--out", str(tmp_path / "rows.csv")])
     assert done.exit_code == 0, done.output
     assert "0 of 10 rows drawn at random (--seed 7) disagree" in done.output

@@ -91,7 +91,7 @@ def test_a_bundle_opens_as_the_same_run(run: Run, archive: Path, tmp_path: Path)
 def test_an_empty_archive_is_one_sentence(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "empty.zip", "w"):
         pass
-    with pytest.raises(UserError, match=r"empty\.zip is an empty archive; holdfast bundle makes one of a run"):
+    with pytest.raises(UserError, match=r"empty\.zip is an empty archive; holdfast share bundle makes one of a run"):
         open_bundle(tmp_path / "empty.zip", tmp_path / "opened")
 
 

@@ -38,7 +38,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("declared")
     key = folder / "key.pem"
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True, capture_output=True)
-    holdfast.declare(protocol_file(folder), folder / "declaration.json", key=key)
+    holdfast.audit_declare(protocol_file(folder), folder / "declaration.json", key=key)
     holdfast.evaluate(
         DATA, models=[MODEL], scenarios=",".join(CONDITIONS), protocol=folder / "declaration.json", out=folder / "run"
     )
@@ -47,7 +47,7 @@ def place(tmp_path_factory):
         '[[item]]\nclause = "2"\nneeds = ["moon"]\n'
     )
     maps = ["iso-24029", "ai-act-15", "model-card", "neurips-checklist", str(folder / "own.toml")]
-    holdfast.dossier([folder / "run"], folder / "dossier", standards=maps)
+    holdfast.audit_dossier([folder / "run"], folder / "dossier", standards=maps)
     return folder
 
 
@@ -76,7 +76,7 @@ def test_slices_by_attribute_and_what_is_not_known(place, tmp_path):
     spec = json.loads((tmp_path / "walks" / "spec.json").read_text())
     (tmp_path / "walks" / "spec.json").write_text(json.dumps(spec | {"verb": "perturb"}))
     with pytest.raises(UserError, match="runs of eval"):
-        holdfast.dossier([tmp_path / "walks"], tmp_path / "d")
+        holdfast.audit_dossier([tmp_path / "walks"], tmp_path / "d")
     assert not (tmp_path / "d").exists()
 
 
@@ -87,7 +87,7 @@ def test_thousands_of_slices_are_named_in_few_words(place, tmp_path):
     many = [json.dumps({f"column {n}": f"value {n * place}" for n in range(3000)}) for place in range(len(samples))]
     at = samples.schema.get_field_index("attributes")
     write_table(path, samples.set_column(at, samples.schema.field(at), pa.array(many, samples.schema.field(at).type)))
-    holdfast.dossier([tmp_path / "run"], tmp_path / "dossier")
+    holdfast.audit_dossier([tmp_path / "run"], tmp_path / "dossier")
     text = (tmp_path / "dossier" / "dossier.md").read_text()
     assert "column 1" in text and re.search(r"and 29\d\d more", text) and len(text) < 60_000
 
@@ -147,7 +147,7 @@ def test_rows_are_held_against_the_declaration(place, tmp_path):
     (tmp_path / "later" / "protocol.json").write_text((place / "run" / "protocol.json").read_text())
     faults = " ".join(row_deviations(open_run(tmp_path / "later").run, record_of(place)))
     assert "answers of A, which was" in faults and "answers under grey, which was not" in faults
-    holdfast.dossier([tmp_path / "later"], tmp_path / "d", pictures=False, standards=["ai-act-15"])
+    holdfast.audit_dossier([tmp_path / "later"], tmp_path / "d", pictures=False, standards=["ai-act-15"])
     page = (tmp_path / "d" / "dossier.html").read_text()
     verdicts = open_run(tmp_path / "later").verdicts().set_index("model")["background_effect_high"]
     assert verdicts.idxmax() != verdicts.index[0]
@@ -185,7 +185,7 @@ def test_a_tampered_record_is_reported_as_changed(place, tmp_path, change):
     (tmp_path / "run" / "protocol.json").write_text(json.dumps(record))
     faults = deviations(attached(open_run(tmp_path / "run").run))
     assert any("changed after it was written" in fault for fault in faults)
-    holdfast.dossier([tmp_path / "run"], tmp_path / "d", pictures=False)
+    holdfast.audit_dossier([tmp_path / "run"], tmp_path / "d", pictures=False)
     assert "The results are exploratory" in (tmp_path / "d" / "dossier.html").read_text()
 
 
@@ -196,7 +196,7 @@ def test_other_data_is_exploratory(place, tmp_path):
     )
     faults = deviations(attached(open_run(tmp_path / "r").run))
     assert any("data are not those" in fault for fault in faults) and any("grey" in fault for fault in faults)
-    holdfast.dossier([tmp_path / "r"], tmp_path / "d", pictures=False, standards=["iso-24029"])
+    holdfast.audit_dossier([tmp_path / "r"], tmp_path / "d", pictures=False, standards=["iso-24029"])
     page = (tmp_path / "d" / "dossier.html").read_text()
     assert re.search(r"a declaration with [4-9] deviation\(s\), so exploratory", page)
     assert "Nothing was decided" in page and "nan points" not in page  # there are no pasted backgrounds
@@ -210,7 +210,7 @@ def test_a_bundle_carries_the_declaration(place, tmp_path):
     assert deviations(attached(run)) == row_deviations(run, attached(run)) == []
     renamed = changed(record_of(place), models={"m": "1"}, renamed={"a*b_#[c]$": "m"})
     assert not any("not declared" in fault for fault in deviations(renamed))  # a path that the bundle cut
-    holdfast.dossier([tmp_path / "opened"], tmp_path / "d", pictures=False, standards=["iso-24029", "ai-act-15"])
+    holdfast.audit_dossier([tmp_path / "opened"], tmp_path / "d", pictures=False, standards=["iso-24029", "ai-act-15"])
     page = (tmp_path / "d" / "dossier.html").read_text()
     assert "Confirmatory: a*b_#[c]$" in page and "Partly: measured once, before release" in page
     public_key = attached(run)["declaration"]["public_key"]
@@ -238,7 +238,7 @@ def test_runs_of_different_data_are_refused(place, tmp_path):
     spec = json.loads((tmp_path / "other" / "spec.json").read_text())
     (tmp_path / "other" / "spec.json").write_text(json.dumps(spec | {"dataset": "sea"}))
     with pytest.raises(UserError, match="a dossier is of one dataset, and these runs have"):
-        holdfast.dossier([place / "run", tmp_path / "other"], tmp_path / "d")
+        holdfast.audit_dossier([place / "run", tmp_path / "other"], tmp_path / "d")
 
 
 def test_undecided_after_correction_is_not_called_included():
@@ -281,16 +281,16 @@ def test_changed_files_and_foreign_documents_are_found(place, tmp_path):
 def test_bad_protocols_get_a_sentence(tmp_path, text, sentence):
     (tmp_path / "p.toml").write_text(text)
     with pytest.raises(UserError, match=sentence):
-        holdfast.declare(tmp_path / "p.toml", tmp_path / "d.json")
+        holdfast.audit_declare(tmp_path / "p.toml", tmp_path / "d.json")
 
 
 def test_bad_calls_get_a_sentence(place, tmp_path):
     with pytest.raises(UserError, match="not changed afterwards"):
-        holdfast.declare(protocol_file(place), place / "declaration.json")
+        holdfast.audit_declare(protocol_file(place), place / "declaration.json")
     with pytest.raises(UserError, match="is no declaration"):
         (tmp_path / "x.json").write_text("{}")
         read_declaration(tmp_path / "x.json")
     with pytest.raises(UserError, match="iso-24029"):
-        holdfast.dossier([place / "run"], tmp_path / "d", standards=["iso-24028"])
+        holdfast.audit_dossier([place / "run"], tmp_path / "d", standards=["iso-24028"])
     with pytest.raises(UserError, match="is there already"):
-        holdfast.dossier([place / "run"], place / "dossier")
+        holdfast.audit_dossier([place / "run"], place / "dossier")

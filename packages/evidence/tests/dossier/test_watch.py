@@ -1,4 +1,4 @@
-"""``holdfast watch``: runs against the first, new photos against tested ones, and series that were meddled with."""
+"""``holdfast audit watch``: runs against the first, new photos against tested ones, and damaged series."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def place(tmp_path_factory):
     evaluated(folder / "first")
     evaluated(folder / "again", model="embedded:resnet_rho0?name=again")
     evaluated(folder / "month", data="diorama:test?n=36&seed=3")
-    holdfast.watch(folder / "series", folder / "first")
+    holdfast.audit_watch(folder / "series", folder / "first")
     return folder
 
 
@@ -55,14 +55,14 @@ def test_the_error_of_an_endless_series_adds_up_to_one_in_twenty():
 
 def test_a_series_of_checkpoints_and_months(series):
     runs = series.parent
-    last = holdfast.watch(series, runs / "again")["entries"][-1]
+    last = holdfast.audit_watch(series, runs / "again")["entries"][-1]
     assert last["paired"] and {row["change"] for row in last["changes"]} == {"no change shown"}
     assert all(row["difference"] == 0 and row["low"] < 0 < row["high"] for row in last["changes"])
     evaluated(runs / "other", data="diorama:test?n=24", model="embedded:mobilenet_rho95", scenarios="original,fog")
-    notes = holdfast.watch(series, runs / "other")["entries"][-1]["notes"]
+    notes = holdfast.audit_watch(series, runs / "other")["entries"][-1]["notes"]
     assert "24 photos are those of the first run" in notes[0] and "not measured here: grey" in notes[1]
     assert notes[2] == "not in the first run, so not compared: fog"
-    month = holdfast.watch(series, runs / "month")["entries"][-1]
+    month = holdfast.audit_watch(series, runs / "month")["entries"][-1]
     assert not month["paired"] and [row["n"] for row in month["changes"]] == [36, 36, 36]
     assert month["level"] == pytest.approx(spent(3))
     page = (series / "index.html").read_text()
@@ -91,7 +91,7 @@ def test_photos_without_labels(series, tmp_path):
     for number, sample in enumerate(samples):
         cv2.imwrite(str(folder / f"{number}.png"), sample.image.load()[..., ::-1])
     (folder / "torn.png").write_bytes(b"no picture")
-    alike = holdfast.watch(series, photos=folder)["entries"][-1]
+    alike = holdfast.audit_watch(series, photos=folder)["entries"][-1]
     assert alike["photos"] == 40 and alike["answer"] != "outside"
     assert "1 of 41 photos could not be read, such as torn.png" in alike["notes"][0]
     stored = list(series.glob("tested-*.npz"))
@@ -100,9 +100,9 @@ def test_photos_without_labels(series, tmp_path):
         noise = np.random.default_rng(number).normal(0, 70, sample.image.load().shape)
         cv2.imwrite(str(folder / f"{number}.png"), np.clip(sample.image.load() + noise, 0, 255))
     stored[0].write_bytes(b"damaged")  # it is made again
-    far = holdfast.watch(series, photos=folder)["entries"][-1]
+    far = holdfast.audit_watch(series, photos=folder)["entries"][-1]
     assert far["answer"] == "outside" and "lie outside what run 1 tested" in sentence(far)
-    few = holdfast.watch(series, photos="diorama:test?n=12")["entries"][-1]
+    few = holdfast.audit_watch(series, photos="diorama:test?n=12")["entries"][-1]
     assert few["answer"] == "cannot say" and "fewer than 30" in few["notes"][0]
 
 
@@ -113,15 +113,15 @@ def test_new_photos_are_held_only_against_what_was_tested(tmp_path, monkeypatch)
         (tmp_path / "photos" / sample.label).mkdir(parents=True, exist_ok=True)
         cv2.imwrite(f"photos/{sample.label}/{number}.png", sample.image.load()[..., ::-1])
     evaluated(tmp_path / "run", data="photos", scenarios="original")
-    holdfast.watch("series", "run")
+    holdfast.audit_watch("series", "run")
     cv2.imwrite(f"photos/{samples[0].label}/more.png", samples[1].image.load())  # a photo that was not tested
-    assert holdfast.watch("series", photos="diorama:test?n=40&seed=8")["entries"][-1]["tested"] == 36
+    assert holdfast.audit_watch("series", photos="diorama:test?n=40&seed=8")["entries"][-1]["tested"] == 36
     cv2.imwrite("photos/loose.png", samples[1].image.load())
     assert len(unlabelled("photos")) == 38, "photos in class folders and beside them"
     (tmp_path / "photos" / "loose.png").unlink()
     cv2.imwrite(f"photos/{samples[0].label}/0.png", samples[1].image.load())
     with pytest.raises(UserError, match="1 of the 36 photos that run 1 tested, or the weights"):
-        holdfast.watch("series", photos="diorama:test?n=40&seed=8")
+        holdfast.audit_watch("series", photos="diorama:test?n=40&seed=8")
 
 
 def test_lower_ends_hold_where_few_photos_change_and_all_in_one_direction():
@@ -165,7 +165,7 @@ def test_distances_do_not_see_photos_of_the_same_kind_as_nearer_or_farther():
 def test_meddled_series_are_refused(series, meddle, words):
     meddle(series)
     with pytest.raises(UserError, match=words):
-        holdfast.watch(series, series.parent / "month")
+        holdfast.audit_watch(series, series.parent / "month")
 
 
 def changed(series, change):
@@ -179,8 +179,12 @@ def test_what_is_in_a_series_is_not_added_again(series):
     """The command may have been killed after it wrote the series and before it wrote the page."""
     runs = series.parent
     (series / "index.html").unlink()
-    assert [len(holdfast.watch(series, runs / name)["entries"]) for name in ("first", "again", "first")] == [1, 2, 2]
-    photos = [holdfast.watch(series, photos=f"diorama:test?n=36&seed={seed}") for seed in (8, 8, 9, 8)]
+    assert [len(holdfast.audit_watch(series, runs / name)["entries"]) for name in ("first", "again", "first")] == [
+        1,
+        2,
+        2,
+    ]
+    photos = [holdfast.audit_watch(series, photos=f"diorama:test?n=36&seed={seed}") for seed in (8, 8, 9, 8)]
     assert [kept["entry"] for kept in photos] == [3, 3, 4, 5]  # an entry between makes it another check
     assert (series / "index.html").is_file()
 
@@ -189,17 +193,17 @@ def test_what_else_is_refused(series, tmp_path):
     runs = series.parent
     shutil.copytree(runs / "first", runs / "copy")
     with pytest.raises(UserError, match="already, as number 1"):
-        holdfast.watch(series, runs / "copy")
+        holdfast.audit_watch(series, runs / "copy")
     with pytest.raises(UserError, match="no series yet"):
-        holdfast.watch(tmp_path / "none")
+        holdfast.audit_watch(tmp_path / "none")
     with pytest.raises(UserError, match="photos= are two things"):
-        holdfast.watch(series, runs / "again", photos="x")
+        holdfast.audit_watch(series, runs / "again", photos="x")
     with pytest.raises(UserError, match="no condition"):
-        holdfast.watch(series, evaluated(tmp_path / "fog", data="diorama:test?n=24&seed=4", scenarios="fog"))
+        holdfast.audit_watch(series, evaluated(tmp_path / "fog", data="diorama:test?n=24&seed=4", scenarios="fog"))
     run = Run.open(runs / "again")
     run.write_samples(run.samples().set_column(2, SAMPLES.field("label"), pa.array(["cat"] * 36).dictionary_encode()))
     with pytest.raises(UserError, match="other names, masks or labels"):
-        holdfast.watch(series, runs / "again")
+        holdfast.audit_watch(series, runs / "again")
 
 
 def test_a_clock_set_back_is_noted_and_a_run_that_is_gone_too(series):
@@ -211,10 +215,10 @@ def test_a_clock_set_back_is_noted_and_a_run_that_is_gone_too(series):
         held["entries"] = [entry | {"fingerprint": fingerprint(entry)}]
 
     changed(series, in_the_future)
-    last = holdfast.watch(series, runs / "again")["entries"][-1]
+    last = holdfast.audit_watch(series, runs / "again")["entries"][-1]
     assert "the clock was set back" in last["notes"][0]
     shutil.rmtree(runs / "again")
-    assert holdfast.watch(series)["missing"] == [2]
+    assert holdfast.audit_watch(series)["missing"] == [2]
 
 
 def test_intervals_of_a_series_are_wider_than_those_of_the_gate() -> None:

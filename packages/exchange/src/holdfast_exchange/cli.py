@@ -1,4 +1,4 @@
-"""``holdfast export``."""
+"""``holdfast share export``."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ def export(
     echo_lines(notes[1:])
 
 
-EXPORT = Verb("export", "Exchange", command=export, function="holdfast_exchange.export:export")
+EXPORT = Verb("share export", "Companions", command=export, function="holdfast_exchange.export:export")

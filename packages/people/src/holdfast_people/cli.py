@@ -1,4 +1,4 @@
-"""Commands for people at a browser: annotate, review, serve."""
+"""``holdfast people``: annotate, review, serve."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def review(
         _export(options, campaign, export, pool)
         return
     if not pool:
-        raise UserError("name the images to judge: holdfast review POOL --sentinels DATA")
+        raise UserError("name the images to judge: holdfast people review POOL --sentinels DATA")
     settings = Settings(
         people_per_image=people, images_per_task=per_task, minutes=minutes, rule=rule, seed=seed, stop=stop,
         at_least=at_least or math.ceil(0.6 * people),
@@ -204,7 +204,7 @@ def _export(options: ServeOptions, name: str, out: Path, pool: str) -> None:
 
     if pool:
         raise UserError("--export writes an existing campaign; --campaign names it, no POOL is needed")
-    nothing = f"{options.database or options.state} has no campaign yet; holdfast review POOL opens one"
+    nothing = f"{options.database or options.state} has no campaign yet; holdfast people review POOL opens one"
     if not options.database and not options.state.is_dir():
         raise UserError(nothing)
     with closing(open_server(options)) as server:
@@ -222,6 +222,8 @@ def _export(options: ServeOptions, name: str, out: Path, pool: str) -> None:
     echo_lines(done.problems)
 
 
-ANNOTATE = Verb("annotate", "People", command=annotate)
-REVIEW = Verb("review", "People", command=review)
-SERVE = Verb("serve", "People", command=serve)
+PEOPLE = Verb("people", "Companions", help="Let people draw masks and judge images in the browser.")
+ANNOTATE = Verb("people annotate", "Companions", command=annotate)
+REVIEW = Verb("people review", "Companions", command=review)
+SERVE = Verb("people serve", "Companions", command=serve)
+VERBS = (PEOPLE, ANNOTATE, REVIEW, SERVE)

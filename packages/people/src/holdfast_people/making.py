@@ -31,7 +31,7 @@ NO_SENTINELS = (
 
 @dataclass(frozen=True)
 class CampaignSpec:
-    """The options with which ``holdfast review`` opens a campaign."""
+    """The options with which ``holdfast people review`` opens a campaign."""
 
     pool: str  # a dataset, or a run directory of ``holdfast perturb``
     sentinels: str = ""  # a dataset whose labels are certain; '' takes the originals of a run

@@ -18,7 +18,15 @@ from web_server import serving
 
 
 def run(tmp_path: Path, photos: Path, *arguments: str, folder: str = "drawn") -> str:
-    given = ["annotate", str(photos / "images"), "--masks", str(tmp_path / folder), "--state", str(tmp_path / "state")]
+    given = [
+        "people",
+        "annotate",
+        str(photos / "images"),
+        "--masks",
+        str(tmp_path / folder),
+        "--state",
+        str(tmp_path / "state"),
+    ]
     result = CliRunner().invoke(app, [*given, "--quiet", *arguments])
     assert result.exit_code == 0, result.output + str(result.exception)
     return result.output
@@ -50,7 +58,7 @@ def test_there_and_back(tmp_path: Path, photos: Path, truth: dict[str, np.ndarra
     assert "12 masks" in run(tmp_path, photos, "--export", str(out))  # the dataset's own
     bare = tmp_path / "bare"
     (photos / "images").rename(bare)  # the same images without masks beside them
-    given = ["annotate", str(bare), "--masks", str(tmp_path / "again"), "--state", str(tmp_path / "state")]
+    given = ["people", "annotate", str(bare), "--masks", str(tmp_path / "again"), "--state", str(tmp_path / "state")]
     result = CliRunner().invoke(app, [*given, "--quiet", "--import", str(out)])
     assert result.exit_code == 0 and "12 masks taken in, 0 were there already" in result.output
     assert same(stored(tmp_path / "again"), truth)
@@ -109,6 +117,6 @@ def test_mistakes_are_one_sentence(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
 ) -> None:
     monkeypatch.chdir(photos)
-    given = ["annotate", "images", "--state", str(tmp_path / "state"), "--quiet"]
+    given = ["people", "annotate", "images", "--state", str(tmp_path / "state"), "--quiet"]
     result = CliRunner().invoke(app, [*given, *arguments])
     assert result.exit_code != 0 and words in str(result.exception)

@@ -1,4 +1,4 @@
-"""``holdfast review`` as it is typed: the link it prints, and what --export writes."""
+"""``holdfast people review`` as it is typed: the link it prints, and what --export writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from web_server import serving
 
 
 def typed(*words: str | Path) -> str:
-    result = CliRunner().invoke(app, ["review", *map(str, words)], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["people", "review", *map(str, words)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 

@@ -1,4 +1,4 @@
-"""``holdfast study``."""
+"""``holdfast study`` and ``holdfast study telltale``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import typer
 from typer import Argument, Option
 
 from holdfast.cli.listing import TerminalProgress, print_table
-from holdfast.cli.verb import Device, Quiet, Seed
+from holdfast.cli.verb import CommandCall, Device, Quiet, Seed, verb
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import estimate
 from holdfast.core.verbs import Verb
+from holdfast.pipeline.specs import TelltaleSpec
 
 
 def study(
@@ -42,4 +44,31 @@ def study(
     typer.echo(str(page))
 
 
-STUDY = Verb("study", "Studies", command=study)
+@verb(TelltaleSpec, without=("backgrounds", "train_split", "validation", "balance", "memory", "renderers", "compile",
+                             "retry_errors"))  # fmt: skip
+def telltale(job: CommandCall[TelltaleSpec]) -> None:
+    """Train a network to tell original, generated and random backgrounds apart, and see how it does so."""
+    from holdfast.pipeline.telltale import LEFT_OUT
+    from holdfast.stats.trained import accuracies
+    from holdfast_studies.telltale import study_telltale
+
+    with TerminalProgress(quiet=job.quiet) as progress:
+        results = study_telltale(spec=job.spec, out=job.out, progress=progress)
+    for row in accuracies(results.counts).to_dict("records"):
+        typer.echo(
+            f"{row['model']}: {estimate(row['accuracy'], row['low'], row['high'])} of {row['n']} pictures; "
+            "chance is 33.3 %"
+        )
+    left_out = sum(LEFT_OUT in str(problem) for problem in results.run.samples()["problem"].to_pylist())
+    if left_out:
+        typer.echo(f"  {left_out} photos are left out, because not all three kinds could be made of them")
+    for row in results.counts.trouble.head(10).to_dict("records"):
+        typer.echo(f"  {row['n']} × {row['status']}: {row['error']} (first: {row['example']})")
+    typer.echo(str(job.out / "report" / "index.html"))
+
+
+STUDY = Verb("study", "Companions", command=study)
+TELLTALE = Verb(
+    "study telltale", "Companions", "holdfast_studies.telltale:study_telltale", TelltaleSpec, command=telltale,
+    workload="holdfast.forecast.workload:trained",
+)  # fmt: skip

@@ -21,6 +21,7 @@ from holdfast.results import Results
 from holdfast.scenarios import parse_conditions
 from holdfast_studies import ximagenet12_page as page
 from holdfast_studies.study import DRAWN, Setting, Study, StudyOptions
+from holdfast_studies.telltale import study_telltale
 
 CLASSIFY, SEGMENT, LOOK, DETECT = "classify", "segment", "look", "detect"
 PARTS = {
@@ -96,7 +97,7 @@ STUDY = Study(
         Setting("trained", "", f"{MADE}: holdfast train, within scenarios"),
         Setting("segmented", "", f"{MADE}: holdfast segment --architectures"),
         Setting("looked", "", f"{MADE}: holdfast train --train-on original, with its models"),
-        Setting("detected", "", f"{MADE}: holdfast telltale"),
+        Setting("detected", "", f"{MADE}: holdfast study telltale"),
     ),
 )
 
@@ -158,7 +159,7 @@ def _run_of(options: StudyOptions, part: str) -> Results:
             split = {"folds": 1, "train_split": 1 - 1 / settings["folds"]}
             results = api.train(**common | split, **networks, train_on=ORIGINAL)
         else:
-            results = api.telltale(
+            results = study_telltale(
                 **common, architectures=settings["detectors"], generator=settings["generator"]
             )  # fmt: skip
     if part == LOOK and (not settings[name] or read_looks([results.run]) is None):  # maps made beforehand stay

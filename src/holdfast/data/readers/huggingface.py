@@ -80,8 +80,8 @@ class _Table:
 def load(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``huggingface:DIR``: Parquet files as the hub has them, a folder of ``save_to_disk``, or a Parquet file.
 
-    Also what ``holdfast export --to huggingface`` and ``synth --format parquet`` write. Pictures are read from the
-    files when they are needed. Options: ``image``, ``mask`` and ``label`` (names of columns), ``config`` (a folder,
+    Also what ``holdfast share export --to huggingface`` and ``synth --format parquet`` write. Images are read from
+    the files when they are needed. Options: ``image``, ``mask`` and ``label`` (names of columns), ``config`` (a folder,
     where several hold images), ``mask_format``.
     """
     options = reading.text_options(name, ("image", "mask", "label", "config"))

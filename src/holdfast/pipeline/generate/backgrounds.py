@@ -268,8 +268,8 @@ def settle(out: Path, parts: Parts, votes: str | None, summary: Summary) -> None
     """Apply people's votes to pending pictures, then list what people are to look at."""
     # An accepted picture takes its place among the others, its row becomes ``ok``; the row of a rejected one says so.
     # What nobody judged, or too few, stays pending. Files are written before rows: after a crash the same is done
-    # again. ``parts``: its rows. ``votes``: what ``holdfast review --export`` wrote, or None. ``summary``: told what is
-    # left.
+    # again. ``parts``: its rows. ``votes``: what ``holdfast people review --export`` wrote, or None. ``summary``: told
+    # what is left.
     rows = parts.dataset().to_table(filter=_ASKED).to_pylist()
     if votes is not None and rows:
         decided = _decide(rows, votes)
@@ -281,7 +281,7 @@ def settle(out: Path, parts: Parts, votes: str | None, summary: Summary) -> None
         rows = [decided.get(row["row_id"], row) for row in rows]
     for row in rows:
         if row["status"] == "pending":
-            hint = f"people may look at it: holdfast review {out / REVIEW}"
+            hint = f"people may look at it: holdfast people review {out / REVIEW}"
             summary.add(row["sample_id"], f"pending: {row['error']}; {hint}")
         elif row["status"] == "rejected":
             summary.add(row["sample_id"], "rejected: people do not accept it")
@@ -319,7 +319,7 @@ def _decided(row: dict[str, Any], tally: Tally) -> dict[str, Any]:
 
 
 def _list(folder: Path, rows: list[dict[str, Any]]) -> None:
-    """Write the manifest of what went to people, decided or not, so that ``holdfast review`` opens the folder."""
+    """Write the manifest of what went to people, decided or not, so that ``holdfast people review`` opens it."""
     named = [{**row, "condition": row["scenario"], "published_sha256": row["sha256"]} for row in rows]
     table = pa.table({name: [row[name] for row in named] for name in _SHOWN}).sort_by("sample_id")
     write_csv(folder / "manifest.csv", table)

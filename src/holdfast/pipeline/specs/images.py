@@ -197,7 +197,7 @@ class EvaluateSpec(PaintSpec):
         "grabcut", help="Makes masks of boxes that have none: grabcut, sam:mobile, sam:NAME (holdfast ls masks)."
     )
     protocol: str | None = option(
-        None, help="Declaration (holdfast declare) that this run follows; deviations are recorded.", is_path=True
+        None, help="Declaration (holdfast audit declare) that this run follows; deviations are recorded.", is_path=True
     )
 
 
@@ -219,7 +219,7 @@ class SynthSpec(PaintSpec):
         0.2, help="The oracle doubts pictures that it rejects, or accepts by less than this.", least=-1, most=1
     )
     review_votes: str | None = option(
-        None, help="What people said about them (holdfast review --export).", is_path=True
+        None, help="What people said about them (holdfast people review --export).", is_path=True
     )
 
 
@@ -295,7 +295,7 @@ class ExplainSpec(Spec):
 
 @dataclass(frozen=True)
 class ChooseSpec(Spec):
-    """What ``holdfast choose`` does; ``weights`` may be a mapping, too."""
+    """What ``holdfast report --choose`` does; ``weights`` may be a mapping, too."""
 
     weights: Mapping[str, float] | str = field(
         default_factory=dict,
@@ -401,10 +401,10 @@ class PerturbSpec(DataSpec):
         0, help="Width and height of images; 0: the generator's own, or the first image's short side, 256 at most.",
         least=0, unit="pixels",
     )  # fmt: skip
-    sparse: str | None = option(None, help="Move only what this mask allows (holdfast sparse).", is_path=True)
+    sparse: str | None = option(None, help="Move only what this mask allows (--find-sparse).", is_path=True)
     random_walk: bool = option(True, help="Walk as far in a random direction, too.")
     keep_images: bool = option(False, help="Keep perturbed images, with a manifest.")
-    keep_latents: bool = option(False, help="Keep both ends of walks, for holdfast sparse.")
+    keep_latents: bool = option(False, help="Keep both ends of walks, for --find-sparse.")
     pictures: int = option(4, help="Keep first and last image of so many photos, for the report.", least=0)
     frames: int = option(0, help="Keep every image of the first so many walks per model.", least=0)
     device: str = device()

@@ -213,7 +213,7 @@ class SegmentSpec(TrainSpec):
 
 @dataclass(frozen=True)
 class TelltaleSpec(TrainSpec):
-    """What ``holdfast telltale`` does."""
+    """What ``holdfast study telltale`` does."""
 
     architectures: tuple[str, ...] = option(("timm:resnet50",), help="Networks, separated by commas.")
     # JPEG at this quality is what a picture goes through when it is shared.
@@ -309,7 +309,7 @@ class MineSpec(Spec):
 
 @dataclass(frozen=True)
 class ModesSpec(Spec):
-    """What ``holdfast modes`` reads."""
+    """What ``holdfast mine modes`` reads."""
 
     words: str = option(
         "", help="Backgrounds to look for: prompts (of a generated dataset), diorama, or a text file with a phrase per "
@@ -323,7 +323,7 @@ class ModesSpec(Spec):
 
 @dataclass(frozen=True)
 class RemedySpec(Spec):
-    """What ``holdfast remedy`` does."""
+    """What ``holdfast mine remedy`` does."""
 
     hard: str = option(help="What holdfast mine made; its pool must be at hand.", argument="HARD")
     model: str = option(help="Model to fine-tune: an embedded:, local-dir: or timm: model.")

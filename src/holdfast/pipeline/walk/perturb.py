@@ -285,8 +285,8 @@ def _close_round(run: Run) -> list[str]:
         return []
     folder = people / f"round-{rounds}"
     return [
-        f"{waiting} walks wait for people: holdfast review {folder}, then holdfast review --export into a folder of "
-        f"its own (round-{rounds}) below that of human:, then the same command again"
+        f"{waiting} walks wait for people: holdfast people review {folder}, then holdfast people review --export "
+        f"into a folder of its own (round-{rounds}) below that of human:, then the same command again"
     ]
 
 

@@ -42,7 +42,7 @@ class SparseMask:
         if self.facts.get("generator_fingerprint") != generator.fingerprint[:16]:
             raise UserError(
                 f"the sparse mask was fitted to {self.facts.get('generator', 'another generator')}, "
-                f"not to {generator.name} with these weights; fit one with holdfast sparse"
+                f"not to {generator.name} with these weights; fit one with holdfast perturb --find-sparse"
             )
 
 
@@ -164,7 +164,7 @@ def read_mask(path: Path) -> SparseMask:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise UserError(f"there is no sparse mask {path}; holdfast sparse RUN --out FILE makes one")
+        raise UserError(f"there is no sparse mask {path}; holdfast perturb RUN --find-sparse FILE makes one")
     if path.stat().st_size > LARGEST_MASK:
         raise UserError(f"{path.name} is larger than any sparse mask")
     try:
@@ -172,7 +172,7 @@ def read_mask(path: Path) -> SparseMask:
             mask = np.asarray(file.get_tensor("mask"))
             facts = json.loads((file.metadata() or {})["holdfast"])
     except (SafetensorError, KeyError, ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{path.name} is no sparse mask that holdfast sparse wrote: {error}") from error
+        raise UserError(f"{path.name} is no sparse mask that holdfast perturb --find-sparse wrote: {error}") from error
     if not isinstance(facts, dict) or not mask.any():
         raise UserError(f"the sparse mask {path.name} lets nothing move: no walk could start")
     return SparseMask(mask.astype(bool), facts)

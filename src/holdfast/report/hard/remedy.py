@@ -31,7 +31,7 @@ def build(folder: Path, *, pictures: Thumbnails | None = None) -> Path:
         table = read_table(folder / "results" / "remedy.parquet").to_pandas()
         answers = read_table(folder / "results" / "answers.parquet").to_pandas()
     except (OSError, ValueError) as error:
-        raise UserError(f"{folder} is not a run that holdfast remedy finished: {error}") from error
+        raise UserError(f"{folder} is not a run that holdfast mine remedy finished: {error}") from error
     return write_page(
         [_verdict(table, answers, facts), _gallery(answers, str(table["set"].iloc[0]), pictures), _run(facts)],
         folder / "report",

@@ -1,4 +1,4 @@
-"""Section and page of ``holdfast telltale``: how well networks tell original, painted and random backgrounds apart."""
+"""Section and page of ``holdfast study telltale``: how well networks tell three kinds of backgrounds apart."""
 
 from __future__ import annotations
 

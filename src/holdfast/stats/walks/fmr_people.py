@@ -45,7 +45,7 @@ def judged_walks(rows: pa.Table, votes: Votes) -> pd.DataFrame:
     if all(question.is_rating for question in votes.questions):
         raise UserError(
             f"the votes of {votes.campaign!r} rate images and do not say what they show; FMR is corrected by votes of "
-            "holdfast review RUN --kind oracle"
+            "holdfast people review RUN --kind oracle"
         )
     walks = paired(rows.select(WALK_COLUMNS))
     key = ["model", "sample_id", "parameters"]
@@ -77,7 +77,9 @@ def fmr_corrected(walks: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int 
     Jeffreys distribution.
     """
     if not walks["confirmed"].notna().any():
-        raise UserError("these votes are about none of the run's accepted images; review them with holdfast review RUN")
+        raise UserError(
+            "these votes are about none of the run's accepted images; holdfast people review RUN asks for some"
+        )
     setting = [name for name in SETTING if name in walks]
     table: list[dict[str, Any]] = []
     for key, group in walks.groupby([*setting, "model"], observed=True, sort=False):

@@ -131,12 +131,12 @@ class Evaluated:
         if any(table["trained_on"].unique().to_pylist()):
             raise UserError(
                 "the models of this entry were trained in the submitter's run: verify cannot load them; ask for the "
-                "run (holdfast bundle RUN --models) and train again to compare"
+                "run (holdfast share bundle RUN --models) and train again to compare"
             )
         if fill := entry.protocol.settings.get("fill"):
             raise UserError(
                 f"objects were taken out of backgrounds by a network of the submitter's (--fill {fill}:FILE): verify "
-                "cannot make these pictures; ask for the run (holdfast bundle RUN) and evaluate again to compare"
+                "cannot make these pictures; ask for the run (holdfast share bundle RUN) and evaluate again to compare"
             )
         seeds = table["seed"].unique().to_pylist()
         if len(seeds) != 1:

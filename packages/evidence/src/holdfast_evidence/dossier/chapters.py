@@ -321,8 +321,8 @@ def _repeat(evidence: DossierEvidence) -> Part:
     lines = [
         "Every answer has a row with an id that follows from picture, mask, condition, seed and weights; the same "
         "command makes the same rows. The bundles beside this document hold all of them in open formats.",
-        "holdfast verify FOLDER says whether this document and its bundles belong together; holdfast open bundle.zip "
-        "--out RUN makes a run directory of a bundle; holdfast report RUN makes every number again.",
+        "holdfast share verify FOLDER says whether this document and its bundles belong together; holdfast share "
+        "open bundle.zip --out RUN makes a run directory of a bundle; holdfast report RUN makes every number again.",
     ]
     commands = [str(run.results.run.environment().get("command", "")) for run in evidence.runs]
     grid = Grid("Bundles of this dossier", ["File", "SHA-256"], rows)

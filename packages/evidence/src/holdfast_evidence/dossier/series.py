@@ -1,4 +1,4 @@
-"""``holdfast watch``: a series of runs of one model family, and new photos without labels against what was tested."""
+"""``holdfast audit watch``: a series of runs of one model family; new photos without labels against what was tested."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def watch(
     if run is not None and photos is not None:
         raise UserError("a run and --photos are two things to add: call watch once for each")
     if run is None and not (folder / SERIES).is_file():
-        raise UserError(f"{series} is no series yet: holdfast watch {series} RUN begins one with its first run")
+        raise UserError(f"{series} is no series yet: holdfast audit watch {series} RUN begins one with its first run")
     with writing(folder):
         entries = _read(folder / SERIES)
         entry: dict[str, Any] = {"number": len(entries)}
@@ -87,7 +87,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     held = read_json(path)
     entries = held.get("entries")
     if held.get("format") != FORMAT or not isinstance(entries, list):
-        raise UserError(f"{path} is no series of holdfast watch")
+        raise UserError(f"{path} is no series of holdfast audit watch")
     before = ""
     for number, entry in enumerate(entries, start=1):
         own = {name: value for name, value in dict(entry).items() if name != "fingerprint"}

@@ -1,4 +1,4 @@
-"""The page of ``holdfast watch``: what changed since the first run, and new photos against tested ones."""
+"""The page of ``holdfast audit watch``: what changed since the first run, and new photos against tested ones."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _SHARE = [
 
 @dataclass(frozen=True)
 class CampaignExport:
-    """The results of a campaign as ``holdfast review --export`` wrote them."""
+    """The results of a campaign as ``holdfast people review --export`` wrote them."""
 
     votes: Votes
     tables: dict[str, pd.DataFrame]
@@ -71,7 +71,7 @@ def build(folder: Path, pictures: page.Thumbnails | None = None) -> Path:
         facts = json.loads((folder / "export.json").read_text(encoding="utf8"))
         tables = {file.stem: read_table(file).to_pandas() for file in (folder / "results").glob("*.parquet")}
     except (OSError, ValueError) as error:
-        raise UserError(f"{folder} is not an export of holdfast review: {error}") from error
+        raise UserError(f"{folder} is not an export of holdfast people review: {error}") from error
     campaign = CampaignExport(votes, tables, facts)
     sections = [
         *([_natural(campaign)] if "naturalness" in tables else []),

@@ -226,7 +226,7 @@ def api_revoke(invitation_id: Identity, server: Server, record: Audit) -> Respon
 
 @router.get("/api/sources")
 def api_sources(server: Server) -> list[SourceShown]:
-    """Return the datasets that ``holdfast annotate`` and ``holdfast review`` have added."""
+    """Return the datasets that ``holdfast people annotate`` and ``holdfast people review`` have added."""
     with server.database.reading() as connection:
         counted = select(images.c.source_id, func.count()).group_by(images.c.source_id)
         counts = {row[0]: row[1] for row in connection.execute(counted)}
@@ -310,7 +310,7 @@ _CSV: dict[int | str, dict[str, Any]] = {
 
 @router.get("/admin/campaigns/{campaign_id}/results", include_in_schema=False)
 def results_page(request: Request, server: Server, campaign: NamedCampaign) -> Response:
-    """Show the numbers of ``holdfast review --export`` as they are now."""
+    """Show the numbers of ``holdfast people review --export`` as they are now."""
     results = server.results.of(campaign.id, now=server.now())
     acceptance = results.tables.get("acceptance", ())
     groups = [(words, [row for row in acceptance if row["by"] == by]) for by, words in WORDS.items()]

@@ -101,7 +101,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Options of ``holdfast serve``, ``annotate`` and ``review``."""
+    """Options of ``holdfast people serve``, ``annotate`` and ``review``."""
 
     state: Path = Path("holdfast-people")
     database: str = ""  # a URL; empty: SQLite in the state folder

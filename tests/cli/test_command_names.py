@@ -1,0 +1,50 @@
+"""The tree of commands: few in the core, and every command that a text names exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast import registry
+from holdfast.commands import VERBS
+
+ROOT = Path(__file__).parents[2]
+NAMED = re.compile(r"(?<![\w./@:-])(?<!import )(?<!from )holdfast ([a-z][a-z-]*)\b(?![\w.(=/])(?: ([a-z-]+)\b)?")
+NOT_COMMANDS = {
+    "import", "as", "that", "has", "and", "accuracy", "recall", "release",  # of Python and of prose
+    "greet-me", "made-here", "evaluate",  # of tests of other packages' commands and of wrong ones
+}  # fmt: skip
+TEXTS = (".py", ".md", ".html", ".j2", ".toml", ".yml", ".yaml", ".ipynb")
+
+
+def test_the_core_has_few_commands() -> None:
+    names = {verb.name.partition(" ")[0] for verb in VERBS} | {"plan"}
+    assert len(names) <= 20, sorted(names)
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    for name in listed.splitlines():
+        kept = name.startswith(("tests/freeze/", "tests/migration/")) or name == "CHANGELOG.md"
+        if name.endswith(TEXTS) and not kept:
+            yield name, (ROOT / name).read_text(encoding="utf8")
+
+
+def test_every_command_that_a_text_names_exists() -> None:
+    groups: dict[str, set[str]] = {}
+    for name in [*registry.verbs, "plan"]:
+        first, _, second = name.partition(" ")
+        groups.setdefault(first, set()).update({second} - {""})
+    alone = {name for name in registry.verbs if " " not in name and not registry.verbs.get(name).help} | {"plan"}
+    wrong = []
+    for where, text in _texts():
+        for found in NAMED.finditer(text):
+            first, second = found[1], found[2] or ""
+            if first in NOT_COMMANDS:
+                continue
+            if first not in groups or (first not in alone and second not in groups[first] | {""}):
+                line = text.count("\n", 0, found.start()) + 1
+                wrong.append(f"{where}:{line}: {found[0]!r}")
+    assert not wrong, "\n".join(wrong)

@@ -209,7 +209,7 @@ def memory_each(points: list[Point]) -> float:
 
 
 def lines(curves: list[Curve]) -> Iterator[str]:
-    """The table of docs/performance.md."""
+    """Yield the lines of the table of growth, in Markdown."""
     yield "| | sizes | processor time, s | exponent | peak memory, MB | bytes a unit more | start | where the rest is |"
     yield "|---|---|---|---|---|---|---|---|"
     for one in curves:

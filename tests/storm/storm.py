@@ -7,13 +7,12 @@ folder changed; there was no traceback, and no exit code 0 without a whole resul
 that a storm has to find.
 
 ``python tests/storm/storm.py --minutes 60 --seed 7 --json storm.json`` runs one, ``--seed 7 --episode 12`` repeats an
-episode of it, and ``--page storm.json`` writes what it found into docs/reliability.md.
+episode of it.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import random
@@ -387,39 +386,6 @@ def run(
     return storm.result(time.monotonic() - began)
 
 
-def page(result: dict[str, Any]) -> str:
-    """Return a storm's result as the part of docs/reliability.md that tells of it."""
-    counts = result["counts"]
-    named = functools.partial(_named, counts)
-    troubles = ", ".join(f"{name} {number}" for name, number in named("trouble: "))
-    verbs = ", ".join(f"`{name}` {number}" for name, number in named("verb: "))
-    kinds = ", ".join(f"{name} {number}" for name, number in named("hostile: "))
-    hits = ", ".join(f"{number} {name}" for name, number in counts.items() if ":" not in name and name != "episodes")
-    findings = "\n".join(f"- `{one['verb']}`, {one['trouble']}: {one['what']}" for one in result["findings"])
-    return (
-        f"Seed {result['seed']}, {result['seconds'] / 60:.0f} minutes, {counts.get('episodes', 0)} episodes, "
-        f"{len(result['findings'])} findings.\n\n| | |\n|---|---|\n| troubles | {troubles} |\n| verbs | {verbs} |\n"
-        f"| hostile files | {kinds} |\n| of these | {hits} |\n" + (f"\nFindings:\n\n{findings}\n" if findings else "")
-    )
-
-
-def _named(counts: dict[str, int], start: str) -> list[tuple[str, int]]:
-    return [(name.removeprefix(start), number) for name, number in counts.items() if name.startswith(start)]
-
-
-BEGIN, END = "<!-- storm: begin -->", "<!-- storm: end -->"
-
-
-def write_page(source: Path, place: Path) -> None:
-    """Write a storm's result between the marks of a page."""
-    text = place.read_text("utf8")
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    if not tail:
-        raise SystemExit(f"{place} has no place for it: {BEGIN} … {END}")
-    place.write_text(f"{head}{BEGIN}\n{page(json.loads(source.read_text('utf8')))}{END}{tail}", "utf8")
-
-
 def main() -> None:
     """Run what was asked for; exit code 1 where something was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -431,11 +397,7 @@ def main() -> None:
     parser.add_argument("--first", action="store_true", help="end at the first finding")
     parser.add_argument("--folder", type=Path, help="works here, and uses the world of an earlier storm again")
     parser.add_argument("--json", type=Path, help="where the result goes")
-    parser.add_argument("--page", type=Path, help="a result to write into docs/reliability.md; runs nothing")
     asked = parser.parse_args()
-    if asked.page:
-        write_page(asked.page, Path(__file__).parents[2] / "docs" / "reliability.md")
-        return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     import_everything()
     seed = random.SystemRandom().randrange(10**6) if asked.seed is None else asked.seed

@@ -18,8 +18,6 @@ from storm_process import Ended
 from storm_troubles import OPENING, TROUBLES, misbehaviour
 from storm_verbs import VERBS
 
-from storm import BEGIN, END, write_page
-
 STORM = Path(__file__).with_name("storm.py")
 
 
@@ -140,18 +138,6 @@ def test_another_table_or_picture_is_noticed(tmp_path: Path) -> None:
     assert "rows/*:correct is missing" in difference(contents(folder), wanted, set())
     (folder / "picture.png").write_bytes(b"")
     assert "picture.png differs" in difference(contents(folder), wanted, {"picture.png"})
-
-
-def test_the_page_tells_seed_counts_and_findings(tmp_path: Path) -> None:
-    result, page = tmp_path / "storm.json", tmp_path / "reliability.md"
-    finding = {"episode": 3, "verb": "eval", "trouble": "kill", "what": "a row is missing", "again": "…"}
-    counts = {"episodes": 9, "trouble: kill": 9, "verb: eval": 9, "kills that hit": 8}
-    result.write_text(json.dumps({"seed": 7, "seconds": 3600, "counts": counts, "findings": [finding]}))
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write_page(result, page)
-    text = page.read_text()
-    assert "Seed 7, 60 minutes, 9 episodes, 1 findings." in text and "a row is missing" in text
-    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text and "8 kills that hit" in text
 
 
 def test_csv_tables_are_compared_by_their_numbers(tmp_path: Path) -> None:

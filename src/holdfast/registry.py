@@ -3,9 +3,9 @@
 An entry is an object or a lazy ``"module:attribute"``. Other packages add theirs through entry points in the groups
 ``holdfast.scenarios``, ``holdfast.models``, ``holdfast.detectors``, ``holdfast.segmenters``, ``holdfast.vlms``,
 ``holdfast.data``, ``holdfast.annotators``, ``holdfast.generators``, ``holdfast.image_makers``, ``holdfast.oracles``,
-``holdfast.studies``, ``holdfast.verbs``,
-``holdfast.measures`` and ``holdfast.sections``. An entry of the group ``holdfast.plugins`` names a module that
-registers several with their summaries when it is imported.
+``holdfast.studies``, ``holdfast.verbs``, ``holdfast.tasks``, ``holdfast.hooks``, ``holdfast.measures`` and
+``holdfast.sections``. An entry of the group ``holdfast.plugins`` names a module that registers several with their
+summaries when it is imported.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from holdfast.core.errors import PluginWarning, UserError, missing_extra
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.measures import Measure
 from holdfast.core.names import Name, unknown
+from holdfast.core.tasks import Task
 from holdfast.core.verbs import Verb
 
 T = TypeVar("T")
@@ -175,6 +176,8 @@ studies: Registry[Any] = Registry("study", "holdfast.studies")
 verbs: Registry[Verb] = Registry("verb", "holdfast.verbs", ("holdfast.commands",))
 measures: Registry[Measure] = Registry("measure", "holdfast.measures")
 sections: Registry[Any] = Registry("report section", "holdfast.sections")
+tasks: Registry[Task] = Registry("task", "holdfast.tasks")
+hooks: Registry[Any] = Registry("run hook", "holdfast.hooks")
 
 _MODELS = (
     ("timm", "timm:load", "any timm architecture, pretrained weights by tag"),
@@ -313,6 +316,14 @@ _DETECTORS = (
         "hand-made detectors of drawn scenes whose answer is known (known:perfect …)",
     ),
 )
+_TASKS = (
+    ("detect", "tasks:DETECTION", "objects in boxes, by detectors; eval"),
+    ("multilabel", "tasks:SEVERAL_LABELS", "images with several labels each; eval"),
+    ("classify", "tasks:CLASSIFICATION", "images with one class each; eval, train"),
+    ("segment", "tasks:SEGMENTATION", "the class of every pixel; segment"),
+    ("question", "tasks:QUESTIONS", "questions in words; ask"),
+)
+_HOOKS = (("declaration", "declaration:DECLARATION", "attaches the declaration that a run follows"),)
 _ORACLES = (
     ("clip", "classifier:load_clip", "zero-shot, a prompt a class (clip:ViT-B-32@openai, clip:embedded)"),
     ("classifier", "classifier:load", "any model, its outputs mapped to the dataset's classes (classifier:MODEL)"),
@@ -369,6 +380,8 @@ for _registry, _room, _table in (
     (generators, "generate", _GENERATORS),
     (image_makers, "generate", _IMAGE_MAKERS),
     (oracles, "oracle", _ORACLES),
+    (tasks, "pipeline", _TASKS),
+    (hooks, "pipeline", _HOOKS),
 ):
     for _name, _target, _summary in _table:
         _full = _target if _target.startswith("holdfast.") else f"holdfast.{_room}.{_target}"

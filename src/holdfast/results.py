@@ -9,12 +9,18 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import pyarrow.compute as pc
+
+from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.names import condition_names, nearest, scenario_of, speaks_python, split_list, unknown
+from holdfast.core.schema import CLASSIFY, DETECT
+from holdfast.core.tasks import Task
 from holdfast.core.types import ORIGINAL, Families
 from holdfast.core.votes import Votes, read_votes
 from holdfast.scenarios import family_of, parse_conditions, scored_scenarios
 from holdfast.stats.core.bootstrap import RESAMPLES
+from holdfast.stats.core.outcomes import outcome_counts
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.store import Run, as_photos, copies_of, delivered, in_store
 
@@ -49,11 +55,26 @@ class Results:
 
     @cached_property
     def counts(self) -> Counts:
-        """Counts per model × condition × class × source, from which every statistic of classifiers starts."""
-        if not self._classified:
-            raise UserError(f"these numbers are of answers with one class a picture, and the run has none\n{self!r}")
+        """Counts per model × condition × class × source of the task's successes, from which statistics start."""
         order = [condition.name for condition in parse_conditions("all")]
+        if self.task.name != CLASSIFY:
+            rows, details = self.run.rows(), lambda name: self.run.details(name).rows()
+            return outcome_counts(self.task, rows, details, order=order, copies=self._copies)
         return reduce(self.run.predictions.dataset(), order=order, copies=self._copies)
+
+    @cached_property
+    def task(self) -> Task:
+        """What the models were asked: classification if some rows are of it, else the first task that has rows."""
+        names = [name for name in self.run.tasks() if name in registry.tasks]
+        return registry.tasks.get(names[0] if names and not self._classified else CLASSIFY)
+
+    def broken(self) -> Mapping[str, str]:
+        """Return model → why its answers to unchanged photos look like those of a broken model."""
+        original = pc.field("condition") == ORIGINAL
+        return self.task.broken(
+            lambda: self.run.predictions.dataset().filter(original),
+            lambda name: self.run.details(name).dataset().to_table(filter=original),
+        )
 
     @cached_property
     def _copies(self) -> dict[str, str]:
@@ -68,13 +89,18 @@ class Results:
         from holdfast.report.plots import result_frame
         from holdfast.stats.core.cells import summary
 
+        options.setdefault("average", self.task.average)
         return result_frame(summary(self.counts, outcome=outcome, **options), "accuracy")
 
     def drops(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
-        """Return what each condition costs each model, paired by photo; options of ``stats.effects.drops.drops``."""
+        """Return what each condition costs each model, paired by photo; options of ``stats.effects.drops.drops``.
+
+        Accuracy is the mean success of the run's task (``Task.outcome``): right answers, objects found.
+        """
         from holdfast.report.plots import result_frame
         from holdfast.stats.effects.drops import drops
 
+        options.setdefault("average", self.task.average)
         return result_frame(drops(self.counts, outcome=outcome, **options), "drops")
 
     def scores(
@@ -100,6 +126,7 @@ class Results:
         those of ``stats.objects.verdict.what_detectors_hold``.
         """
         from holdfast.report.plots import result_frame
+        from holdfast.stats.effects.outcome_verdict import what_outcomes_rely_on
         from holdfast.stats.effects.sequential import sequential_verdicts
         from holdfast.stats.effects.verdict import what_it_holds, with_copies
         from holdfast.stats.objects.verdict import what_detectors_hold
@@ -108,6 +135,9 @@ class Results:
             return with_copies(what_detectors_hold(self.boxes, **options), len(self._copies))
         if self.rounds:
             return result_frame(sequential_verdicts(self.counts, self.rounds, outcome=outcome), "verdicts")
+        if self.task.name != CLASSIFY:
+            options = {"average": self.task.average, "unit": self.task.unit, "success": self.task.success} | options
+            return result_frame(what_outcomes_rely_on(self.counts, **options), "verdicts")
         return result_frame(what_it_holds(self.counts, outcome=outcome, **options), "verdicts")
 
     @property
@@ -218,11 +248,11 @@ class Results:
     @cached_property
     def is_detection(self) -> bool:
         """Whether the run is one of object detectors."""
-        return "detect" in self.run.tasks()
+        return DETECT in self.run.tasks()
 
     @property
     def _classified(self) -> bool:
-        return not {"classify", "walks"}.isdisjoint(self.run.tasks() or ["classify"])
+        return not {CLASSIFY, "walks"}.isdisjoint(self.run.tasks() or [CLASSIFY])
 
     @cached_property
     def boxes(self) -> DetectorAnswers:
@@ -316,8 +346,9 @@ class Results:
             names = sorted(words, key=lambda name: (name != ORIGINAL, name))
             rest = f" and {len(names) - 4} more" if len(names) > 5 else ""
             lines.append(f"  {column}s: {', '.join(names[:4] if rest else names)}{rest}")
-        calls = ", ".join(TASK_RESULTS[task][0] for task in self.run.tasks() or ["classify"] if task in TASK_RESULTS)
-        return "\n".join([*lines, f"  next: {calls}, .report(); .rows().to_pandas() has every answer"])
+        tasks = self.run.tasks() or [CLASSIFY]
+        calls = [call for task in tasks for call in ([".fmr()"] if task == WALKS else registry.tasks.get(task).calls)]
+        return "\n".join([*lines, f"  next: {', '.join(calls)}, .report(); .rows().to_pandas() has every answer"])
 
     def _repr_html_(self) -> str:
         from holdfast.report import html_summary
@@ -384,19 +415,12 @@ def scenario_families(counts: Counts, families: Families = "holdfast") -> dict[s
 
 
 SCORED: dict[str, Any] = {"score_conditions": static_conditions, "background_conditions": background_conditions}
-TASK_RESULTS: dict[str, tuple[str, dict[str, Callable[[Results], pd.DataFrame]]]] = {
-    "classify": ('.verdicts(), .accuracy(), .drops(), .plot("accuracy")', {
-        "accuracy": Results.accuracy, "accuracy_restricted": lambda run: run.accuracy(outcome="restricted"),
-        "drops": Results.drops, "robustness_score": Results.scores,
-        "robustness_score_background": lambda run: run.scores(over="background")}),
-    "detect": (".verdicts(), .objects()", {"objects": Results.objects}),
-    "multilabel": (".labels()", {"labels": Results.labels}),
-    "question": (".questions()", {"questions": Results.questions}),
-    "segment": (".segments()", {
-        "segments": Results.segments, "segments_by_class": lambda run: run.segments(classes=True)}),
-    "walks": (".fmr()", {"fmr": Results.fmr}),
-}  # fmt: skip
-"""Task of the rows (``walks``: latent walks) → what to ask a run for, and the tables that a bundle holds of it."""
+WALKS = "walks"  # latent walks are rows of classification, and have a table of their own
+
+
+def result_tables(task: str) -> Mapping[str, Callable[[Results], pd.DataFrame]]:
+    """Return the tables that a bundle holds of a task's rows; ``walks``: of latent walks."""
+    return {"fmr": Results.fmr} if task == WALKS else registry.tasks.get(task).results
 
 
 @speaks_python

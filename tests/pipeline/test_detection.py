@@ -14,9 +14,10 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.types import Rendered, Sample
 from holdfast.data.boxes import ListedObject, ListedObjects
 from holdfast.data.images import ArrayImage
-from holdfast.pipeline.evaluate.detection import TABLES, settle
+from holdfast.pipeline.evaluate.detection import settle
 from holdfast.pipeline.evaluate.matching import UnionMask, best_threshold, judged, shown_objects
 from holdfast.pipeline.samples import Rendering
+from holdfast.pipeline.tasks import DETECTION
 from holdfast.scenarios import parse_conditions, render
 from holdfast.store import Run
 from holdfast.testing.scenario import MemoryContext
@@ -25,7 +26,7 @@ SCENES = "diorama:test?n=10&objects=0..3&size=64"
 
 
 def tables(run):
-    return {name: Run(run).details(name).rows().to_pandas() for name in TABLES}
+    return {name: Run(run).details(name).rows().to_pandas() for name in DETECTION.tables}
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 import holdfast
 from holdfast.models import load_detector
 from holdfast.models.detectors.batched import letterboxed, letterboxed_tensors
-from holdfast.pipeline.evaluate.detection import TABLES
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.tasks import DETECTION
 from holdfast.store import Run
 
 PIXELS, SCORE = 0.5, 0.02
@@ -19,7 +19,7 @@ PIXELS, SCORE = 0.5, 0.02
 
 
 def tables(run):
-    return {name: Run(run).details(name).rows().to_pandas() for name in TABLES}
+    return {name: Run(run).details(name).rows().to_pandas() for name in DETECTION.tables}
 
 
 def both_ways(data, models, folder, scenarios="static", **more):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.schema import CLASSIFY, DETECT, PREDICTIONS, Task, row_id
+from holdfast.core.schema import PREDICTIONS, row_id
+from holdfast.core.tasks import Task
 from holdfast.core.types import ORIGINAL, Collection, LabelSpace, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.labels import map_labels
@@ -23,6 +24,7 @@ from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.classifiers import Tested as Model
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, row_key
 from holdfast.pipeline.samples import Prepared, applicable, stored_conditions
+from holdfast.pipeline.tasks import CLASSIFICATION, DETECTION, ObjectDetection
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.scenarios.tensors import supports
 from holdfast.store import Run
@@ -54,7 +56,7 @@ class World:
             for place, one in enumerate(self.weights)
         ]
 
-    def names(self, task: Task = CLASSIFY) -> EvaluationIds:
+    def names(self, task: Task = CLASSIFICATION) -> EvaluationIds:
         painter: Any = SimpleNamespace(identity=lambda sample: f"{self.painter} {sample.sample_id}")
         return EvaluationIds(SPEC, self.prepared, self.tested, painter if self.painter else None, task)
 
@@ -193,6 +195,8 @@ def test_the_boxes_are_named_under_every_protocol_of_detectors() -> None:
         sample = Sample("a", "a", FileImage("a.png"), objects=objects)
         return World([sample], {"a": "a"}, {"a": "a"}, ["w"]).names(task).of(sample, condition, [0])
 
-    for task in (DETECT, replace(DETECT, protocol="boxes at 0.75")):
+    stricter = ObjectDetection()
+    stricter.protocol = "boxes at 0.75"
+    for task in (DETECTION, stricter):
         assert ids("one", task) == ids("one", task) != ids("two", task)
-    assert ids("one", CLASSIFY) == ids("two", CLASSIFY)
+    assert ids("one", CLASSIFICATION) == ids("two", CLASSIFICATION)

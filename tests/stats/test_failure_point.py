@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.core.schema import PREDICTIONS
-from holdfast.pipeline.evaluate.evaluate import next_severity
+from holdfast.pipeline.evaluate.search import next_severity
 from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects.failure_point import breaking_photos, failure_differences, failure_points
 

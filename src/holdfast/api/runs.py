@@ -12,6 +12,7 @@ from holdfast.api.detectors import compare_detectors
 from holdfast.api.verb import verb
 from holdfast.core.errors import UserError
 from holdfast.core.names import condition_words, speaks_python, without_object
+from holdfast.core.tasks import check_supported
 from holdfast.data import load_collection
 from holdfast.data.inventory import Inventory
 from holdfast.engine import Executor
@@ -250,6 +251,7 @@ def compare(
 ) -> Gate:
     """Test whether a new model is no worse than an old one under any condition; options of ``stats.models.gate``.
 
+    What is compared is the mean success of the runs' task (``Task.outcome``), such as accuracy.
     Detectors are compared on recall and on false alarms; options of ``api.detectors.compare_detectors``.
     ``sequential``: photos may be added and the gate looked at again until it decides (``stats.effects.sequential``).
     """
@@ -257,11 +259,14 @@ def compare(
     from holdfast.stats.models.gate import gate
 
     first, second = (run if isinstance(run, Results) else open_run(run) for run in (old, new))
-    if first.is_detection != second.is_detection:
-        raise UserError("one of the two runs is of detectors and the other is not: compare runs of one kind")
+    if first.task.name != second.task.name:
+        raise UserError(
+            f"{first.path} is about {first.task.title} and {second.path} about {second.task.title}: compare runs of "
+            "one task"
+        )
+    if sequential:
+        check_supported(first.task, {"rounds": "--sequential"})
     if first.is_detection:
-        if sequential:
-            raise UserError("the sequential gate is for classifiers; compare detectors without it")
         result, notes = compare_detectors(first, second, margin=margin, **options)
         return replace(result, notes=(*notes, *_pairing(first, second)))
     plans = [next(iter(run.rounds.values()), []) for run in (first, second)]
@@ -299,9 +304,7 @@ def _pairing(old: Results, new: Results) -> tuple[str, ...]:
 
 def _no_better_than_guessing(gate: Gate, old: Results, new: Results) -> list[str]:
     """Return a sentence on each compared model that no verdict can rest on, since it fails on unchanged photos."""
-    from holdfast.stats.effects.verdict_words import not_judged
-
-    reasons = [not_judged(run.counts).get(model) for run, model in zip((old, new), gate.models, strict=True)]
+    reasons = [run.broken().get(model) for run, model in zip((old, new), gate.models, strict=True)]
     return [
         f"Take care: the {which} model ({model}) {is_}{reason}, so this comparison says little about it; check the "
         "names of its outputs and its preprocessing (docs/my-model.md)."

@@ -37,8 +37,8 @@ def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
     with job.running(whole=False) as (folder, executor, progress):
         run, summary = run_evaluate(job.spec, folder, progress=progress, executor=executor)
     if not job.quiet:
-        printing = {CLASSIFY.name: print_accuracy, DETECT.name: print_recall, MULTILABEL.name: _print_labels}
-        printing[run.spec().get("task", CLASSIFY.name)](run)
+        printing = {CLASSIFY: print_accuracy, DETECT: print_recall, MULTILABEL: _print_labels}
+        printing[run.spec().get("task", CLASSIFY)](run)
         asked, stored = summary.rows + summary.already, run.predictions.dataset().count_rows()
         if stored > asked:
             typer.echo(f"This table is of the whole run, {stored:,} rows; this command asked for {asked:,} of them.")

@@ -5,16 +5,12 @@ A line declares a column: its name, its type, and what it says, which bundles an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from holdfast.core.fingerprint import fingerprint
-
-if TYPE_CHECKING:
-    from holdfast.core.types import Sample
 
 SCHEMA_VERSION = 1
 _KINDS = {
@@ -304,35 +300,5 @@ def row_id(key: Mapping[str, Any], *, image: str, mask: str, model: str) -> str:
     return fingerprint({"key": named, "image": image, "mask": mask, "model": model, "schema": SCHEMA_VERSION})[:32]
 
 
-@dataclass(frozen=True)
-class Task:
-    """A kind of question, and where its answers are stored."""
-
-    name: str  # the value of the column ``task``
-    protocol: str = ""  # the value of the column ``protocol``; empty where rows of the task have several
-    details: str = ""  # the name of the table below ``details/`` that holds what does not fit into the one table
-    columns: pa.Schema | None = None  # the schema of that table; its ``row_id`` is that of the row in the one table
-    truth: Callable[[Sample], str] | None = None  # returns a hash of the truth, for the row ids, where it is no label
-
-
-def hash_of_boxes(sample: Sample) -> str:
-    """Return the hash of a picture's boxes; empty where none are stated."""
-    return "" if sample.objects is None else sample.objects.fingerprint()
-
-
-CLASSIFY = Task("classify", "argmax")
-"""Which class does the picture show? ``data.labels.outcomes`` turns probabilities into columns."""
-
-SEGMENT = Task("segment", "", "segments", SEGMENTS)
-"""Which pixels belong to which class? The protocol says at which size."""
-
-QUESTION = Task("question", "", "answers", ANSWERS)
-"""What does a question in words get as an answer? The protocol says which options were named, in which order."""
-
-DETECT = Task("detect", "boxes", "detections", DETECTIONS, hash_of_boxes)
-"""Which objects are where? ``details/objects`` has a row per true object, ``details/images`` one per picture."""
-
-MULTILABEL = Task("multilabel")
-"""Which labels does the picture have? A row per label; the protocol says from which score on the answer is yes."""
-
-TASKS = {task.name: task for task in (CLASSIFY, SEGMENT, QUESTION, DETECT, MULTILABEL)}
+CLASSIFY, SEGMENT, QUESTION, DETECT, MULTILABEL = "classify", "segment", "question", "detect", "multilabel"
+"""Values of the column ``task``; ``holdfast.registry.tasks`` has the objects, and those of other packages."""

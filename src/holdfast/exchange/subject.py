@@ -237,7 +237,7 @@ def _pictured(
 
 def _collection(spec: dict[str, Any], where: str, masks: str | None) -> Collection:
     """Return the pictures of a run, of detectors with their boxes."""
-    if spec.get("task") != DETECT.name:
+    if spec.get("task") != DETECT:
         return load_collection(where, masks=masks)
     boxes = {name: spec[name] for name in ("boxes", "images", "box_masks") if spec.get(name)}
     asked = EvaluateSpec(where, masks=masks, **boxes)

@@ -17,6 +17,7 @@ from holdfast.core.distribution import installed_version
 from holdfast.core.errors import UserError
 from holdfast.core.files import clear_leftovers
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.hooks import BegunRun, Hook
 from holdfast.core.names import condition_name, scenario_of, unknown
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.classifiers import EvaluateSpec, load_models
@@ -195,6 +196,18 @@ def integrity(declaration: Mapping[str, Any]) -> list[str]:
     if _time(declaration.get("declared")) is None:
         faults.append("the declaration has no readable time")
     return faults
+
+
+class DeclarationHook(Hook):
+    """Attaches the declaration that a run follows, from ``--protocol`` or an earlier command with its ``--out``."""
+
+    def on_run_begin(self, run: BegunRun) -> None:
+        """Record what is about to be measured."""
+        if getattr(run.spec, "protocol", None) is not None or (run.path / ATTACHED).is_file():
+            run.notes.append(attach(Run(run.path), run.spec, run.data, run.models))
+
+
+DECLARATION = DeclarationHook()
 
 
 def attach(run: Run, spec: EvaluateSpec, prepared: Prepared, models: Mapping[str, str]) -> str:

@@ -12,8 +12,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from holdfast import registry
 from holdfast.core.fingerprint import canonical_json, fingerprint
-from holdfast.core.schema import CLASSIFY, KEY, SCHEMA_VERSION, Task
+from holdfast.core.schema import CLASSIFY, KEY, SCHEMA_VERSION
+from holdfast.core.tasks import Task
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec, TestedModel
 from holdfast.pipeline.generate.backgrounds import Painter
@@ -67,9 +69,10 @@ RENDERED_COLUMNS = ("donor_id", "donor_label", "donor_unmasked", "oracle", "orac
 
 
 def row_key(
-    spec: DataSpec, dataset: str, sample: Sample, condition: Condition, model: str, task: Task = CLASSIFY
+    spec: DataSpec, dataset: str, sample: Sample, condition: Condition, model: str, task: Task | None = None
 ) -> dict[str, Any]:
-    """Return the key columns of one row."""
+    """Return the key columns of one row; ``task``: by default, classification."""
+    task = task or registry.tasks.get(CLASSIFY)
     rendered_here = sample.condition == ORIGINAL
     kind = "attack" if condition.definition.attack else "generated" if condition.definition.paints else sample.kind
     return sample_key(
@@ -105,9 +108,9 @@ class EvaluationIds:
         prepared: Prepared,
         tested: Sequence[TestedModel],
         painter: Painter | None = None,
-        task: Task = CLASSIFY,
+        task: Task | None = None,  # by default, classification
     ) -> None:
-        self._task = task
+        self._task = task or registry.tasks.get(CLASSIFY)
         self._spec, self._prepared, self._painter, self._tested = spec, prepared, painter, tested
         self._images: tuple[str, dict[tuple[str, str], str]] = ("", {})
         self._of_condition: dict[Condition, tuple[bool, tuple[str, str], list[tuple[str, str]]]] = {}
@@ -196,7 +199,7 @@ class EvaluationIds:
         if kind not in held[1]:
             painting, lent = kind
             painted = [self._painter.identity(sample)] if self._painter is not None and painting else []
-            if self._task.truth is not None and (truth := self._task.truth(sample)):
+            if truth := self._task.truth(sample):
                 painted.append(truth)
             held[1][kind] = fingerprint(
                 [self._prepared.images[sample.sample_id], sample.label, lent, self._spec.matte, *painted]

@@ -37,7 +37,7 @@ def thumbnails(
     try:
         collection = read(spec)
         conditions = parse_conditions(spec.scenarios, feather=spec.feather)
-        if run.spec().get("task") == DETECT.name:
+        if run.spec().get("task") == DETECT:
             collection, conditions = as_detectors_see(spec, collection), for_detectors(spec, conditions)
         asked = [(condition, condition.definition) for condition in conditions]
         # An attack's picture differs from model to model, and remaking it would take the models.

@@ -23,11 +23,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from holdfast import registry
 from holdfast.core.errors import DamageWarning, HoldfastError, UserError, cannot_write, first_line
 from holdfast.core.files import clear_unfinished, no_empty_folders, whole_file
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address
-from holdfast.core.schema import DETECT, DETECTIONS, FRAMES, IMAGES, LATENTS, OBJECTS, PREDICTIONS, TASKS, WALKS
+from holdfast.core.schema import FRAMES, LATENTS, PREDICTIONS, WALKS
 from holdfast.core.system import lock_file
 from holdfast.store.checksums import add_checksum, damage_of, foreign_column
 
@@ -149,8 +150,8 @@ def _set_damaged_aside(out: Path, paths: Sequence[str]) -> None:
             )
     for folder in folders:
         if folder.name == "predictions":
-            _drop_unpaired(folder.parent, DETAILS)
-        elif folder.parent.name == "details" and folder.name in DETAILS:
+            _drop_unpaired(folder.parent, detail_tables())
+        elif folder.parent.name == "details" and folder.name in detail_tables():
             _drop_unpaired(folder.parent.parent, [folder.name])
 
 
@@ -159,7 +160,7 @@ def _drop_unpaired(run: Path, tables: Iterable[str]) -> None:
     predictions = Parts(run / "predictions", PREDICTIONS)
     stored = predictions.stored_ids()
     for name in tables:
-        schema, needed_by = DETAILS[name]
+        schema, needed_by = detail_tables()[name]
         details = Parts(run / "details" / name, schema)
         if not details.folder.is_dir():
             continue
@@ -172,21 +173,17 @@ def _drop_unpaired(run: Path, tables: Iterable[str]) -> None:
 
 _ANSWERED = ["ok", "rejected"]
 _WALKED = (pc.field("kind") == "dynamic") & pc.field("condition").isin(["perturbed", "random_walk"])
-# The tables below details/, and which rows of the one table always have a row there: those of a task, as a rule. What a
-# detector finds may be nothing, but each of its pictures has a row in images.
-DETAILS: dict[str, tuple[pa.Schema, ds.Expression | None]] = {
-    **{
-        task.details: (task.columns, pc.field("task") == task.name)
-        for task in TASKS.values()
-        if task.columns is not None
-    },
-    DETECT.details: (DETECTIONS, None),
-    "images": (IMAGES, pc.field("task") == DETECT.name),
-    "objects": (OBJECTS, None),
-    "walks": (WALKS, _WALKED),
-    "frames": (FRAMES, None),
-    "latents": (LATENTS, None),
-}
+
+
+def detail_tables() -> dict[str, tuple[pa.Schema, ds.Expression | None]]:
+    """Return the tables below ``details/`` with their schemas, and which rows of the one table have a row in each."""
+    tables: dict[str, tuple[pa.Schema, ds.Expression | None]] = {
+        "walks": (WALKS, _WALKED), "frames": (FRAMES, None), "latents": (LATENTS, None)
+    }  # fmt: skip
+    for task in map(registry.tasks.get, registry.tasks):
+        own = pc.field("task") == task.name
+        tables |= {name: (schema, own if name == task.required else None) for name, schema in task.tables.items()}
+    return tables
 
 
 class Parts:

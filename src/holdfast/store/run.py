@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.dataset as ds
 
+from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.files import json_object, whole_file, write_atomic
 from holdfast.core.lazy import pd
 from holdfast.core.places import address, is_file, shown
-from holdfast.core.schema import ATTRIBUTIONS, CLASSIFY, PREDICTIONS, SAMPLES, TASKS
-from holdfast.store.parts import DETAILS, Parts, read_table, write_json, write_table
+from holdfast.core.schema import ATTRIBUTIONS, CLASSIFY, PREDICTIONS, SAMPLES
+from holdfast.store.parts import Parts, detail_tables, read_table, write_json, write_table
 from holdfast.store.remote import fetched
 
 
@@ -98,7 +99,7 @@ class Run:
         if (self.path / "spec.json").exists():
             old = self.spec()
             for name in same:
-                before, now = (each.get(name, CLASSIFY.name if name == "task" else None) for each in (old, spec))
+                before, now = (each.get(name, CLASSIFY if name == "task" else None) for each in (old, spec))
                 if before != now:
                     if isinstance(before, Mapping) and isinstance(now, Mapping):  # a recipe: what of it differs
                         before, now = (
@@ -154,9 +155,9 @@ class Run:
         return self.predictions.rows(columns)
 
     def tasks(self) -> list[str]:
-        """Return what the models were asked for, names of ``core.schema.TASKS``; ``walks`` where images were walked."""
+        """Return what the models were asked for, names of ``registry.tasks``; ``walks`` where images were walked."""
         table, walked = self.predictions.dataset(), pc.field("kind") == "dynamic"
-        filters = {task: (pc.field("task") == task) & ~walked for task in sorted(TASKS)} | {"walks": walked}
+        filters = {task: (pc.field("task") == task) & ~walked for task in sorted(registry.tasks)} | {"walks": walked}
         return [task for task, own in filters.items() if table.head(1, columns=["task"], filter=own).num_rows]
 
     def details(self, name: str) -> Parts:
@@ -164,7 +165,7 @@ class Run:
         folder = self.path / "details" / name
         if name == "attributions":
             return Parts(folder, ATTRIBUTIONS, key=("row_id", "method", "target"))
-        return Parts(folder, DETAILS[name][0])
+        return Parts(folder, detail_tables()[name][0])
 
 
 def _short(value: Any) -> str:

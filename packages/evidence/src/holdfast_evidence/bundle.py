@@ -28,7 +28,7 @@ from holdfast.exchange.columns import TABLES, TableKind, in_words, readme
 from holdfast.exchange.private import Clean, clean_command, clean_values, cleaner, texts_in, words_of
 from holdfast.pipeline.declaration import ATTACHED, attached
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.results import TASK_RESULTS, Results
+from holdfast.results import Results, result_tables
 from holdfast.store import Parts, Run, read_table, write_json, write_table
 from holdfast.store.foreign import MAX_TEXT, is_steering
 from holdfast.store.run import frame_csv
@@ -42,8 +42,8 @@ def summary_tables(run: Run, results: Path) -> dict[str, str]:
     """
     tables: dict[str, str] = {}
     opened = Results(run)
-    telltale, known = run.spec().get("verb") == "detect", [task for task in run.tasks() if task in TASK_RESULTS]
-    for name, make in (table for task in known for table in TASK_RESULTS[task][1].items()):
+    telltale = run.spec().get("verb") == "detect"
+    for name, make in ((name, make) for task in run.tasks() for name, make in result_tables(task).items()):
         if telltale and not name.startswith("accuracy"):
             continue  # its classes are kinds of pictures, and nothing is lost between them
         try:

@@ -165,7 +165,7 @@ def _check_predictions(table: pa.Table, name: str) -> None:
     for column in ("row_id", "sample_id", "source_id", "condition", "task", "label", "model", "status", "kind"):
         rows = table
         if column == "label":  # a detector's picture without objects has none
-            rows = table.filter(pc.not_equal(table["task"].cast(pa.string()), DETECT.name))
+            rows = table.filter(pc.not_equal(table["task"].cast(pa.string()), DETECT))
         if rows[column].null_count:
             raise UserError(f"{name} has a row without {column}")
     if strange := set(pc.unique(table["status"].cast(pa.string())).to_pylist()) - _STATUS:

@@ -23,21 +23,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from holdfast import api
+from holdfast import api, registry
 from holdfast.core import schema
 from holdfast.core.errors import UserError
 from holdfast.exchange.columns import TABLES, in_words
 from holdfast.exchange.private import clean_command, clean_values, cleaner
 from holdfast.pipeline.choosing import sources
 from holdfast.pipeline.thumbnails import thumbnails
-from holdfast.results import TASK_RESULTS
+from holdfast.results import result_tables
 from holdfast.store import Parts, Run
 from holdfast.training.checkpoint import write_model
 from holdfast_evidence import bundle as bundling
 from holdfast_evidence import opening
 from holdfast_evidence.bundle import bundle
 from holdfast_evidence.opening import open_bundle
-from holdfast_exchange.huggingface import TASKS as HUB_TASKS
 
 
 @pytest.fixture(scope="module")
@@ -196,9 +195,9 @@ def test_every_column_of_every_table_is_explained() -> None:
 
 
 def test_every_task_has_tables_sections_and_a_name_on_the_hub() -> None:
-    assert set(TASK_RESULTS) == {*schema.TASKS, "walks"}
-    assert all(tables for _, tables in TASK_RESULTS.values())
-    assert set(HUB_TASKS) == set(schema.TASKS)
+    tasks = [registry.tasks.get(name) for name in registry.tasks]
+    assert all(task.results and task.sections and task.calls and task.hub != "other" for task in tasks)
+    assert all(result_tables(name) for name in (*registry.tasks, "walks"))
 
 
 def test_walks_with_their_details_and_pictures(walks: Run, tmp_path: Path) -> None:

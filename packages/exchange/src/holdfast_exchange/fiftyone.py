@@ -22,8 +22,8 @@ from holdfast.core.names import condition_names
 from holdfast.core.types import ORIGINAL
 from holdfast.exchange.private import free_name
 from holdfast.exchange.subject import ExportedPicture, ExportSubject, pictures, plain, slug
-from holdfast.pipeline.evaluate.detection import TABLES
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.tasks import DETECTION
 
 VERSION = "1.0.0"  # of FiftyOne's own documents; newer ones bring them up to date when they read them
 _FIELDS = "fiftyone.core.fields"
@@ -131,7 +131,7 @@ def _boxes(subject: ExportSubject) -> tuple[list[Answered], dict[str, dict[str, 
     boxes: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for row_id, sample in sample_of.items():
         boxes.setdefault(sample, {})[field_of[row_id]] = []
-    tables = {name: subject.run.details(name).rows() for name in TABLES}
+    tables = {name: subject.run.details(name).rows() for name in DETECTION.tables}
     images = tables["images"]
     thresholds = dict(zip(images["row_id"].to_pylist(), images["threshold"].to_pylist(), strict=True))
     for row in tables["detections"].to_pylist():

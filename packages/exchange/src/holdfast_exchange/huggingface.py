@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import canonical_json, fingerprint
@@ -25,12 +26,6 @@ from holdfast.pipeline.jobs.progress import Progress, silent
 
 SPLIT = "test"
 """Of both configurations: these are measurements, nothing to train on. The dataset's own splits are a column."""
-
-TASKS = {
-    "classify": "image-classification", "segment": "image-segmentation", "question": "visual-question-answering",
-    "detect": "object-detection", "multilabel": "image-classification",
-}  # fmt: skip
-"""What the hub calls them."""
 
 _ROWS = 500_000  # of a file of predictions
 _BYTES = 400 << 20  # of a file of images, about; the hub asks for less than 500 MB
@@ -151,7 +146,7 @@ def _card(
         license=licences.pop() if len(licences) == 1 and licences <= _LICENCES else "other" if licences else "unknown",
         pretty_name=subject.name,
         size_categories=[next((name for most, name in _SIZES if largest < most), "n>10M")],
-        task_categories=list(dict.fromkeys(name for task, name in TASKS.items() if task in asked)),
+        task_categories=list(dict.fromkeys(registry.tasks.get(task).hub for task in registry.tasks if task in asked)),
         tags=["robustness", "holdfast"],
         configs=[
             {"config_name": name, "data_files": [{"split": SPLIT, "path": f"{name}/*.parquet"}]}

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from holdfast.core.protocols import Refusal
-from holdfast.core.schema import ANSWERS, PREDICTIONS, QUESTION
+from holdfast.core.schema import ANSWERS, PREDICTIONS
 from holdfast.core.types import Collection
 from holdfast.pipeline.ask.wording import FULL_LIST, AskSpec, Question, Synonyms, best_of_class, is_refusal, read_answer
 from holdfast.pipeline.classifiers import Tested
@@ -31,7 +31,7 @@ class AnswerReader:
         """Return the outcome of an answer in words, with its details."""
         kept = Refusal(answer[:LONGEST]) if isinstance(answer, Refusal) else answer[:LONGEST]
         outcome, detail = self._read(kept, asked.options, asked.place)
-        return outcome | {"status": "ok", "raw_text": str(kept), QUESTION.details: [detail | _question(asked)]}
+        return outcome | {"status": "ok", "raw_text": str(kept), "answers": [detail | _question(asked)]}
 
     def scored(self, asked: Question, scores: NDArray[np.float32], model: Tested, label: str) -> Row:
         """Return the outcome of a classifier, with its details; ``scores``: its probabilities, (1, outputs)."""
@@ -48,12 +48,12 @@ class AnswerReader:
             "refusal": False,
             "unmatched": outcome["prediction_restricted"] is None,
         }
-        return outcome | {QUESTION.details: [detail | _question(asked)]}
+        return outcome | {"answers": [detail | _question(asked)]}
 
     def read_again(self, run: Run, scope: Scope) -> int:
         """Read stored answers once more where synonyms have changed since; return how many now mean something else."""
         wanted = scope.rows & (pc.field("status") == "ok") & pc.field("raw_text").is_valid()
-        answers = run.details(QUESTION.details)
+        answers = run.details("answers")
         before_by_id = {detail["row_id"]: detail for detail in answers.rows().to_pylist()}
         changed, changed_details = [], []
         for row in filter(scope.covers, run.predictions.dataset().to_table(filter=wanted).to_pylist()):

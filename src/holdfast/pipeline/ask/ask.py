@@ -92,7 +92,7 @@ class AskJobs:
 
     def scope(self) -> Scope:
         """Return the stored rows that the command answers for."""
-        rows = (pc.field("task") == QUESTION.name) & pc.field("model").isin(list(self.models))
+        rows = (pc.field("task") == QUESTION) & pc.field("model").isin(list(self.models))
         keys = lambda: (  # noqa: E731
             row_key(self.spec, "", job.item, protocol, "", condition)
             for job in self for protocol, _, condition in job.parts
@@ -106,7 +106,7 @@ def row_key(
     """Return the key columns of one row."""
     rendered = condition.scenario != ORIGINAL
     return sample_key(
-        sample, task=QUESTION.name, dataset=dataset, condition=condition.scenario if rendered else sample.condition,
+        sample, task=QUESTION, dataset=dataset, condition=condition.scenario if rendered else sample.condition,
         variant=condition.variant if rendered else "as_stored", seed=spec.seed, model=model, protocol=protocol,
         parameters=spec.parameters(protocol, json.loads(condition.parameters_json) if rendered else None),
     )  # fmt: skip
@@ -309,8 +309,8 @@ class Questioning:
         return key | {"label": sample.label, "row_id": row_id}
 
     def _whole(self, row: Row, picture: _Pictured, outcome: Row) -> Row:
-        answers = [detail | {"row_id": row["row_id"]} for detail in outcome.pop(QUESTION.details, ())]
-        return row | picture.facts | outcome | {QUESTION.details: answers}
+        answers = [detail | {"row_id": row["row_id"]} for detail in outcome.pop("answers", ())]
+        return row | picture.facts | outcome | {"answers": answers}
 
 
 def _unicode(answer: str | SampleError) -> str | SampleError:
@@ -367,7 +367,7 @@ def ask(
             owed = plan(
                 run.predictions, jobs := AskJobs(spec, samples, names, conditions),
                 ask_ids(spec, prepared, loaded.models, loaded.distractors), scope=jobs.scope(), retry=spec.retry_errors,
-                details={QUESTION.details: run.details(QUESTION.details)}, progress=progress,
+                details={"answers": run.details("answers")}, progress=progress,
             )  # fmt: skip
             if samples is rounds[0] and (changed := reader.read_again(run, whole)):
                 summary.add("synonyms", "answers from before are read otherwise now", changed)
@@ -384,7 +384,7 @@ def ask(
             if asked:
                 here = pc.field("source_id").isin([name for names in asked for name in names])
                 rows = run.predictions.dataset().to_table(columns=COLUMNS, filter=here)
-                decided, lines = guessing(answered_questions(rows, run.details(QUESTION.details).rows()), before)
+                decided, lines = guessing(answered_questions(rows, run.details("answers").rows()), before)
                 if decided or samples is rounds[-1]:
                     summary.notes += lines
                     break

@@ -11,87 +11,103 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
-from holdfast.core.schema import DETECT, PREDICTIONS
-from holdfast.core.types import ORIGINAL, Collection
+from holdfast.core.schema import PREDICTIONS
+from holdfast.core.tasks import Task
+from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import Executor
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.evaluate.detector_worker import Detection, FastDetection, TestedDetector, load_detectors
+from holdfast.pipeline.evaluate.evaluating import Evaluating
 from holdfast.pipeline.evaluate.matching import as_detectors_see, best_threshold, for_detectors, is_right, judged
-from holdfast.pipeline.evaluate.worker import SAME_RUN, RunSetup, recorded_evaluation
-from holdfast.pipeline.evaluation_rows import Portion, split_portion
-from holdfast.pipeline.generate.backgrounds import Painter, load_painter
+from holdfast.pipeline.evaluate.worker import Evaluation
+from holdfast.pipeline.evaluation_rows import Part, Portion, split_portion
 from holdfast.pipeline.jobs.execute import choose_executor
-from holdfast.pipeline.jobs.progress import Progress, Summary
+from holdfast.pipeline.jobs.plan import Plan
+from holdfast.pipeline.jobs.progress import Summary
 from holdfast.pipeline.jobs.rows import Row
-from holdfast.pipeline.samples import begin_run, prepare
-from holdfast.scenarios import Condition, parse_conditions
+from holdfast.pipeline.samples import Prepared
+from holdfast.scenarios import Condition
+from holdfast.scenarios.tensors import supports
 from holdfast.store import Run
 
-TABLES = ("objects", "images", "detections")  # what detectors leave below details/
 _AT_ONCE = 1000  # pictures whose stored answers are read as Python objects
 _FAST_SHARD = 4096  # photos of one piece of work with --fast; the processes that decode start once for each
 _ON_ONE_GPU, _PAYS = 4, 3000  # processes that share a GPU, and rows from which on that pays
 _LARGE = 8  # times the memory of a classifier's picture
 
 
-def detect_objects(
-    spec: EvaluateSpec,
-    collection: Collection,
-    conditions: Sequence[Condition],
-    run: Run,
-    executor: Executor,
-    progress: Progress,
-) -> Summary:
-    """Make the rows of detectors that are not stored yet: the originals first, which decide the thresholds."""
-    conditions = for_detectors(spec, conditions)
-    _check_asked(spec, conditions)
-    summary = Summary()
-    collection = as_detectors_see(spec, collection)
-    tested = load_detectors(spec if executor.shares_memory else replace(spec, device="cpu"), collection)
-    painter = load_painter(spec, collection, conditions)
-    prepared = prepare(spec, collection, progress)
-    before = run.spec() if (run.path / "spec.json").is_file() else {}
-    thresholds = _frozen(spec, before, tested)
-    recorded = recorded_evaluation(spec, collection, tested, run, task=DETECT.name)
-    recorded |= {"painter": painter.record()} if painter else {}
-    recorded |= {key: before.get(key, {}) for key in ("thresholds", "threshold_models")}
-    begin_run(run, recorded, prepared, summary, same=SAME_RUN)
-    for each in tested:
-        if spec.fast and not each.fast:
-            summary.notes.append(f"{each.model.name} cannot use --fast; used the standard evaluator")
-        if missing := sorted(set(collection.classes) - each.known):
-            summary.notes.append(
-                f"{each.model.name} has no output for {', '.join(missing)}: these objects do not count"
-            )
-    plain = [condition for condition in conditions if not condition.definition.paints]
-    setup = RunSetup(spec, prepared, tested, run, summary, progress, executor, DETECT)
-    asked, everyone = tuple(plain), tuple(range(len(tested)))  # ``asked`` decides about stored renderings
-    if len(thresholds) < len(tested):
-        clean = [condition for condition in plain if condition.scenario == ORIGINAL] or parse_conditions(ORIGINAL)
-        whole = Portion(tuple(clean), everyone, asked, renderings=False)
-        _make(setup, whole, "originals", thresholds)
-        plain = [condition for condition in plain if condition.scenario != ORIGINAL]
-        thresholds |= _decided(run, [each for each in tested if each.model.name not in thresholds], summary)
-    recorded["thresholds"] = {**recorded["thresholds"], **thresholds}
-    identities = {each.model.name: each.fingerprint for each in tested}
-    recorded["threshold_models"] = {**recorded["threshold_models"], **identities}
-    run.begin(recorded)
-    settle(run, thresholds)
-    if plain or any(sample.condition != ORIGINAL for sample in prepared.collection.samples):
-        _make(setup, Portion(tuple(plain), everyone, asked), "eval", thresholds)
-    if painter is not None:
-        painter.unread(prepared.collection.samples, summary)
-        painting = tuple(condition for condition in conditions if condition.definition.paints)
-        _make(setup, Portion(painting, everyone, asked, renderings=False), "paint", thresholds, painter)
-    return summary
+class DetectorEvaluating(Evaluating):
+    """One command on detectors: the originals first, which decide the thresholds."""
 
+    def __init__(
+        self,
+        task: Task,
+        spec: EvaluateSpec,
+        collection: Collection,
+        conditions: Sequence[Condition],
+        run: Run,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            task, spec, as_detectors_see(spec, collection), for_detectors(spec, conditions), run, **options
+        )
+        self.thresholds: dict[str, float] = {}
 
-def _check_asked(spec: EvaluateSpec, conditions: Sequence[Condition]) -> None:
-    attacks = [condition.name for condition in conditions if condition.definition.attack]
-    if attacks:
-        raise UserError(f"{attacks[0]} is an attack on classifiers; leave it out for detectors")
-    if spec.expect_accuracy is not None:
-        raise UserError("--expect-accuracy is for classifiers; leave it out for detectors")
+    def load(self) -> list[TestedDetector]:
+        """Return the detectors."""
+        spec = self.spec if self.executor.shares_memory else replace(self.spec, device="cpu")
+        return load_detectors(spec, self.collection)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the thresholds of an earlier command."""
+        self.thresholds = _frozen(self.spec, self.before, self.tested)
+        return {key: self.before.get(key, {}) for key in ("thresholds", "threshold_models")}
+
+    def begin(self) -> None:
+        """Load and record; note what the detectors cannot do."""
+        super().begin()
+        for each in self.tested:
+            if self.spec.fast and not each.fast:
+                self.summary.notes.append(f"{each.model.name} cannot use --fast; used the standard evaluator")
+            if missing := sorted(set(self.collection.classes) - each.known):
+                self.summary.notes.append(
+                    f"{each.model.name} has no output for {', '.join(missing)}: these objects do not count"
+                )
+
+    def decides_on_originals(self) -> bool:
+        """Return whether a threshold is missing."""
+        return len(self.thresholds) < len(self.tested)
+
+    def originals_made(self) -> None:
+        """Freeze the thresholds, and judge stored answers that had none."""
+        unknown = [each for each in self.tested if each.model.name not in self.thresholds]
+        self.thresholds |= _decided(self.run, unknown, self.summary)
+        identities = {each.model.name: each.fingerprint for each in self.tested}
+        recorded = self.run.spec()
+        for name, values in (("thresholds", self.thresholds), ("threshold_models", identities)):
+            recorded[name] = {**recorded[name], **values}
+        self.run.begin(recorded)
+        settle(self.run, self.thresholds)
+
+    def portions(self, whole: Portion, prepared: Prepared, step: str) -> Sequence[Portion]:
+        """Return what detectors see in a fast pass, and the rest."""
+        return split_portion(whole, [place for place in whole.positions if self.tested[place].fast])
+
+    def worker(self, portion: Portion, prepared: Prepared) -> Detection:
+        """Return what turns jobs into rows."""
+        fast = all(self.tested[place].fast for place in portion.positions) and all(map(supports, portion.conditions))
+        kind = FastDetection if fast else Detection
+        return kind(self.spec, prepared, self.run.path, self.task, self.thresholds)
+
+    def placed(self, plan: Plan[Sample, Part], worker: Evaluation, portion: Portion) -> tuple[Executor, int]:
+        """Return where a plan is executed: many small steps of the fast pass keep a process busy, not the GPU."""
+        if not isinstance(worker, FastDetection):
+            return self.executor, 0
+        where = choose_executor(
+            plan, worker, self.executor, self.spec.device, self.spec.models, batch=_LARGE * self.spec.batch_size,
+            parameters=sum(each.parameters for each in self.tested), most=_ON_ONE_GPU, pays=_PAYS,
+        )  # fmt: skip
+        return where, min(_FAST_SHARD, -(-plan.count // (1 if where.remote else where.width)))
 
 
 def _frozen(spec: EvaluateSpec, before: Mapping[str, Any], tested: Sequence[TestedDetector]) -> dict[str, float]:
@@ -110,24 +126,6 @@ def _frozen(spec: EvaluateSpec, before: Mapping[str, Any], tested: Sequence[Test
         elif spec.threshold is not None:
             thresholds[name] = spec.threshold
     return thresholds
-
-
-def _make(
-    setup: RunSetup, whole: Portion, step: str, thresholds: Mapping[str, float], painter: Painter | None = None
-) -> None:
-    """Make the rows of a portion that are not stored yet."""
-    fast = [place for place in whole.positions if setup.tested[place].fast] if painter is None else []
-    for place, portion in enumerate(split_portion(whole, fast)):
-        worker = FastDetection if fast and place == 0 else Detection
-        plan = setup.plan(portion, painter=painter, details={name: setup.run.details(name) for name in TABLES})
-        work, where, size = worker(setup.spec, setup.prepared, setup.run.path, thresholds), setup.executor, 0
-        if worker is FastDetection:  # many small steps keep a process busy, not the GPU
-            where = choose_executor(
-                plan, work, where, setup.spec.device, setup.spec.models, batch=_LARGE * setup.spec.batch_size,
-                parameters=sum(each.parameters for each in setup.tested), most=_ON_ONE_GPU, pays=_PAYS,
-            )  # fmt: skip
-            size = min(_FAST_SHARD, -(-plan.count // (1 if where.remote else where.width)))
-        setup.execute(plan, work, step=step, conditions=portion.conditions, size=size, painter=painter, executor=where)
 
 
 def _decided(run: Run, tested: Sequence[TestedDetector], summary: Summary) -> dict[str, float]:

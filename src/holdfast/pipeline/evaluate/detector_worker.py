@@ -12,25 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import SampleError, UserError
+from holdfast.core.errors import SampleError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import torch
 from holdfast.core.protocols import Detections, Detector
-from holdfast.core.schema import DETECT
+from holdfast.core.tasks import Task
 from holdfast.core.types import Collection, Mask
 from holdfast.data.labels import class_keys, map_labels
-from holdfast.models import is_detector, load_detector
+from holdfast.models import load_detector
 from holdfast.models.detectors.batched import BatchedDetector
 from holdfast.pipeline.classifiers import EvaluateSpec, TestedModel, check_names, parameter_count
 from holdfast.pipeline.donors import load_sample
-from holdfast.pipeline.evaluate.matching import MaskedObject, has_objects, is_right, judged, meant, shown_objects
+from holdfast.pipeline.evaluate.matching import MaskedObject, is_right, judged, meant, shown_objects
 from holdfast.pipeline.evaluate.worker import RELEASED, AnsweredBatch, Evaluation, Loaded, ReadyRendering, WaitingRow
 from holdfast.pipeline.evaluation_rows import RENDERED_COLUMNS, EvaluationJob, stored_details
 from holdfast.pipeline.fast import decoding
 from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Facts, Group, Unit, unit_of
 from holdfast.pipeline.fast.device_pass import decoding_processes
 from holdfast.pipeline.fast.flow import channels_first
-from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.generate.tools import load_filler
 from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.samples import Prepared, Rendering
@@ -61,23 +60,6 @@ class TestedDetector(TestedModel):
         return frozenset(name for name, members in pairs if members)
 
 
-def asks_detectors(spec: EvaluateSpec, collection: Collection) -> bool:
-    """Return whether the models are detectors; UserError where they are mixed, or there are no boxes."""
-    detectors = [name for name in spec.models if is_detector(name)]
-    if not detectors:
-        return False
-    if len(detectors) < len(spec.models):
-        others = ", ".join(name for name in spec.models if name not in detectors)
-        raise UserError(f"{', '.join(detectors)} find objects and {others} name pictures; use two commands")
-    every = (*collection.samples, *collection.empty)
-    if not has_objects(every) and all(sample.mask is None for sample in every):
-        raise UserError(
-            f"{detectors[0]} is a detector, and {collection.name} has no boxes and no masks; name a file of boxes with "
-            "--boxes, or masks with --masks"
-        )
-    return True
-
-
 def load_detectors(spec: EvaluateSpec, collection: Collection) -> list[TestedDetector]:
     """Load the detectors and map the dataset's classes to their outputs; some classes may have none."""
     boxed = any(isinstance(sample.objects, MaskedObject) for sample in collection.samples)  # named by --labels already
@@ -99,8 +81,10 @@ def load_detectors(spec: EvaluateSpec, collection: Collection) -> list[TestedDet
 class Detection(Evaluation):
     """The worker: renders as ``Evaluation`` does, asks detectors, and gives every row its details."""
 
-    def __init__(self, spec: EvaluateSpec, prepared: Prepared, run: Path, thresholds: Mapping[str, float]) -> None:
-        super().__init__(spec, prepared, run, task=DETECT)
+    def __init__(
+        self, spec: EvaluateSpec, prepared: Prepared, run: Path, task: Task, thresholds: Mapping[str, float]
+    ) -> None:
+        super().__init__(spec, prepared, run, task)
         self.thresholds = dict(thresholds)
 
     def load(self) -> Loaded:
@@ -155,26 +139,12 @@ class Detection(Evaluation):
         image, mask, _ = load_sample(job.item, self.spec.max_pixels)
         return shown_objects(job.item, rendering, image.shape[:2], mask)
 
-    def ask(self, model: Any, batch: Sequence[WaitingRow], painter: Painter | None) -> list[dict[str, Any]]:
-        """Return the outcome columns and the predictions of each picture of a batch."""
-        images = [image for _, _, image in batch]
-        answers = self._detected(model.model, images)
-        if len(answers) != len(images):
-            raise SampleError(f"the model gave {len(answers)} answers to {len(images)} images")
-        return [
-            ready.facts | {"status": "ok", GIVEN: _predictions(model, answer, ready)}
-            for (ready, _, _), answer in zip(batch, answers, strict=True)
-        ]
-
-    def _detected(self, model: Any, images: list[Any]) -> list[Detections]:
-        return list(model.detect(images))
-
     def row(self, ready: ReadyRendering, model: Any, row_id: str) -> Row:
         """Return a row without its outcome, with the true objects of the picture."""
         return super().row(ready, model, row_id) | {TRUTH: ready.facts.get(TRUTH, [])}
 
 
-def _predictions(model: TestedDetector, answer: Detections, ready: ReadyRendering) -> list[Row]:
+def predictions(model: TestedDetector, answer: Detections, ready: ReadyRendering) -> list[Row]:
     """Return the predictions of the dataset's classes as columns of ``DETECTIONS``, the best first."""
     places = model.places[answer.labels]
     rows = [
@@ -228,10 +198,11 @@ class FastDetection(Detection):
         with torch.cuda.stream(stream) if stream is not None else nullcontext():
             return super()._answered(resources, position, batch)
 
-    def _detected(self, model: Any, images: list[Any]) -> list[Detections]:
+    def answers(self, model: Any, images: list[Any]) -> list[Detections]:
+        """Return the detections of each image, a tensor on the device."""
         answers: list[Detections] = []
         for _, alike in groupby(images, key=lambda picture: picture.shape):
-            answers += model.detect_tensors(torch.stack(list(alike)))
+            answers += model.model.detect_tensors(torch.stack(list(alike)))
         return answers
 
     def _ahead(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[ReadyRendering]:

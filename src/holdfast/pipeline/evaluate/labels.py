@@ -8,62 +8,74 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from holdfast.core.errors import SampleError, UserError
-from holdfast.core.protocols import StagedClassifier
-from holdfast.core.schema import MULTILABEL
+from holdfast.core.errors import UserError
+from holdfast.core.tasks import Task
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import NOT_PROBABILITIES
 from holdfast.engine import Executor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
-from holdfast.pipeline.evaluate.worker import SAME_RUN, Evaluation, Loaded, RunSetup, WaitingRow, recorded_evaluation
+from holdfast.pipeline.evaluate.evaluating import SAME_RUN, Evaluating
+from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
 from holdfast.pipeline.evaluation_rows import EvaluationJob, Part, Portion
-from holdfast.pipeline.jobs.plan import Job
-from holdfast.pipeline.jobs.progress import Progress, Summary
+from holdfast.pipeline.jobs.plan import Job, Plan
 from holdfast.pipeline.jobs.rows import Row
-from holdfast.pipeline.samples import begin_run, prepare
+from holdfast.pipeline.samples import Prepared, prepare
+from holdfast.pipeline.tasks import SeveralLabels, independent
 from holdfast.scenarios import Condition
 from holdfast.store import Run
 
 
-def evaluate_labels(
-    spec: EvaluateSpec,
-    collection: Collection,
-    conditions: Sequence[Condition],
-    run: Run,
-    executor: Executor,
-    progress: Progress,
-) -> Summary:
-    """Make the rows that are not stored yet."""
-    _check_asked(spec, conditions)
-    spec = replace(spec, threshold=0.5 if spec.threshold is None else spec.threshold)
-    photos, summary = prepare(spec, collection, progress), Summary()
-    names = {part for sample in collection.samples for part in _labels(sample, collection)}
-    labelled = replace(collection, classes=tuple(sorted(names)), separator="")
-    tested = _load(spec, labelled)
-    recorded = recorded_evaluation(spec, labelled, tested, run, task=MULTILABEL.name)
-    begin_run(run, recorded, photos, summary, same=(*SAME_RUN, "threshold"))
-    samples = [_asked(photo, label, collection) for photo in collection.samples for label in labelled.classes]
-    images, masks = ({sample.sample_id: each[sample.attributes["photo"]] for sample in samples}
-                     for each in (photos.images, photos.masks))  # fmt: skip
-    prepared = replace(photos, collection=replace(labelled, samples=tuple(samples)), images=images, masks=masks)
-    task = replace(MULTILABEL, protocol=f"score of {spec.threshold:g}")
-    portion = Portion(tuple(conditions), tuple(range(len(tested))), tuple(conditions))
-    setup = RunSetup(spec, prepared, tested, run, summary, progress, executor, task)
-    size = len(labelled.classes) * max(8, 4 * spec.batch_size // len(conditions))  # whole photos, as a rule
-    setup.execute(setup.plan(portion), LabelEvaluation(spec, prepared, run.path, task=task), step="eval", size=size)
-    return summary
+class LabelEvaluating(Evaluating):
+    """One command on photos with several labels."""
 
+    same = (*SAME_RUN, "threshold")
 
-def _check_asked(spec: EvaluateSpec, conditions: Sequence[Condition]) -> None:
-    asked = ["fast", "search", "expect_accuracy", "protocol"]
-    options = [f"--{name.replace('_', '-')}" for name in asked if getattr(spec, name)]
-    options += [each.name for each in conditions if each.definition.attack or each.definition.paints]
-    if options:
-        raise UserError(f"photos with several labels do not go with {options[0]}; leave it out")
+    def __init__(
+        self, task: Task, spec: EvaluateSpec, collection: Collection, conditions: Sequence[Condition], run: Run,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        spec = replace(spec, threshold=0.5 if spec.threshold is None else spec.threshold)
+        names = {part for sample in collection.samples for part in _labels(sample, collection)}
+        labelled = replace(collection, classes=tuple(sorted(names)), separator="")
+        super().__init__(SeveralLabels(f"score of {spec.threshold:g}"), spec, labelled, conditions, run, **options)
+        self.separated = collection
+
+    def load(self) -> Sequence[Tested]:
+        """Return the models."""
+        return _load(self.spec, self.collection)
+
+    @cached_property
+    def photos(self) -> Prepared:
+        """The photos with their hashes."""
+        return prepare(self.spec, self.separated, self.progress)
+
+    def recorded_data(self) -> Prepared:
+        """Return the photos, which ``samples.parquet`` lists."""
+        return self.photos
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """A sample for every photo and label."""
+        photos, labels = self.photos, self.collection.classes
+        samples = [_asked(photo, label, self.separated) for photo in photos.collection.samples for label in labels]
+        images, masks = ({sample.sample_id: each[sample.attributes["photo"]] for sample in samples}
+                         for each in (photos.images, photos.masks))  # fmt: skip
+        whole = replace(self.collection, samples=tuple(samples))
+        return replace(photos, collection=whole, images=images, masks=masks)
+
+    def worker(self, portion: Portion, prepared: Prepared) -> Evaluation:
+        """Return what turns jobs into rows."""
+        return LabelEvaluation(self.spec, prepared, self.run.path, self.task)
+
+    def placed(self, plan: Plan[Sample, Part], worker: Evaluation, portion: Portion) -> tuple[Executor, int]:
+        """Return where a plan is executed; whole photos share a part file, as a rule."""
+        size = len(self.collection.classes) * max(8, 4 * self.spec.batch_size // max(1, len(portion.conditions)))
+        return self.executor, size
 
 
 def _labels(sample: Sample, collection: Collection) -> list[str]:
@@ -90,9 +102,7 @@ def _load(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
     """Return the models with a score of 0..1 for every output, whatever the others are."""
     tested = load_models(spec, collection)
     for model in tested:
-        if not hasattr(model.classifier, "independent"):
-            raise UserError(f"{model.classifier.name} chooses one class, so it cannot be asked for several labels")
-        model.classifier.independent = True
+        independent(model.classifier)
     return tested
 
 
@@ -123,15 +133,6 @@ class LabelEvaluation(Evaluation):
             for sample, row_id in owners[row["row_id"]]:
                 decided = {} if scores is None else self._decided(sample, scores, models[row["model"]])
                 yield row | {"sample_id": sample.sample_id, "label": sample.label, "row_id": row_id} | decided
-
-    def ask(self, model: Tested, batch: Sequence[WaitingRow], painter: Any) -> list[dict[str, Any]]:
-        """Return the scores of each picture of a batch."""
-        classifier, inputs = model.classifier, [prepared for _, _, prepared in batch]
-        ask = classifier.predict_prepared if isinstance(classifier, StagedClassifier) else classifier.predict
-        scores = ask(inputs)
-        if scores.shape != (len(batch), len(classifier.labels)):
-            raise SampleError(f"the model answered with an array of shape {scores.shape}")
-        return [ready.facts | {"scores": row} for (ready, _, _), row in zip(batch, scores, strict=True)]
 
     def _decided(self, sample: Sample, scores: Any, model: Tested) -> Row:
         """Return the outcome columns of one label."""

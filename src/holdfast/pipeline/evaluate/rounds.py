@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from holdfast import registry
 from holdfast.core.fingerprint import generator
+from holdfast.core.schema import CLASSIFY
 from holdfast.core.types import ORIGINAL, Collection, Sample
-from holdfast.engine import LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, load_models
 from holdfast.pipeline.donors import AssignedDonors
-from holdfast.pipeline.evaluate.worker import SAME_RUN, RunSetup, recorded_evaluation
+from holdfast.pipeline.evaluate.classes import ClassEvaluating
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
-from holdfast.pipeline.samples import begin_run, prepare, samples_table
+from holdfast.pipeline.samples import prepare, samples_table
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.effects.verdict import NEEDED
 from holdfast.store import Run, writing
@@ -114,6 +116,16 @@ def _across_classes(samples: Sequence[Sample], rng: np.random.Generator) -> list
     return [donor if labels[donor] != labels[place] else -1 for place, donor in enumerate(lender)]
 
 
+class Round(ClassEvaluating):
+    """The rows of one round; ``asked``: the photos of this and earlier rounds, which ``spec.json`` lists."""
+
+    asked: list[list[str]]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the rounds."""
+        return {"rounds": self.asked}
+
+
 def evaluate_rounds(
     spec: EvaluateSpec,
     out: Path,
@@ -125,7 +137,7 @@ def evaluate_rounds(
 ) -> Iterator[tuple[Run, Summary]]:
     """Yield the run after each round: the originals and both pasted scenes of its photos, as far as not stored yet."""
     spec = replace(spec, scenarios=",".join(NEEDED), fast=False)
-    conditions = parse_conditions(spec.scenarios)
+    conditions, task = parse_conditions(spec.scenarios), registry.tasks.get(CLASSIFY)
     run, summary = Run(out), Summary()
     tables: list[pa.Table] = []
     with writing(out):
@@ -138,10 +150,10 @@ def evaluate_rounds(
             pool = lent_once(block.samples, seed=spec.seed, max_pixels=spec.max_pixels)
             lenders = pool.fingerprint(prepared.images, prepared.masks)
             prepared = replace(prepared, pool=pool, pool_fingerprint=lenders)
-            recorded = recorded_evaluation(spec, collection, tested, run, rounds=asked)
-            begin_run(run, recorded, prepared, summary, same=SAME_RUN)
+            work = Round(task, spec, collection, conditions, run, progress=progress, summary=summary)
+            work.tested, work.prepared, work.asked = tested, prepared, list(asked)
+            work.begin()
             tables.append(samples_table(prepared))
             run.write_samples(pa.concat_tables(tables).unify_dictionaries())
-            setup = RunSetup(spec, prepared, tested, run, summary, progress, LocalExecutor(1))
-            setup.make_rows(conditions, step="eval")
+            work.make_rows()
             yield run, summary

@@ -3,49 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import array_sha256, canonical_json, seed_from
+from holdfast.core.fingerprint import array_sha256, canonical_json, fingerprint
 from holdfast.core.protocols import StagedClassifier
-from holdfast.core.schema import CLASSIFY, Task
+from holdfast.core.tasks import Task
 from holdfast.core.types import Collection, Image, Rendered, Sample
-from holdfast.engine import Executor, LocalExecutor, ahead, core_count, thread_pool
+from holdfast.data.labels import LabelMap
+from holdfast.engine import ahead, core_count, thread_pool
 from holdfast.models import attacks
 from holdfast.models.adaptation import AdaptedClassifier
 from holdfast.models.torch_classifier import TorchClassifier
-from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models, proved
-from holdfast.pipeline.evaluate.adaptation import AdaptationImages
-from holdfast.pipeline.evaluation_rows import (
-    RENDERED_COLUMNS,
-    EvaluationIds,
-    EvaluationJob,
-    Part,
-    Portion,
-    row_key,
-    stored_details,
-)
+from holdfast.pipeline.classifiers import EvaluateSpec, TestedModel, check_names, parameter_count, proved
+from holdfast.pipeline.evaluation_rows import RENDERED_COLUMNS, EvaluationJob, row_key, stored_details
 from holdfast.pipeline.generate.backgrounds import Painter
-from holdfast.pipeline.jobs.execute import Made, choose_executor, execute
-from holdfast.pipeline.jobs.plan import Plan
-from holdfast.pipeline.jobs.progress import Progress, Summary
-from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
-from holdfast.pipeline.samples import Prepared, Rendering, over_matte, recorded_spec, render_conditions
+from holdfast.pipeline.jobs.execute import Made
+from holdfast.pipeline.jobs.progress import Summary
+from holdfast.pipeline.jobs.rows import Row, answer_each, answered
+from holdfast.pipeline.samples import Prepared, Rendering, over_matte, render_conditions
 from holdfast.pipeline.small_copies import keep_thumbnail
 from holdfast.scenarios import Condition
-from holdfast.store import Parts, Run
 
 SAME_ERRORS = 100
 """A model that fails on so many images in the same way, and has answered for none before, is not asked further."""
+
+NO_LABELS = LabelMap((), (), (), "")
+"""Of a model whose outputs are no classes."""
 
 RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
 
@@ -72,33 +64,44 @@ class ReadyRendering:
     prepared: list[Any] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def sample(self) -> Sample:
+        """The sample that the image was made from."""
+        return self.job.item
+
+    @property
+    def condition(self) -> Condition:
+        """The condition that the image shows."""
+        return self.rendering.condition
+
 
 WaitingRow = tuple[ReadyRendering, str, Any]  # A rendering, the id of the row it makes, and the model's input
 AnsweredBatch = tuple[str, list[Row], Sequence[Any]]  # A model, its rows, and its answers or the errors in their place
 
 
-class Evaluation:
-    """The worker of ``holdfast eval``: renders in threads while the models compute.
+def load_tested(task: Task, spec: EvaluateSpec, collection: Collection) -> list[TestedModel]:
+    """Return the models of a task, as its ``load`` makes them."""
+    tested = []
+    for name in spec.models:
+        model = task.load(name, device=spec.device, collection=collection)
+        tested.append(TestedModel(model, NO_LABELS, fingerprint([model.fingerprint]), "", parameter_count(model)))
+    check_names([each.model.name for each in tested])
+    return tested
 
-    Another task replaces ``load`` and ``ask``, and ``ready`` or ``row`` where its rows hold more.
+
+class Evaluation:
+    """The worker of ``holdfast eval``: renders in threads while the models compute, and asks what the task says.
+
+    A subclass replaces ``load`` or ``ask``, and ``ready``, ``row`` or ``run`` if its rows hold more.
     """
 
-    def __init__(
-        self,
-        spec: EvaluateSpec,
-        prepared: Prepared,
-        run: Path,
-        adaptation: AdaptationImages | None = None,
-        task: Task = CLASSIFY,
-    ) -> None:
-        self.spec, self.prepared, self.folder = spec, prepared.for_workers(), run
-        self.adaptation, self.task = adaptation, task
+    def __init__(self, spec: EvaluateSpec, prepared: Prepared, run: Path, task: Task) -> None:
+        self.spec, self.prepared, self.folder, self.task = spec, prepared.for_workers(), run, task
         self.name = ", ".join(spec.models)
 
     def load(self) -> Loaded:
         """Load the models."""
-        tested = load_models(self.spec, self.prepared.collection)
-        return Loaded([self.adaptation.identified(model) for model in tested] if self.adaptation else tested)
+        return Loaded(load_tested(self.task, self.spec, self.prepared.collection))
 
     def fingerprints(self, resources: Loaded) -> list[str]:
         """Return the fingerprints of the models."""
@@ -133,7 +136,7 @@ class Evaluation:
         on_gpu = all(
             isinstance(each.model, TorchClassifier) and each.model.device != "cpu" for each in resources.tested
         )
-        return on_gpu and plain and self.adaptation is None
+        return on_gpu and plain and not any(isinstance(each.model, AdaptedClassifier) for each in resources.tested)
 
     def _batches(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[tuple[int, list[WaitingRow]]]:
         """Yield the batches that each model (by position) is asked about, as they fill, and pictures that failed."""
@@ -222,37 +225,20 @@ class Evaluation:
             self.row(ready, model, row_id) | answered(answer)
             for (ready, row_id, _), answer in zip(batch, answers, strict=True)
         ]
+        for row in rows:
+            for line in (line for name in self.task.tables for line in row.get(name, ())):
+                line["row_id"] = row["row_id"]
         return model.model.name, rows, answers
 
-    def ask(self, model: Tested, batch: Sequence[WaitingRow], painter: Painter | None) -> list[dict[str, Any]]:
+    def ask(self, model: Any, batch: Sequence[WaitingRow], painter: Painter | None) -> list[dict[str, Any]]:
         """Return the outcome columns of each row of a batch."""
-        inputs = [prepared for _, _, prepared in batch]
-        condition = batch[0][0].rendering.condition
-        samples = [ready.job.item for ready, _, _ in batch]
-        seen: list[dict[str, Any]] = [{}] * len(batch)
-        if self.adaptation is not None and isinstance(model.classifier, AdaptedClassifier):
-            self.adaptation.fit(model.classifier, samples[0], condition, self.spec, self.prepared, painter)
-        if is_native(model):
-            seen = [{"image_sha256": array_sha256(picture)} for picture in inputs]
-        if condition.definition.attack:
-            pictures, probabilities = attacks.run_attack(
-                resolve_name(condition.definition.attack),
-                model.classifier,
-                inputs,
-                [model.labels.classes.index(sample.label) for sample in samples],
-                model.labels.members,
-                seeds=[seed_from(self.spec.seed, sample.sample_id, condition.scenario) for sample in samples],
-                parameters=condition.parameters,
-            )
-            seen = [{"image_sha256": array_sha256(picture)} for picture in pictures]
-        elif isinstance(model.classifier, StagedClassifier):
-            probabilities = model.classifier.predict_prepared(inputs)
-        else:
-            probabilities = model.classifier.predict(inputs)
-        if probabilities.shape != (len(batch), len(model.classifier.labels)):
-            raise SampleError(f"the model answered with an array of shape {probabilities.shape}")
-        rows = outcome_rows(probabilities, model.labels, [sample.label for sample in samples])
-        return [ready.facts | own | row for (ready, _, _), own, row in zip(batch, seen, rows, strict=True)]
+        shown = [ready for ready, _, _ in batch]
+        rows = self.task.rows(model, shown, self.answers(model, [prepared for _, _, prepared in batch]))
+        return [ready.facts | {"status": "ok"} | row for ready, row in zip(shown, rows, strict=True)]
+
+    def answers(self, model: Any, images: list[Any]) -> Any:
+        """Return a model's answer to each image."""
+        return self.task.ask(model, images)
 
     def row(self, ready: ReadyRendering, model: Any, row_id: str) -> Row:
         """Return a row without its outcome."""
@@ -289,82 +275,3 @@ def _model_input(model: Any, image: Image, attack: bool) -> Any:
     if attack:
         return attacks.model_input(model.model, image)
     return model.model.prepare(image) if isinstance(model.model, StagedClassifier) else image
-
-
-@dataclass(frozen=True)
-class RunSetup:
-    """What the portions of one run share, whatever the models are asked."""
-
-    spec: EvaluateSpec
-    prepared: Prepared
-    tested: Sequence[Any]  # of TestedModel
-    run: Run
-    summary: Summary
-    progress: Progress
-    executor: Executor
-    task: Task = CLASSIFY
-    fast: Any = None  # the OnePass of ``--fast``
-    adaptation: AdaptationImages | None = None
-
-    def make_rows(
-        self,
-        conditions: Sequence[Condition],
-        *,
-        step: str,
-        painter: Painter | None = None,
-        renderings: bool = True,
-        positions: tuple[int, ...] | None = None,  # of the classifiers that are asked; None: all
-    ) -> None:
-        """Make the rows of classifiers under these conditions that are not stored yet."""
-        asked = tuple(range(len(self.tested))) if positions is None else positions
-        whole = Portion(tuple(conditions), asked, tuple(conditions), renderings)
-        fast = self.fast if painter is None else None
-        for portion in fast.split(whole, self.summary) if fast is not None else [whole]:
-            plan = self.plan(portion, painter=painter)
-            if fast is not None and portion is fast.portion:
-                self.summary.merge(fast.execute(plan, self.prepared, step, self.progress))
-            else:
-                worker = Evaluation(self.spec, self.prepared, self.run.path, self.adaptation)
-                where = self.executor if self.adaptation is not None else choose_executor(
-                    plan, worker, self.executor, self.spec.device, self.spec.models, conditions=portion.conditions,
-                    parameters=sum(each.parameters for each in self.tested), batch=self.spec.batch_size,
-                )  # fmt: skip
-                self.execute(plan, worker, step=step, conditions=portion.conditions, painter=painter, executor=where)
-
-    def plan(
-        self, portion: Portion, *, painter: Painter | None = None, details: Mapping[str, Parts] | None = None
-    ) -> Plan[Sample, Part]:
-        """Return which rows of a portion are owed."""
-        ids = EvaluationIds(self.spec, self.prepared, self.tested, painter, self.task)
-        return ids.plan(
-            self.run.predictions, portion, details=details, retry=self.spec.retry_errors, progress=self.progress
-        )
-
-    def execute(
-        self, plan: Plan[Sample, Part], worker: Evaluation, *, step: str, conditions: Sequence[Condition] = (),
-        size: int = 0, painter: Painter | None = None, executor: Executor | None = None,
-    ) -> None:  # fmt: skip
-        """Make the rows that a plan owes; ``size``: photos per part file. Painting is done in this process."""
-        # Few enough that a kill costs little, hundreds of files in a big run, and some batches of each model.
-        size = size or max(8, plan.count // 500, 4 * self.spec.batch_size // max(1, len(conditions)))
-        # A generator is too large to be loaded once per worker.
-        where = LocalExecutor(1) if painter is not None else executor or self.executor
-        summary = execute(
-            plan, worker, where, step=step, size=size, known=Loaded(self.tested, painter),
-            samples=self.prepared.collection.samples, donors=self.prepared.pool.samples, progress=self.progress,
-        )  # fmt: skip
-        self.summary.merge(summary)
-
-
-SAME_RUN = ("verb", "task", "dataset", "classes", "seed")  # what a continued run must share with the command before
-
-
-def recorded_evaluation(
-    spec: EvaluateSpec, collection: Collection, tested: Sequence[Any], run: Run, **facts: Any
-) -> dict[str, Any]:
-    """Return what ``spec.json`` says about an evaluation; ``facts``: further entries."""
-    before = run.spec().get("model_parameters", {}) if (run.path / "spec.json").is_file() else {}
-    return recorded_spec(
-        spec, "evaluate", collection, model_names=[each.model.name for each in tested],
-        model_parameters=before | {each.model.name: each.parameters for each in tested if each.parameters}, **facts,
-    )  # fmt: skip

@@ -34,7 +34,7 @@ Row = dict[str, Any]
 def sample_key(sample: Sample, *, dataset: str, condition: str, variant: str, model: str, **columns: Any) -> Row:
     """Return the key columns of a row; ``columns``: seed and parameters, and what differs from a classifier's row."""
     return {
-        "task": CLASSIFY.name,
+        "task": CLASSIFY,
         "kind": sample.kind,
         "dataset": dataset,
         "sample_id": sample.sample_id,
@@ -45,7 +45,7 @@ def sample_key(sample: Sample, *, dataset: str, condition: str, variant: str, mo
         "variant": variant,
         "model": model,
         "trained_on": "",
-        "protocol": CLASSIFY.protocol,
+        "protocol": "argmax",
     } | columns
 
 

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
 from holdfast.core.names import WITHOUT_OBJECT
-from holdfast.core.schema import SEGMENT
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.labels import class_keys
 from holdfast.engine import Executor, LocalExecutor
@@ -148,7 +147,7 @@ def mean_iou(pairs: torch.Tensor) -> torch.Tensor:
     return (both / either.clamp(min=1)).sum() / (either > 0).sum().clamp(min=1)
 
 
-SEGMENTERS = TrainingKind("segment", networks.resolve, networks.build, SegmentTrainingWorker, details=SEGMENT.details)
+SEGMENTERS = TrainingKind("segment", networks.resolve, networks.build, SegmentTrainingWorker, details="segments")
 
 
 def segment(
@@ -208,7 +207,7 @@ def _evaluate(
         todo = plan(
             run.predictions, jobs, lambda job: ids_of(spec, prepared, job), retry=spec.retry_errors,
             scope=scope_of(spec, collection.name, jobs, ("model", "sample_id", "condition", "variant", "parameters")),
-            details={SEGMENT.details: run.details(SEGMENT.details)}, progress=progress,
+            details={"segments": run.details("segments")}, progress=progress,
         )  # fmt: skip
         worker = SegmentWorker(spec, prepared.collection, prepared.pool, run.path.absolute(), spec.device)
         worker.name = f"one of {', '.join(spec.models)}"
@@ -222,7 +221,7 @@ def _evaluate(
         original = pc.field("condition") == ORIGINAL
         rows = run.predictions.dataset().to_table(columns=segments.COLUMNS, filter=original)
         here = pc.field("row_id").isin(rows["row_id"].combine_chunks())  # typed where there are no rows
-        counts = run.details(SEGMENT.details).dataset().to_table(filter=here)
+        counts = run.details("segments").dataset().to_table(filter=here)
         summary.notes += sanity.sentences(sanity.broken_segmenters(segments.measured(rows, counts)))
     check_answered(run, [model.segmenter.name for model in known.given])
     return run, summary

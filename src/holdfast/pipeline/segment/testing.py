@@ -16,7 +16,6 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Segmenter
-from holdfast.core.schema import SEGMENT
 from holdfast.core.types import ClassKeys, Collection, Image, LabelSpace, Mask, Sample
 from holdfast.data.labels import map_labels
 from holdfast.data.writers import encode_image
@@ -165,7 +164,7 @@ def _outcome(counts: Mapping[int, dict[str, int]], names: Sequence[str], label: 
         "prediction": names[most] if most and objects[most] else None,
         "correct": bool(labelled and labelled["intersection"] >= FOUND * labelled["union"]),
         "status": "ok",
-        SEGMENT.details: [dict(counted, row_id=row_id) | {"class": names[place]} for place, counted in counts.items()],
+        "segments": [dict(counted, row_id=row_id) | {"class": names[place]} for place, counted in counts.items()],
     }
 
 

@@ -97,7 +97,7 @@ def check(spec: TrainSpec) -> None:
         robust.described(spec.robust)
         if "grey" in spec.robust.split("+"):
             raise UserError("--robust grey would be tested in colour; holdfast study greyscale tests in grey, too")
-        if spec.task != CLASSIFY.name or spec.balance == "weights":
+        if spec.task != CLASSIFY or spec.balance == "weights":
             raise UserError("--robust trains classifiers, and not with --balance weights; --balance sampling works")
     if spec.early_stopping and not spec.validation:
         raise UserError("--early-stopping looks at validation images, and --validation 0 leaves none")
@@ -109,7 +109,7 @@ def with_folds(collection: Collection, spec: TrainSpec) -> Collection:
     samples = collection.samples
     present = {sample.label for sample in samples}
     classes = tuple(name for name in collection.classes if name in present)
-    if len(classes) < 2 and spec.task == CLASSIFY.name:
+    if len(classes) < 2 and spec.task == CLASSIFY:
         raise UserError(f"{spec.data} has images of {len(classes)} class; a classifier needs at least 2")
     if spec.folds > 1:
         return replace(collection, classes=classes, samples=stratified_folds(samples, folds=spec.folds, seed=spec.seed))
@@ -213,7 +213,7 @@ def content_of(spec: TrainSpec, prepared: Prepared, sample: Sample, condition: C
     """Return the hashes of what a picture is made of: image, label and donors, and the mask where it matters."""
     definition = condition.definition
     image = fingerprint([prepared.images[sample.sample_id], sample.label, prepared.lent(definition), spec.matte])
-    masked = definition.needs_mask or spec.task != CLASSIFY.name  # to a segmenter the mask is the truth
+    masked = definition.needs_mask or spec.task != CLASSIFY  # to a segmenter the mask is the truth
     return [image, prepared.masks[sample.sample_id] if masked else ""]
 
 

@@ -32,7 +32,7 @@ from holdfast.report.page.words import (
 )
 from holdfast.stats.effects.drops import LABEL_COLUMNS, label_drops
 
-LABELLED = ds.field("task") == MULTILABEL.name
+LABELLED = ds.field("task") == MULTILABEL
 ALL_CLASSES = 40  # Where there are more classes, a map shows the worst and the most affected ones
 PICKED = 15  # How many of each of those two kinds it shows
 

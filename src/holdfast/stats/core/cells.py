@@ -170,11 +170,14 @@ def accuracies(answers: Answers, *, average: Average = "macro") -> dict[tuple[st
     return {key: groups.accuracy(at) for at, key in enumerate(groups.keys)}
 
 
-def pooled_accuracy(answers: Answers, *, average: Average = "macro", level: float = 0.95) -> CountedEstimate:
-    """Return the accuracy over all cells; NaN where there are none."""
+def pooled_accuracy(
+    answers: Answers, *, average: Average = "macro", level: float = 0.95, cluster: Codes | None = None
+) -> CountedEstimate:
+    """Return the accuracy over all cells; NaN where there are none. ``cluster``: (cells,) clusters of photos."""
     if not len(answers.n):
         return CountedEstimate(float("nan"), float("nan"), float("nan"), 0)
-    return _accuracies(answers, np.zeros(len(answers.n), np.intp), [("", "")], average, level=level).accuracy(0)
+    group = np.zeros(len(answers.n), np.intp)
+    return _accuracies(answers, group, [("", "")], average, cluster, level).accuracy(0)
 
 
 def pooled_influence(answers: Answers) -> Floats:
@@ -233,8 +236,9 @@ def summary(
     n / (design effect) where rows depend on each other; ``worst_class`` with its accuracy and a simultaneous interval,
     because the worst was picked by looking; ``worst_group`` and ``worst_group_donor``: class and background class with
     the lowest accuracy among those with ≥ 5 photos. ``clusters``: source_id → cluster, for photos that are not
-    independent.
+    independent; by default, those of the counts.
     """
+    clusters = counts.clusters if clusters is None else clusters
     rows = []
     for model in counts.models:
         answers = from_counts(counts, model, outcome=outcome)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.names import PLAIN_VARIANTS
+from holdfast.core.schema import CLASSIFY
 from holdfast.core.types import ORIGINAL
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Counts:
     classes: list[str]  # sorted
     attacks: tuple[str, ...] = ()
     copies: int = 0  # photos whose image is another's, byte for byte, and which count as that one
+    clusters: Mapping[str, str] | None = None  # source → its photo, if sources are parts of photos, such as objects
+    chance: float | None = None  # mean success of answers that ignore the image, if the task knows it
 
     def distinct(self) -> pd.DataFrame:
         """Return the cells without conditions that repeat another's images: those count once."""
@@ -70,13 +73,18 @@ class Counts:
 
 
 def reduce(
-    rows: pa.Table | ds.Dataset, *, order: list[str] | None = None, copies: Mapping[str, str] | None = None
+    rows: pa.Table | ds.Dataset,
+    *,
+    order: list[str] | None = None,
+    copies: Mapping[str, str] | None = None,
+    task: str = CLASSIFY,
 ) -> Counts:
-    """Count.
+    """Count the answered rows of a task.
 
     ``rows``: the one table, or a part of it (any columns beyond those counted are ignored). ``order``: condition names
     in the order wanted; others follow in alphabetical order. ``copies``: photo → the photo whose image it repeats, so
-    that both are one photo with several rows.
+    that both are one photo with several rows. ``task``: the value of the column ``task``; ``correct`` may be a number
+    from 0 to 1.
     """
     import duckdb
 
@@ -92,12 +100,18 @@ def reduce(
         if copies:
             database.register("copies", pa.table({"copy": list(copies), "photo": list(copies.values())}))
             database.execute(_PHOTOS)
-        database.execute(_NAMED)
+        database.execute(_NAMED.replace("TASK", "'" + task.replace("'", "''") + "'"))
         words = _words(database)
-        database.execute(_NARROW)
+        hit, total = ("float", "double") if _is_share(rows) else ("tinyint", "int")
+        database.execute(_NARROW.replace("HIT", hit))
         pa.default_memory_pool().release_unused()  # some 300 MB that reading the files has left behind
-        counts = _counts(database, words, order or [])
+        counts = _counts(database, words, order or [], total)
         return replace(counts, copies=len(copies)) if copies else counts
+
+
+def _is_share(rows: pa.Table | ds.Dataset) -> bool:
+    """Return whether answers are right to some part, not only right or wrong."""
+    return bool(pa.types.is_floating(rows.schema.field("correct").type))
 
 
 _PHOTOS = """
@@ -109,7 +123,7 @@ _PHOTOS = """
 # A condition's name: its id, its variant unless it is the paper's, its parameters where the table has several.
 _NAMED = f"""
     create temp table settings as
-        select distinct condition, variant, parameters, kind from rows where task = 'classify';
+        select distinct condition, variant, parameters, kind from rows where task = TASK;
     create temp table several as
         select condition, variant, true as many from settings group by all having count(distinct parameters) > 1;
     create temp macro named(condition, variant, parameters, many) as cast(condition as varchar)
@@ -117,7 +131,7 @@ _NAMED = f"""
         || case when many then ' ' || parameters else '' end;
     create temp view named as
         select rows.*, named(rows.condition, rows.variant, rows.parameters, several.many) as name
-        from rows left join several using (condition, variant) where task = 'classify'
+        from rows left join several using (condition, variant) where task = TASK
 """  # noqa: S608 - a constant of ours
 
 _CODED = {
@@ -139,7 +153,7 @@ _NARROW = """
             name::condition_words as condition, label::label_words as label, source_id::source_id_words as source_id,
             donor_id::donor_id_words as donor_id, donor_label::donor_label_words as donor_label,
             prediction_restricted::prediction_words as prediction,
-            fold, correct, correct_restricted, confidence,
+            fold, correct::HIT as correct, correct_restricted::HIT as correct_restricted, confidence,
             coalesce(prediction_restricted = donor_label, false) as captured,
             case when image_sha256 is not null then hash(source_id, image_sha256) end as image
         from named where status = 'ok'
@@ -154,8 +168,8 @@ _CELLS = """
         enum_code(n.condition) as condition, enum_code(n.label) as label, enum_code(n.source_id) as source_id,
         enum_code(n.donor_id) as donor_id, enum_code(n.donor_label) as donor_label, n.fold,
         count(*)::int as n,
-        sum(n.correct::int)::int as "right",
-        sum(n.correct_restricted::int)::int as right_restricted,
+        sum(n.correct)::HITS as "right",
+        sum(n.correct_restricted)::HITS as right_restricted,
         sum(n.captured::int)::int as captured,
         sum(coalesce(o.answer::varchar = n.donor_label::varchar, false)::int)::int as captured_before
     from own n left join originals o using (model, trained_on, source_id, fold)
@@ -165,8 +179,8 @@ _CELLS = """
 _CONFIDENCE = """
     select enum_code(model) as model, enum_code(trained_on) as trained_on, enum_code(condition) as condition,
         least(floor(confidence * $bins), $bins - 1)::int as bin,
-        count(*)::int as n, sum(correct::int)::int as "right", sum(confidence)::double as confidence,
-        sum((confidence - correct::int) ** 2)::double as brier
+        count(*)::int as n, sum(correct)::HITS as "right", sum(confidence)::double as confidence,
+        sum((confidence - correct) ** 2)::double as brier
     from narrow where model between $first::model_words and $last::model_words and confidence is not null
     group by all order by all
 """
@@ -192,10 +206,10 @@ def _words(database: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
     return {name: texts or [] for name, texts in zip(_CODED, row, strict=True)}
 
 
-def _counts(database: duckdb.DuckDBPyConnection, words: dict[str, list[str]], order: list[str]) -> Counts:
+def _counts(database: duckdb.DuckDBPyConnection, words: dict[str, list[str]], order: list[str], total: str) -> Counts:
     spans = _spans(database)
-    cells = _frame(database, _CELLS, words, spans, original=ORIGINAL)
-    confidence = _frame(database, _CONFIDENCE, words, spans, bins=BINS)
+    cells = _frame(database, _CELLS.replace("HITS", total), words, spans, original=ORIGINAL)
+    confidence = _frame(database, _CONFIDENCE.replace("HITS", total), words, spans, bins=BINS)
     for name in ("model", "trained_on", "condition"):  # some may have answered without a confidence
         confidence[name] = confidence[name].cat.remove_unused_categories()
     confusion = _frame(database, _CONFUSION, words, spans)

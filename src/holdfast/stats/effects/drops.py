@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
-from holdfast.core.schema import CLASSIFY
+from holdfast.core.schema import MULTILABEL
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts, numbered_column
 from holdfast.stats.core.bootstrap import (
@@ -88,11 +88,13 @@ def drops(
     rightly only before, only after; ``p``: exact McNemar (two-sided sign test on lost and gained); ``method``: how the
     interval was made; ``wide_class``: the class without which it would be far narrower, '' where there is none.
 
-    ``clusters``: source_id → cluster for photos that are not independent: the prompt pair of generated images.
+    ``clusters``: source_id → cluster for photos that are not independent: the prompt pair of generated images; by
+    default, those of the counts.
     ``test_share``: share of the photos tested by each training run, for models trained on several folds or seeds; read
     off the folds where they do not overlap.
     """
     kind = "photos" if clusters is None else "clusters"
+    clusters = counts.clusters if clusters is None else clusters
     rows = []
     for model in counts.models:
         answers = from_counts(counts, model, outcome=outcome)
@@ -322,11 +324,10 @@ def label_drops(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int = 0) ->
     """
     # Rows of one label are a classification in two classes, so the statistics of classifiers are asked, label by label.
     asked = pc.replace_substring_regex(rows["sample_id"].cast(pa.string()), ".*#", "")
-    rows = rows.set_column(0, "task", pa.array([CLASSIFY.name] * len(rows)))
     labels = sorted(asked.unique().to_pylist())
     tables = []
     for label in labels:
-        counts = reduce(rows.filter(pc.equal(asked, label)))
+        counts = reduce(rows.filter(pc.equal(asked, label)), task=MULTILABEL)
         table = drops(counts, resamples=resamples, seed=seed, level=1 - 0.05 / len(labels)).assign(label=label)
         cells = counts.cells.assign(present=counts.cells["label"].astype(str) == label)
         hits = cells.astype({"model": str, "condition": str}).groupby(["model", "condition", "present"])[["n", "right"]]

@@ -296,3 +296,15 @@ def _drop(frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], option
         return _measure(sums[:, :half], "miou", len(classes)) - _measure(sums[:, half:], "miou", len(classes))
 
     return paired.estimate(lost, CHANGE, options).row("drop")
+
+
+def overlaps(rows: pa.Table, details: pa.Table) -> pa.Table:
+    """Return rows of the one table with the mean IoU of the classes that each image truly has, background aside.
+
+    The column is ``overlap``; it is 0 for rows without an answer.
+    """
+    counts: pd.DataFrame = details.select(["row_id", "class", "intersection", "union", "truth"]).to_pandas()
+    counts = counts[(counts["class"].astype(str) != BACKGROUND) & (counts["truth"] > 0)]
+    mean = (counts["intersection"] / counts["union"]).groupby(counts["row_id"]).mean()
+    overlap = mean.reindex(rows["row_id"].to_pylist()).fillna(0.0).to_numpy(np.float64)
+    return rows.append_column("overlap", pa.array(overlap))

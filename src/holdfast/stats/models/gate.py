@@ -207,7 +207,8 @@ def paired_conditions(
     for name in names:
         sides = _rows(before, ours, name, outcome), _rows(after, theirs, name, outcome)
         trouble = new.trouble[(new.trouble["model"] == theirs) & (new.trouble["condition"] == name)]
-        pairs[name] = _paired(*sides, int(trouble.loc[trouble["status"] == "error", "n"].sum()))
+        errors = int(trouble.loc[trouble["status"] == "error", "n"].sum())
+        pairs[name] = _paired(*sides, errors, {**(old.clusters or {}), **(new.clusters or {})})
     return pairs
 
 
@@ -223,10 +224,7 @@ def named_model(models: Sequence[str], model: str | None, which: str) -> str:
     if len(meant) == 1:
         return str(meant[0])
     if not models:
-        raise UserError(
-            f"The {which} run has no answers that can be compared: evaluate first. (Photos with several labels are not "
-            "compared between runs; holdfast report and Results.labels have what each condition costs each label.)"
-        )
+        raise UserError(f"The {which} run has no answers that can be compared: evaluate first.")
     wanted = f"has no model {model!r}" if model is not None else f"has several models: name one with --{which}-model"
     raise UserError(f"The {which} run {wanted} ({', '.join(models)}).")
 
@@ -258,8 +256,10 @@ def _rows(cells: pd.DataFrame, model: str, condition: str, outcome: Outcome) -> 
     ]
 
 
-def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int) -> PairedPhotos | None:
+def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int, clusters: Mapping[str, str]) -> PairedPhotos | None:
     """Return the photos that both answered, and those that only the new model failed on; None where there is none.
+
+    ``clusters``: source → its photo, if sources are parts of photos: every source weighs the same.
 
     Rows that the old model has and the new one has not count as wrong, at most as many as the new model has errors:
     crashing is no way through the gate. (Others were not run. Where only some of the missing rows are errors, they
@@ -284,8 +284,11 @@ def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int) -> PairedPho
     new = np.divide(right, n + lost, out=np.zeros_like(n), where=kept)
     total = np.where(is_new, (n + lost)[photo], -old_n[photo])
     share, mine = rows / sums(photo, rows, count)[photo], kept[photo]
+    owner, owners = codes(np.array([clusters.get(name, name) for name in sources], object)[kept])
+    weight = owners / len(owner)
     differences = Differences.of(
-        (new - old)[kept], codes(photo[mine])[0], donor[mine], (hits / total)[mine], share[mine]
+        sums(owner, (new - old)[kept] * weight, owners), owner[codes(photo[mine])[0]], donor[mine],
+        (hits / total)[mine] * weight, share[mine] * weight,
     )  # fmt: skip
     return PairedPhotos(differences, float(old[kept].mean()), float(new[kept].mean()), int((lost > 0).sum()))
 

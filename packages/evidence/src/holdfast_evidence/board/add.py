@@ -197,7 +197,7 @@ def _model(run: Run, name: str, meta: Meta, device: str) -> Model:
     if parameters is None:
         parameters = run.spec().get("model_parameters", {}).get(name)
     text = choosing.sources([run]).get(name, "")
-    if text and (parameters is None or size is None or not heads) and run.spec().get("task") != DETECT.name:
+    if text and (parameters is None or size is None or not heads) and run.spec().get("task") != DETECT:
         try:
             counted, side, found = choosing.architecture_facts(text, classes=run.spec().get("classes"), device=device)
         except (HoldfastError, OSError, ImportError, RuntimeError, ValueError):

@@ -20,10 +20,12 @@ import pyarrow as pa
 from holdfast import registry
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import parse_name
-from holdfast.core.schema import CLASSIFY, DETECT, Task
+from holdfast.core.schema import CLASSIFY, DETECT
+from holdfast.core.tasks import Task
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.evaluate.adaptation import adaptation_images
+from holdfast.pipeline.evaluate.classes import ClassEvaluation
 from holdfast.pipeline.evaluate.detector_worker import Detection, TestedDetector, load_detectors
 from holdfast.pipeline.evaluate.matching import as_detectors_see
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
@@ -202,15 +204,15 @@ class Evaluated:
 
     @property
     def _task(self) -> Task:
-        return CLASSIFY if self.threshold is None else DETECT
+        return registry.tasks.get(CLASSIFY if self.threshold is None else DETECT)
 
     def _worker(self) -> Evaluation:
         if self.threshold is not None:
             thresholds = {each.model.name: self.threshold for each in self.tested if isinstance(each, TestedDetector)}
-            return Detection(self.spec, self.prepared, self.folder, thresholds)
+            return Detection(self.spec, self.prepared, self.folder, self._task, thresholds)
         tested = [each for each in self.tested if isinstance(each, Tested)]
         adaptation = adaptation_images(self.spec, self.prepared, tested)
-        return Evaluation(self.spec, self.prepared, self.folder, adaptation)
+        return ClassEvaluation(self.spec, self.prepared, self.folder, self._task, adaptation)
 
 
 def check_dataset(entry: Entry, samples: pa.Table) -> None:
@@ -263,7 +265,7 @@ def _expected(
     planned: dict[Key, tuple[Sample, Condition]] = {}
     for sample in samples:
         for condition in applicable(sample, wanted, stored):
-            task = DETECT if entry.protocol.name == "objects" else CLASSIFY
+            task = registry.tasks.get(DETECT if entry.protocol.name == "objects" else CLASSIFY)
             row = row_key(spec, prepared.collection.name, sample, condition, entry.model.name, task)
             generated = row["kind"] == "generated" and not condition.definition.paints
             if key_of(row)[1:] in ways and generated == (entry.protocol.name == "hard"):

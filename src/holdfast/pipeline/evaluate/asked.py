@@ -1,0 +1,56 @@
+"""What a command asks for beyond models and conditions: features that a task has to support, and that go together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import parse_name
+from holdfast.pipeline.specs import EvaluateSpec
+from holdfast.scenarios import Condition
+from holdfast.store import Run
+
+_OPTIONS = {"fast": "fast", "search": "search", "protocol": "protocol", "expect_accuracy": "expect-accuracy",
+            "threshold": "threshold"}  # fmt: skip
+
+
+def asked_features(spec: EvaluateSpec, conditions: Sequence[Condition]) -> dict[str, str]:
+    """Return a name of ``core.tasks.FEATURES`` → the option or name that asks for it."""
+    asked = {
+        feature: f"--{name.replace('_', '-')}" for name, feature in _OPTIONS.items()
+        if getattr(spec, name) not in (None, False)
+    }  # fmt: skip
+    if spec.depth == "native":
+        asked["native-depth"] = "--depth native"
+    for condition in conditions:
+        if condition.definition.attack:
+            asked["attacks"] = condition.name
+        if condition.definition.paints:
+            asked["painting"] = condition.name
+    for name in spec.models:
+        if any(option.startswith("adapt") for option in parse_name(name, tagged=False).options):
+            asked["adaptation"] = name
+    return asked
+
+
+def check_together(spec: EvaluateSpec, out: Path) -> None:
+    """Raise a UserError for options that contradict each other, whatever the task."""
+    if not spec.models:
+        raise UserError("no model was named; --models a,b lists them (holdfast ls models)")
+    if spec.depth == "native" and spec.fast:
+        raise UserError("--fast works with 8 bits; leave it out, or --depth native")
+    if spec.search and spec.fast:
+        raise UserError("--search asks what the last answers leave open, and --fast all at once: take one of them")
+    folder, root = Path(spec.data).expanduser().resolve(), Path(out).resolve()
+    if folder.is_dir() and (root == folder or root.is_relative_to(folder / "images")):
+        raise UserError(f"{out} holds the photos; choose another --out for the run")
+
+
+def check_not_mixed(run: Run, spec: EvaluateSpec) -> None:
+    """Raise a UserError where exact and fast answers would be stored in one table."""
+    if (run.path / "spec.json").exists() and bool(run.spec().get("fast")) != spec.fast:
+        before, now = ("exact", "--fast") if spec.fast else ("--fast", "exact")
+        raise UserError(
+            f"{run.path} holds a run of {before} answers, which do not mix with {now} ones; choose another --out"
+        )

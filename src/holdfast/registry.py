@@ -359,6 +359,7 @@ _SECTIONS = (  # in the order of the page
     ("detectors", "objects.section:DETECTORS", "object detectors under each condition"),
     ("object-groups", "object_groups:OBJECT_GROUPS", "objects by attributes of the images"),
     ("labels", "static.accuracy:LABELS", "images with several labels"),
+    ("outcomes", "outcomes:OUTCOMES", "tasks of other packages that bring no section"),
     ("painted", "static.painted:PAINTED_IMAGES", "generated backgrounds and their prompts"),
     ("walks", "walks.section:DYNAMIC_SECTION", "latent walks"),
     ("people", "walks.people:PEOPLE", "latent walks as people judged them"),

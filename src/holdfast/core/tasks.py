@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +74,7 @@ class Task:
     required: ClassVar[str] = ""
     supports: ClassVar[frozenset[str]] = frozenset({"painting"})
     unit: ClassVar[str] = "image"
-    average: ClassVar[str] = "micro"
+    average: ClassVar[Literal["macro", "micro"]] = "micro"
     success: ClassVar[str] = "right"
     hub: ClassVar[str] = "other"
     sections: ClassVar[tuple[str, ...]] = ("outcomes",)

@@ -97,7 +97,7 @@ def _check_answers(task: Task, model: Any, images: Sequence[Any], labels: Sequen
     for attribute in ("name", "fingerprint"):
         assert getattr(model, attribute, ""), f"task {task.name}: the model that load returns needs a {attribute}"
     shown = [
-        _Shown(Sample(str(number), str(number), label, ArrayImage(image)), Condition("original"))
+        _Shown(Sample(str(number), label, ArrayImage(image)), Condition("original"))
         for number, (image, label) in enumerate(zip(images, labels, strict=True))
     ]
     tested = SimpleNamespace(model=model, labels=None)

@@ -260,6 +260,6 @@ def _labelled(report: ReportEvidence) -> Labelled:
 SCENARIOS = ReportSection(lambda report: scenarios(report.classified), usual, measures=("accuracy",))
 CLASSES = ReportSection(lambda report: maps(report.classified), usual)
 LABELS = ReportSection(
-    lambda report: label_section(report.once(_labelled)), of_task(MULTILABEL.name),
+    lambda report: label_section(report.once(_labelled)), of_task(MULTILABEL),
     lambda report: report.once(_labelled).front(), measures=("labels",),
 )  # fmt: skip

@@ -213,8 +213,8 @@ class ObjectDetection(Task):
         from holdfast.stats.objects.answers import detector_answers
 
         tables = (details(name) for name in self.tables)
-        found = detector_answers(*tables, row_ids=rows["row_id"].to_pylist()).as_classified()
-        return found.append_column("unit_id", found["sample_id"])
+        objects = detector_answers(*tables, row_ids=rows["row_id"].to_pylist()).as_classified()
+        return objects.append_column("unit_id", objects["sample_id"])
 
     def chance(self, units: pa.Table) -> float:
         """Return 0: an object that is found in its place cannot have been guessed."""
@@ -258,7 +258,7 @@ class Segmentation(Task):
         return np.asarray(units["overlap"].to_numpy(zero_copy_only=False), np.float64)
 
 
-class Questions(Task):
+class WordQuestions(Task):
     """What does a question in words get as an answer? The protocol says which options were named, in which order."""
 
     name, title = QUESTION, "questions in words"
@@ -273,4 +273,4 @@ class Questions(Task):
 
 
 CLASSIFICATION, SEVERAL_LABELS, DETECTION = Classification(), SeveralLabels(), ObjectDetection()
-SEGMENTATION, QUESTIONS = Segmentation(), Questions()
+SEGMENTATION, QUESTIONS = Segmentation(), WordQuestions()

@@ -106,7 +106,7 @@ def _check_answers(task: Task, model: Any, images: Sequence[Any], labels: Sequen
     rows = task.rows(tested, shown, answers)
     assert len(rows) == len(images), f"task {task.name}: rows made {len(rows)} rows of {len(images)} answers"
     details: dict[str, list[dict[str, Any]]] = {table: [] for table in task.tables}
-    made = []
+    answered = []
     for number, (row, each) in enumerate(zip(rows, shown, strict=True)):
         own = dict(row)
         for table, schema in task.tables.items():
@@ -120,9 +120,9 @@ def _check_answers(task: Task, model: Any, images: Sequence[Any], labels: Sequen
         assert not extra, f"task {task.name}: the one table has no column {', '.join(sorted(extra))}; use tables"
         if type(task).outcome is Task.outcome:
             assert own.get("correct") is not None, f"task {task.name}: rows must fill correct, or define outcome"
-        made.append({"status": "ok"} | own | {"row_id": str(number), "task": task.name, "label": each.sample.label,
+        answered.append({"status": "ok"} | own | {"row_id": str(number), "task": task.name, "label": each.sample.label,
                      "sample_id": str(number), "source_id": str(number)})  # fmt: skip
-    table = pa.Table.from_pylist(made, PREDICTIONS)
+    table = pa.Table.from_pylist(answered, PREDICTIONS)
     units = task.units(table, lambda name: pa.Table.from_pylist(details[name], task.tables[name]))
     success = np.asarray(task.outcome(units), np.float64)
     inside = success.shape == (len(units),) and bool(((success >= 0) & (success <= 1)).all())

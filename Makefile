@@ -5,9 +5,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS ?= all,test
 PACKAGES := $(wildcard packages/*)
-SOURCES := src tests packages benchmarks recipes conftest.py docs/hooks.py docs/counts.py docs/house.py docs/packages.py docs/environment.py docs/release.py
+SOURCES := src tests packages benchmarks recipes conftest.py docs/hooks.py docs/counts.py docs/house.py docs/packages.py docs/environment.py docs/release.py docs/papers.py
 
-.PHONY: setup system lint audit bom test test-all pytest lowest demo bench promises load storm storm-faults docs house clean
+.PHONY: setup system lint audit bom test test-all pytest lowest demo bench promises load storm storm-faults seeds docs house clean
 
 setup: $(STAMP)
 
@@ -81,6 +81,9 @@ storm-faults: setup ## whether a storm finds faults that are planted in copies o
 demo: setup ## the embedded world and twenty photographs, measured and reported
 	$(BIN)/holdfast demo --out demo
 	@echo 'Open file://$(CURDIR)/demo/index.html in a browser'
+
+seeds: setup ## every row of docs/seeds: its command in a small size, and what it writes
+	$(BIN)/python docs/papers.py
 
 docs: setup ## the documentation as a site, from local files only (--quiet would hide warnings from --strict, too)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

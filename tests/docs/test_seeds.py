@@ -1,36 +1,89 @@
-"""The table of the three papers: its commands are known, its tests exist, and what is not whole says why."""
+"""The rows of the three papers: their commands exist, they write something, and ``make seeds`` notices what fails."""
 
 from __future__ import annotations
 
-import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-import typer
-from doc_blocks import ROOT
+from doc_blocks import ROOT, Block, commands
+from doc_parser import check_command
 
-from holdfast import registry
-from holdfast.cli.main import app
+sys.path.insert(0, str(ROOT / "docs"))
+import papers
 
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+ROWS = papers.rows()
+NUMBERS = {
+    "fmr": {*(f"Table {number}" for number in (1, 2, 3, 4, 5, 8, 9, 10, 12, 13, 14)),
+            *(f"Figure {number}" for number in range(1, 5)), "Appendix A", "Appendix J", "Appendix K"},
+    "ximagenet12": {"Table 1", "Table 2", "Table 3",
+                    *(f"Figure {number}" for number in (1, 3, 4, 5, 6, *range(9, 15)))},
+}  # fmt: skip
+"""What the audit of the papers numbered; ImageNet-D's rows are named by their subject."""
 
-ROWS = [
-    [cell.strip() for cell in line.strip().strip("|").split("|")]
-    for line in (ROOT / "docs" / "seeds.md").read_text(encoding="utf8").splitlines()
-    if line.startswith("| ") and not line.startswith("| there")
-]
+
+@pytest.mark.parametrize("command", sorted({row.command for row in ROWS}))
+def test_a_command_is_one_that_the_parser_takes(command: str) -> None:
+    words = commands(Block("seeds", 0, "bash", command.partition(" > ")[0].replace(" && ", "\n")))
+    assert words and all(part[0] == "holdfast" for part in words)
+    for part in words:
+        check_command(part)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}: {row[1]}"[:60])
-def test_a_row_has_a_command_that_a_test_runs_or_says_why_not(row: list[str]) -> None:
-    assert len(row) == 5, row
-    _, _, command, state, where = row
-    for text in re.findall(r"`(holdfast [^`]+)`", command):
-        verb, *names = text.split()[1:]
-        assert verb in COMMANDS, text
-        assert verb != "study" or names[0] in registry.studies or names[0] in COMMANDS["study"].commands, text
-    assert re.match(r"whole|part: .+|missing", state), f"{row[0]}: {state}"
-    if state.startswith("missing"):
-        return
-    assert command and where, f"{row[0]}: neither a command nor where its result stands"
-    for path in re.findall(r"[\w/]*tests/[\w/.]+", where):
-        assert (ROOT / path.rstrip(".")).exists(), f"{row[0]}: there is no {path}"
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_row_writes_below_the_working_folder_and_states_its_limits(row: papers.Row) -> None:
+    assert row.writes == papers.BROWSER or not Path(row.writes).is_absolute()
+    assert ".." not in Path(row.writes).parts
+    assert row.limits, "a row without limits has a dash"
+    assert "whole" not in row.limits
+
+
+@pytest.mark.parametrize("page", sorted(NUMBERS))
+def test_every_number_of_a_paper_has_a_row(page: str) -> None:
+    there = ", ".join(_numbers(row.there) for row in ROWS if row.page == page)
+    assert {number for number in NUMBERS[page] if f"{number}," not in f"{there},"} == set()
+
+
+def _numbers(there: str) -> str:
+    """``Tables 1, 12 to 14`` as ``Table 1, Table 12, Table 13, Table 14``."""
+    for kind in ("Table", "Figure"):
+        if there.startswith(f"{kind}s "):
+            words = there.removeprefix(f"{kind}s ").split(" (")[0].split(", ")
+            return ", ".join(f"{kind} {word}" for word in words)
+    return there.split(" (")[0]
+
+
+def test_a_row_without_command_or_file_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    head = "| there | asks | command | writes | limits |\n|---|---|---|---|---|\n"
+    page.write_text(f"{head}| Table 1 | what | `holdfast ls` | `out` | – |\n")
+    assert papers.rows([page]) == [papers.Row("page", "Table 1", "what", "holdfast ls", "out", "–")]
+    for line in ("| Table 1 | what |  | `out` | – |", "| Table 1 | what | `holdfast ls` | out | – |", "| Table 1 |"):
+        page.write_text(f"{head}{line}\n")
+        with pytest.raises(ValueError, match=r"page\.md:3"):
+            papers.rows([page])
+
+
+def test_a_failed_command_and_a_missing_section_are_found(tmp_path: Path) -> None:
+    assert papers.run("echo done > out.txt", tmp_path, serves=False)[0] == ""
+    assert papers.run("echo no such data >&2; exit 2", tmp_path, serves=False)[0] == "exit code 2: no such data"
+    assert papers.missing("out.txt", tmp_path) == "" and "not there" in papers.missing("other.txt", tmp_path)
+    (tmp_path / "page.html").write_text('<section class="front" id="scores">')
+    assert papers.missing("page.html#scores", tmp_path) == ""
+    assert papers.missing("page.html#grid", tmp_path) == "page.html has no section grid; it has scores"
+
+
+def test_a_server_is_asked_for_its_page_and_stopped(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<html></html>")
+    serve = f"exec {sys.executable} -u -m http.server 0 --bind 127.0.0.1"
+    assert papers.run(serve, tmp_path, serves=True)[0] == ""
+    assert "printed no address" in papers.run("echo nothing", tmp_path, serves=True)[0]
+
+
+@pytest.mark.slow
+def test_every_row_runs(tmp_path: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, ROOT / "docs" / "papers.py", "--out", tmp_path / "seeds"], capture_output=True, text=True
+    )
+    assert said.returncode == 0, "\n".join(line for line in said.stdout.splitlines() if not line.startswith("ok"))

@@ -84,11 +84,11 @@ def _asked(process: subprocess.Popen[bytes], log: Path, patience: float = 120) -
     """Wait for the address that a server prints, and read its first page."""
     until = time.monotonic() + patience
     while time.monotonic() < until and process.poll() is None:
-        if address := re.search(r"http://[^\s)]+", log.read_text(encoding="utf8")):
+        if address := re.search(r"http://[^\s);,]+", log.read_text(encoding="utf8")):
             try:
                 with urllib.request.urlopen(address[0], timeout=patience) as page:  # noqa: S310 - http only
                     return "" if b"<html" in page.read() else f"{address[0]} is not a page"
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 return f"{address[0]}: {error}"
         time.sleep(0.2)
     return f"printed no address: {log.read_text(encoding='utf8').strip()[-200:]}"

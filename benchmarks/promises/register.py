@@ -322,6 +322,16 @@ RANKS: Settings = {
     "eight": ("eight equal models, 150 photos", {"models": 8, "photos": 150}),
     "three": ("three equal models, 60 photos", {"models": 3, "photos": 60}),
 } | _lent("three equal models", models=3)
+ORDERS: Settings = {
+    "order-20": ("two models that are nearly alike, 20 photos",
+                 {"first": (1.0, 0.9), "second": (0.5, 0.3), "photos": 20}),
+    "order-60": ("two models whose order changes, 60 photos",
+                 {"first": (1.0, 0.7), "second": (0.3, 0.5), "photos": 60}),
+    "order-many": ("four models, 60 photos",
+                   {"first": (1.4, 1.2, 0.8, 0.6), "second": (0.6, 0.8, 0.3, 0.0), "photos": 60}),
+    "order-donors": ("three models, 120 photos on 12 shared donors of uneven use",
+                     {"first": (1.2, 0.9, 0.7), "second": (0.5, 0.6, 0.2), "photos": 120, "donors": 12, "uneven": True}),
+}  # fmt: skip
 INTERACTION: Settings = {
     "additive-60": ("two models, three conditions, 60 photos", {"logits": "additive", "photos": 60}),
     "additive-250": ("two models, three conditions, 250 photos", {"logits": "additive", "photos": 250}),
@@ -607,6 +617,9 @@ def _register() -> Iterator[Promise]:
     yield from _rows("comparing-models", text, "told_apart", 0.03, 0.07, models.equal_models, 1_000, RANKS)
     text = "All intervals of the ranks' accuracies cover together in 92–97 %"
     yield from _rows("comparing-models", text, "covers", 0.92, 0.97, models.equal_models, 1_000, RANKS)
+
+    text = "Intervals of Kendall's τ cover in at least 93 %"
+    yield from _rows("comparing-models", text, "covers", 0.93, 1.0, models.orders, 1_000, ORDERS)
 
     text = "Without an interaction the joint test rejects in 3–7 % at level .05"
     sized = {name: INTERACTION[name] for name in ("additive-60", "additive-250", "separated", "few")}

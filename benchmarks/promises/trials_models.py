@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from scipy.stats import kendalltau, norm
 
 from holdfast.stats.core.bootstrap import resampled_sums
 from holdfast.stats.core.grid import averages, grid, judged
 from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.drops import Pairs, effect_of
 from holdfast.stats.effects.interaction import interaction_of
-from holdfast.stats.models.between import pairs, ranking
+from holdfast.stats.models.between import pairs, rank_agreement, ranking
 from holdfast.stats.models.choice import Weight, choose
 from holdfast.stats.models.datasets import dataset_drops
 from holdfast.stats.models.gate import gate, more_photos
@@ -127,6 +127,20 @@ def equal_models(rng: np.random.Generator, draws: int, *, models: int, photos: i
         table = ranking(counts, average="micro", resamples=1000, seed=int(rng.integers(1 << 30))).table
         together = bool(((table["low"] <= truth) & (truth <= table["high"])).all())
         rows.append({"told_apart": set(table["rank"]) != {f"1–{models}"}, "covers": together})
+    return tally(rows)
+
+
+def orders(
+    rng: np.random.Generator, draws: int, *, first: Sequence[float], second: Sequence[float], photos: int, **lent: Any
+) -> Counted:
+    """Kendall's τ between the models' order on originals and under a condition; their logits are the truth."""
+    truth = kendalltau(first, second).statistic
+    rows = []
+    for _ in range(draws):
+        counts = _equal_counts(rng, np.array([first, second]).T, photos, **lent)
+        found = rank_agreement(counts, ["original"], ["c1"], resamples=500, seed=int(rng.integers(1 << 30)))
+        if not found["reason"]:
+            rows.append({"covers": float(found["low"]) <= truth <= float(found["high"])})
     return tally(rows)
 
 

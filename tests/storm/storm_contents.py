@@ -34,6 +34,8 @@ def contents(folder: Path) -> dict[str, str]:
             hashes[name] = "the same as CSV" if path.stat().st_size else "empty"
         elif path.suffix == ".safetensors":
             hashes[name] = _weights(path)
+        elif path.name == "config.json":
+            hashes[name] = _network(path)
         elif path.name == "spec.json":
             hashes[name] = _request(path)
         else:
@@ -113,6 +115,16 @@ def _request(path: Path) -> str:
     try:
         return _hash(json.dumps(json.loads(path.read_bytes()) | {"workers": 1}, sort_keys=True).encode())
     except (ValueError, TypeError):
+        return _hash(path.read_bytes()) if path.stat().st_size else "empty"
+
+
+def _network(path: Path) -> str:
+    """Return a hash of a trained network's facts, without the time it took and the hash of a file in any order."""
+    try:
+        facts = json.loads(path.read_bytes())
+        own = {key: value for key, value in facts["holdfast"].items() if key not in ("seconds", "sha256")}
+        return _hash(json.dumps(facts | {"holdfast": own}, sort_keys=True).encode())
+    except (ValueError, TypeError, KeyError, AttributeError):
         return _hash(path.read_bytes()) if path.stat().st_size else "empty"
 
 

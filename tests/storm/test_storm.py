@@ -140,6 +140,17 @@ def test_another_table_or_picture_is_noticed(tmp_path: Path) -> None:
     assert "picture.png differs" in difference(contents(folder), wanted, {"picture.png"})
 
 
+def test_a_trained_network_may_take_another_time(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    facts = {"name": "resnet", "epochs": 3, "seconds": 1.5, "sha256": "ab"}
+    file.write_text(json.dumps({"architecture": "resnet18", "holdfast": facts}))
+    wanted = contents(tmp_path)
+    file.write_text(json.dumps({"architecture": "resnet18", "holdfast": facts | {"seconds": 9.0, "sha256": "cd"}}))
+    assert difference(contents(tmp_path), wanted, set()) == ""
+    file.write_text(json.dumps({"architecture": "resnet18", "holdfast": facts | {"epochs": 2}}))
+    assert "config.json differs" in difference(contents(tmp_path), wanted, set())
+
+
 def test_csv_tables_are_compared_by_their_numbers(tmp_path: Path) -> None:
     file = tmp_path / "table.csv"
     file.write_text("model,accuracy,seconds\na,0.51234567,1.5\nb,0.25,2\n")

@@ -330,7 +330,8 @@ ORDERS: Settings = {
     "order-many": ("four models, 60 photos",
                    {"first": (1.4, 1.2, 0.8, 0.6), "second": (0.6, 0.8, 0.3, 0.0), "photos": 60}),
     "order-donors": ("three models, 120 photos on 12 shared donors of uneven use",
-                     {"first": (1.2, 0.9, 0.7), "second": (0.5, 0.6, 0.2), "photos": 120, "donors": 12, "uneven": True}),
+                     {"first": (1.2, 0.9, 0.7), "second": (0.5, 0.6, 0.2), "photos": 120, "donors": 12,
+                      "uneven": True}),
 }  # fmt: skip
 INTERACTION: Settings = {
     "additive-60": ("two models, three conditions, 60 photos", {"logits": "additive", "photos": 60}),

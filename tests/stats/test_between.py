@@ -300,3 +300,14 @@ def test_donors_of_their_own_change_little() -> None:
     donor = np.stack([np.full(200, -1), np.arange(200)], axis=1)
     ours, theirs = (pairs(counts_of(right, donor=known)).table for known in (None, donor))
     assert np.allclose(ours[["low", "high"]], theirs[["low", "high"]], atol=1e-3)
+
+
+def test_resamples_that_agree_less_than_the_models_widen_kendalls_interval_to_both_sides() -> None:
+    names = {"a": 0.0, "b": 1.0, "c": 2.0}
+    reversed_often = np.where(np.arange(100)[:, None] < 40, [[2.0, 1.0, 0.0]], [[0.0, 1.0, 2.0]])
+    same = np.tile([[0.0, 1.0, 2.0]], (100, 1))
+    found = kendall(names, names, first_samples=same, second_samples=reversed_often)
+    assert (found["tau"], found["low"], found["high"]) == (1, -1, 1)
+    other = {"a": 0.0, "b": 2.0, "c": 1.0}  # one pair is exchanged: τ = 1/3, and every resample says −1
+    found = kendall(names, other, first_samples=same, second_samples=same[:, ::-1])
+    assert found["low"] == -1 and found["high"] == 1

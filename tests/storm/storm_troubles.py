@@ -246,11 +246,11 @@ damaging = ("damaged input", "hostile input", "falsified table", "changed input"
 """Troubles after which the world is made again."""
 
 OPENING = (
-    ("interrupted", "eval"), ("falsified table", "report"), ("full disk", "synth"), ("changed input", "eval"),
-    ("bad server", "ask"), ("falsified table", "eval"), ("full disk", "eval"), ("interrupted", "eval --fast"),
-    ("unreadable images", "mask"), ("kill", "train"), ("interrupted", "segment"), ("removed folder", "synth"),
-    ("bad server", "perturb"), ("interrupted", "perturb"), ("dying model", "eval"), ("kill", "watch"),
-    ("full disk", "mask"), ("interrupted", "ask"), ("damaged output", "synth"), ("foreign page", "open"),
+    ("interrupted", "eval"), ("falsified table", "eval"), ("changed input", "eval"), ("bad server", "ask"),
+    ("full disk", "synth"), ("full disk", "eval"), ("interrupted", "eval --fast"), ("removed folder", "synth"),
+    ("dying model", "eval"), ("bad server", "perturb"), ("foreign page", "open"), ("unreadable images", "mask"),
+    ("kill", "train"), ("interrupted", "segment"), ("interrupted", "perturb"), ("kill", "watch"),
+    ("full disk", "mask"), ("interrupted", "ask"), ("damaged output", "synth"), ("falsified table", "report"),
     ("kill", "board add"), ("changed input", "segment"), ("full disk", "explain"), ("interrupted", "explain"),
 )  # fmt: skip
 """The first episodes of every storm: each trouble with the verb that it hurts most."""

@@ -268,7 +268,8 @@ def kendall(
     Only models in both count. ``first_samples``, ``second_samples``: (resamples, models) scores in the same resamples.
     Returned: ``tau``, ``low``, ``high`` (NaN without resamples), ``p`` (NaN of two models, of which it is always 1),
     ``n``, and the ``reason`` where there is no τ. A resample in which all models of a ranking are equal may have had
-    any order: it counts as −1 for ``low`` and as 1 for ``high``.
+    any order: it counts as −1 for ``low`` and as 1 for ``high``. The interval is that of percentiles with its mirror
+    image around τ, without which it covers too rarely.
     """
     names = [name for name in first if name in second]
     nan = float("nan")
@@ -285,7 +286,10 @@ def kendall(
         at, to = ([list(scores).index(name) for name in names] for scores in (first, second))
         drawn = _taus(first_samples[:, at], second_samples[:, to])
         low, high = (interval(np.where(np.isnan(drawn), unknown, drawn))[end] for end, unknown in enumerate((-1, 1)))
-        result |= {"low": float(low), "high": float(high)}
+        # Noise moves models of similar scores past each other, so resamples agree less than the models do: the interval
+        # is the percentile one with its mirror image around τ.
+        low, high = min(low, 2 * tau - high), max(high, 2 * tau - low)
+        result |= {"low": max(float(low), -1.0), "high": min(float(high), 1.0)}
     return result
 
 

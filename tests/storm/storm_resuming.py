@@ -258,7 +258,7 @@ def foreign_page(storm: Storm, verb: str, draw: random.Random) -> str:
     with zipfile.ZipFile(bundle, "a") as archive:
         archive.writestr(draw.choice(("report/x.html", "run/report/x.html", "attributions/x.html")), MARK)
     storm.forget_world()
-    ended = command(["open", str(bundle), "--out", str(storm.out / "run")], storm.folder)
+    ended = command(["share", "open", str(bundle), "--out", str(storm.out / "run")], storm.folder)
     if trouble := misbehaviour(ended):
         return trouble
     found = [path for path in storm.out.rglob("*") if path.is_file() and MARK in path.read_bytes()]

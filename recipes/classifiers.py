@@ -21,21 +21,20 @@ from holdfast.core.networks import packed, unpacked
 from holdfast.diorama import CLASSES
 from holdfast.training import Epoch, Fitted, augment, robust
 from holdfast.training.checkpoint import halve, write_model
-from holdfast.training.classifiers import (
+from holdfast.training.loop import Loss
+from holdfast.training.robust import cross_entropy, normalised
+from holdfast_studies.drawn.classifiers import (
     FAMILIES,
     SIDE,
     NetworkFamily,
     Size,
     accuracy,
-    cross_entropy,
     family_config,
     fit_scenes,
-    normalised,
     on_device,
     rendered,
     seeded,
 )
-from holdfast.training.loop import Loss
 
 FAMILIES_128 = {
     "resnet": NetworkFamily(

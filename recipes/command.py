@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from holdfast.training import Epoch
-from holdfast.training.classifiers import Size, rendered
+from holdfast_studies.drawn.classifiers import Size, rendered
 
 QUICK = Size(train=480, test=120, epochs=2, batch=32, seconds=15)
 

@@ -19,7 +19,7 @@ from holdfast.core.protocols import box_overlaps
 from holdfast.diorama import CLASSES, Split
 from holdfast.models.detectors.heat_map import build, read_map
 from holdfast.training.checkpoint import halve, write_model
-from holdfast.training.detectors import CHANNELS, IGNORED, MOST, SIDE, DetectorAmount, scenes, train
+from holdfast_studies.drawn.detectors import CHANNELS, IGNORED, MOST, SIDE, DetectorAmount, scenes, train
 
 RHO = {"boxes_rho0": 0.0, "boxes_rho95": 0.95}
 QUICK = DetectorAmount(train=240, test=60, epochs=3, batch=16)

@@ -20,7 +20,7 @@ from holdfast.diorama import CLASSES, RENDERER_VERSION
 from holdfast.models import load_classifier, local_dir
 from holdfast.models.segmenters import smp
 from holdfast.training.checkpoint import card
-from holdfast.training.classifiers import Scenes, rendered
+from holdfast_studies.drawn.classifiers import Scenes, rendered
 
 SCENES = 4800
 BATCH = 200

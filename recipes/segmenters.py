@@ -20,7 +20,8 @@ from command import train_several
 from holdfast.diorama import CLASSES
 from holdfast.training import TrainingOptions, augment, fit, one_cycle
 from holdfast.training.checkpoint import halve, write_model
-from holdfast.training.classifiers import MEAN, STD, Scenes, Size, normalised, rendered
+from holdfast.training.robust import MEAN, STD, normalised
+from holdfast_studies.drawn.classifiers import Scenes, Size, rendered
 
 LABELS = ("background", *CLASSES)
 

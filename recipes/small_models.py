@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from holdfast.training import robust
-from holdfast.training.classifiers import Size
-from holdfast.training.small_models import (
+from holdfast_studies.drawn.classifiers import Size
+from holdfast_studies.drawn.small_models import (
     DOSE,
     DOSE_SEEDS,
     DOSE_SIZE,

@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 
 from holdfast.core.errors import UserError
-from holdfast.pipeline import telltale
+from holdfast.pipeline import painted
 from holdfast.pipeline.hard import publish, remedy
 from holdfast.pipeline.train import fitting
 from holdfast.pipeline.train.train import write_jobs
 from holdfast.results import Results
 from holdfast.store import Run
-from holdfast.training import small_models
 from holdfast_people import export
+from holdfast_studies.drawn import small_models
 from holdfast_studies.walking import transfer
 
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -26,7 +26,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "model/config.json": lambda root: fitting.trained_as(root / "model", "identity"),
     "remedied/config.json": lambda root: remedy.trained_as(root / "remedied", {}),
     "small/config.json": lambda root: small_models.facts_of(root / "small"),
-    "rejected.json": lambda root: telltale._rejection(root / "rejected.json"),
+    "rejected.json": lambda root: painted._rejection(root / "rejected.json"),
     "begun.json": lambda root: export._remove_stale(root, set()),
     "mining/begun.json": lambda root: publish._remove_stale(root, set()),
 }

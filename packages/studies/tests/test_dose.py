@@ -12,8 +12,8 @@ import pytest
 
 from holdfast import api
 from holdfast.core.errors import UserError
-from holdfast.training import small_models
-from holdfast.training.classifiers import Size
+from holdfast_studies.drawn import small_models
+from holdfast_studies.drawn.classifiers import Size
 from holdfast_studies.study import run_study
 from holdfast_studies.trained import dose
 from holdfast_studies.trained.statistics import cross_part_pseudo_values

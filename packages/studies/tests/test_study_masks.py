@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from holdfast.annotate.degraded import box_of, degraded, grown, kinds_of
 from holdfast.core.errors import UserError
 from holdfast.core.types import Mask, Sample
 from holdfast.data import load_collection
@@ -22,6 +21,7 @@ from holdfast.pipeline.evaluate.background_truth import RERENDERED
 from holdfast.pipeline.samples import DataSpec
 from holdfast.results import open_run
 from holdfast_studies import masks
+from holdfast_studies.degraded import box_of, degraded, grown, kinds_of
 from holdfast_studies.masks import overlaps
 from holdfast_studies.study import StudyOptions, chosen, run_study
 

@@ -21,9 +21,10 @@ from holdfast.core.errors import UserError
 from holdfast.generate import load_generator
 from holdfast.generate.embedded import ASSETS
 from holdfast.models import load_classifier
-from holdfast.training import augment, classifiers, robust, small_models
-from holdfast.training.classifiers import rendered
-from holdfast.training.small_models import SmallModel
+from holdfast.training import augment, robust
+from holdfast_studies.drawn import classifiers, small_models
+from holdfast_studies.drawn.classifiers import rendered
+from holdfast_studies.drawn.small_models import SmallModel
 from holdfast_studies.study import run_study
 from holdfast_studies.trained import augmentation, trainings
 
@@ -56,7 +57,7 @@ def network() -> Any:
 
 def loss_of(network: Any, images: torch.Tensor, targets: torch.Tensor) -> float:
     with torch.no_grad():
-        return float(torch.nn.functional.cross_entropy(network(classifiers.normalised(images)), targets))
+        return float(torch.nn.functional.cross_entropy(network(robust.normalised(images)), targets))
 
 
 # The ways of training
@@ -114,9 +115,9 @@ def test_the_grey_model_sees_no_colour(made: Path, batch: tuple[torch.Tensor, to
 def test_the_grey_model_answers_as_it_did_in_training(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
     model = classifiers.seeded(classifiers.FAMILIES["resnet"], 0).eval()
     with torch.no_grad():
-        before = model(classifiers.normalised(augment.grey(batch[0])))
+        before = model(robust.normalised(augment.grey(batch[0])))
         small_models.remove_colour(model)
-        after = model(classifiers.normalised(batch[0]))
+        after = model(robust.normalised(batch[0]))
     torch.testing.assert_close(before, after, atol=1e-4, rtol=1e-4)
 
 

@@ -18,7 +18,6 @@ from holdfast.core.names import unknown
 from holdfast.diorama import CLASSES
 from holdfast.generate import load_generator
 from holdfast.training import augment
-from holdfast.training.classifiers import cross_entropy, normalised
 from holdfast.training.loop import Loss
 
 Pair = tuple["torch.Tensor", "torch.Tensor"]
@@ -30,6 +29,27 @@ LATENT_STEP = 0.3
 """How far an adversarial example moves every number of a VQGAN's latent, whose spread is between 1 and 2."""
 CONSISTENCY = 12.0  # weight of AugMix's consistency, as published
 GENERATOR = "embedded:vqgan"
+
+
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+
+
+def cross_entropy(module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return loss and accuracy of a normalised batch with its targets, (n, classes)."""
+    logits = module(batch[0])
+    value = torch.nn.functional.cross_entropy(logits.float(), batch[1], label_smoothing=0.05)
+    return {"loss": value, "accuracy": (logits.argmax(1) == batch[1].argmax(1)).float().mean()}
+
+
+def normalised(batch: torch.Tensor) -> torch.Tensor:
+    """Normalise a batch of 0..1 as the models expect it."""
+    moved = (batch - _channels(MEAN, batch.device)) / _channels(STD, batch.device)
+    return moved.contiguous(memory_format=torch.channels_last)
+
+
+@functools.cache  # a copy to the device in every step would make the host wait for it
+def _channels(values: tuple[float, ...], device: torch.device) -> torch.Tensor:
+    return torch.tensor(values, device=device).view(-1, 1, 1)
 
 
 @dataclass(frozen=True)

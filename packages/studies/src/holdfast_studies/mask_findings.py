@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from holdfast.annotate.degraded import EXACT, FAMILIES
 from holdfast.core.names import condition_words
 from holdfast.core.numbers import number, points, span
 from holdfast.core.types import Image
@@ -17,6 +16,7 @@ from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Char
 from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.page.words import listing, short_names
 from holdfast.report.study import Finding
+from holdfast_studies.degraded import EXACT, FAMILIES
 from holdfast_studies.mask_measures import SCORES, MaskMeasures
 from holdfast_studies.study import ENDS, dots_of, farthest, is_clear, long_form, panel
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from holdfast.annotate.degraded import EXACT, FAMILIES, MaskKind
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.evaluate.background_truth import RERENDERED
 from holdfast.results import Results, background_conditions, static_conditions
@@ -19,6 +18,7 @@ from holdfast.stats.effects.drops import paired_effect
 from holdfast.stats.effects.verdict import RANDOM, SAME
 from holdfast.stats.models.between import common
 from holdfast.stats.models.ranks import kendall_of
+from holdfast_studies.degraded import EXACT, FAMILIES, MaskKind
 
 SCORES = {"score": "Robustness score", "cross_background": "Cross part, background changed"}
 """The published score, 1 less its cross part over the static conditions; and the cross part over those conditions that

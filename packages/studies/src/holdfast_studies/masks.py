@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from holdfast import api
-from holdfast.annotate.degraded import EXACT, MaskKind, degraded, kinds_of
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.types import ORIGINAL, Image, Mask, Sample
@@ -30,6 +29,7 @@ from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.reduce import Outcome
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
 from holdfast_studies import study
+from holdfast_studies.degraded import EXACT, MaskKind, degraded, kinds_of
 from holdfast_studies.mask_findings import findings
 from holdfast_studies.mask_measures import MaskRun, measure_kinds
 from holdfast_studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions

@@ -21,9 +21,11 @@ from holdfast.report.page.tables import Column, ranged
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import SHARE
 from holdfast.store import read_table
-from holdfast.training import augment, classifiers
-from holdfast.training.classifiers import FAMILIES, SIDE, DrawnPictures, Size, normalised, squeezed
-from holdfast.training.small_models import STUDIES, SmallModel, is_complete, write_model
+from holdfast.training import augment
+from holdfast.training.robust import normalised
+from holdfast_studies.drawn import classifiers
+from holdfast_studies.drawn.classifiers import FAMILIES, SIDE, DrawnPictures, Size, squeezed
+from holdfast_studies.drawn.small_models import STUDIES, SmallModel, is_complete, write_model
 from holdfast_studies.study import Setting, Study, StudyOptions, evaluate
 from holdfast_studies.trained import trainings
 from holdfast_studies.trained.statistics import mean_over_trainings

@@ -95,7 +95,7 @@ STUDY = Study(
 def _train(options: StudyOptions, model: DosedDetector) -> None:
     """Train a detector into the study's folder, unless it is there."""
     from holdfast.training.checkpoint import halve, write_model
-    from holdfast.training.detectors import CHANNELS, MOST, SIDE, DetectorAmount, train
+    from holdfast_studies.drawn.detectors import CHANNELS, MOST, SIDE, DetectorAmount, train
 
     folder = options.out / "models" / model.name
     if (folder / "README.md").is_file():

@@ -22,7 +22,7 @@ from holdfast.report.page.figures import COLOURS, MUTED, WIDE, Chart
 from holdfast.report.page.tables import Column, plain, ranged
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats
-from holdfast.training.small_models import DOSE_SEEDS, DOSE_SIZE, DOSES, SmallModel, dose_models, facts_of
+from holdfast_studies.drawn.small_models import DOSE_SEEDS, DOSE_SIZE, DOSES, SmallModel, dose_models, facts_of
 from holdfast_studies.study import ENDS, Setting, Study, StudyOptions, long_form
 from holdfast_studies.trained import trainings
 from holdfast_studies.trained.statistics import Trend, cross_part_pseudo_values, mean_over_trainings, trend

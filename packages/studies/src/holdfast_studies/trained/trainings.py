@@ -26,8 +26,8 @@ from holdfast.report.study import Finding
 from holdfast.results import Results, static_conditions
 from holdfast.stats.core.bootstrap import COUNT, SHARE, Estimate, Floats
 from holdfast.training import robust
-from holdfast.training.classifiers import SIDE, OwnPictures, Scenes, Size, squeezed
-from holdfast.training.small_models import RHO, SEEDS, SIZE, SmallModel, facts_of, small_models, train_all
+from holdfast_studies.drawn.classifiers import SIDE, OwnPictures, Scenes, Size, squeezed
+from holdfast_studies.drawn.small_models import RHO, SEEDS, SIZE, SmallModel, facts_of, small_models, train_all
 from holdfast_studies.study import Setting, StudyOptions, collection_of, dots_of, is_drawn, model_names, result_names
 from holdfast_studies.trained.statistics import mean_over_trainings
 from holdfast_studies.walking import walks

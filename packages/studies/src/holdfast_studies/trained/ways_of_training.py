@@ -17,10 +17,11 @@ from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import SHARE, Estimate, Floats, resampled_sums
 from holdfast.stats.models.ranks import kendall_of
 from holdfast.store import Parts
-from holdfast.training import robust, small_models
+from holdfast.training import robust
 from holdfast.training.robust import ADVERSARIAL_STEPS, RADIUS
-from holdfast.training.small_models import HEADS, ROBUST, STUDIES
 from holdfast_studies import study
+from holdfast_studies.drawn import small_models
+from holdfast_studies.drawn.small_models import HEADS, ROBUST, STUDIES
 from holdfast_studies.study import Setting, Study, StudyOptions, evaluate
 from holdfast_studies.trained import trainings
 from holdfast_studies.trained.statistics import cross_part_pseudo_values, mean_over_trainings, trend

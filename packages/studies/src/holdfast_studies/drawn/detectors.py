@@ -17,7 +17,7 @@ from holdfast.diorama.render import render_several
 from holdfast.diorama.scene import draw_several
 from holdfast.diorama.source import SceneObjects
 from holdfast.models.detectors.heat_map import STRIDE, build
-from holdfast.training.classifiers import drawn_once
+from holdfast_studies.drawn.classifiers import drawn_once
 
 CHANNELS = (24, 40, 80, 128, 160)
 SIDE, MOST, CHUNK = 128, 5, 250

@@ -19,9 +19,10 @@ from holdfast.core.lazy import torch
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
 from holdfast.store import read_json
-from holdfast.training import augment, checkpoint, classifiers, robust
-from holdfast.training.classifiers import FAMILIES, DrawnPictures, NetworkFamily, OwnPictures, Size
+from holdfast.training import augment, checkpoint, robust
 from holdfast.training.loop import Epoch
+from holdfast_studies.drawn import classifiers
+from holdfast_studies.drawn.classifiers import FAMILIES, DrawnPictures, NetworkFamily, OwnPictures, Size
 
 RHO = 0.8
 """How strongly class and background go together in the training scenes, and in the test scenes of these studies."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -19,6 +18,7 @@ from holdfast.core.lazy import torch
 from holdfast.diorama import CLASSES, Split, draw_scene, render
 from holdfast.training import augment
 from holdfast.training.loop import Epoch, Fitted, Loss, TrainingOptions, decayed, fit, one_cycle
+from holdfast.training.robust import MEAN, STD, normalised
 
 CHUNK = 500
 HELD_OUT = ("test", "ood")
@@ -119,7 +119,6 @@ def _render(task: tuple[Split, float, int, int, int, int]) -> tuple[NDArray[Any]
 
 
 SIDE = 64
-MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 
 
 @dataclass(frozen=True)
@@ -219,24 +218,6 @@ def fit_scenes(
         on_cpu=device == "cpu",
     )
     return fit(model, batches, loss, optimiser, options, schedule=one_cycle, on_epoch=on_epoch)
-
-
-def cross_entropy(module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return loss and accuracy of a normalised batch with its targets, (n, classes)."""
-    logits = module(batch[0])
-    value = torch.nn.functional.cross_entropy(logits.float(), batch[1], label_smoothing=0.05)
-    return {"loss": value, "accuracy": (logits.argmax(1) == batch[1].argmax(1)).float().mean()}
-
-
-def normalised(batch: torch.Tensor) -> torch.Tensor:
-    """Normalise a batch of 0..1 as the models expect it."""
-    moved = (batch - _channels(MEAN, batch.device)) / _channels(STD, batch.device)
-    return moved.contiguous(memory_format=torch.channels_last)
-
-
-@functools.cache  # a copy to the device in every step would make the host wait for it
-def _channels(values: tuple[float, ...], device: torch.device) -> torch.Tensor:
-    return torch.tensor(values, device=device).view(-1, 1, 1)
 
 
 def on_device(scenes: Scenes, device: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -54,10 +54,16 @@ def run(program: Path, folder: Path, *words: str | Path) -> subprocess.Completed
 
 
 CONTENTS = {
-    "holdfast_vision": ("report/page/templates/", "exchange/templates/", "assets/"),
+    "holdfast_vision": ("report/page/templates/", "assets/"),
     "holdfast_people": ("web/templates/", "web/static/", "migrations/versions/"),
     "holdfast_studies": (),
-    "holdfast_evidence": ("board/site/templates/", "dossier/templates/", "dossier/maps/", "board/printed/"),
+    "holdfast_evidence": (
+        "board/site/templates/",
+        "export/templates/",
+        "dossier/templates/",
+        "dossier/maps/",
+        "board/printed/",
+    ),
     "holdfast_exchange": (),
 }
 """Wheel → folders of files that are not Python, or not imported."""

@@ -20,8 +20,8 @@ import pytest
 from exported_run import HOSTILE, OWNER, make_run, rewritten
 from holdfast.data import load_collection
 from holdfast.data.images import decode_image
-from holdfast.exchange.subject import plain
 from holdfast.store import Run
+from holdfast_evidence.export.subject import plain
 from holdfast_exchange.export import export
 
 PYTHON = os.environ.get("HOLDFAST_FIFTYONE_PYTHON", "")

@@ -19,8 +19,8 @@ from exported_run import HOSTILE, OWNER, make_pictures, make_run, rewritten
 from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS
 from holdfast.data import load_collection
-from holdfast.exchange.subject import markdown, plain
 from holdfast.store import Run
+from holdfast_evidence.export.subject import markdown, plain
 from holdfast_exchange import huggingface
 from holdfast_exchange.export import EXPORTS, board_scores, export
 

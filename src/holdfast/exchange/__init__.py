@@ -1,1 +1,1 @@
-"""Results for others: bundles that open years later, and formats of other tools."""
+"""Results for other programs: files of the release gate, and experiment trackers."""

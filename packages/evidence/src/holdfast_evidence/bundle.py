@@ -24,8 +24,6 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file, write_atomic
 from holdfast.core.fingerprint import file_sha256
 from holdfast.core.schema import SCHEMA_VERSION
-from holdfast.exchange.columns import TABLES, TableKind, in_words, readme
-from holdfast.exchange.private import Clean, clean_command, clean_values, cleaner, texts_in, words_of
 from holdfast.pipeline.declaration import ATTACHED, attached
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.results import Results, result_tables
@@ -33,6 +31,8 @@ from holdfast.store import Parts, Run, read_table, write_json, write_table
 from holdfast.store.foreign import MAX_TEXT, is_steering
 from holdfast.store.run import frame_csv
 from holdfast_evidence.archive import BUNDLE_VERSION, FORMAT, MANIFEST
+from holdfast_evidence.export.columns import TABLES, TableKind, in_words, readme
+from holdfast_evidence.export.private import Clean, clean_command, clean_values, cleaner, texts_in, words_of
 
 
 def summary_tables(run: Run, results: Path) -> dict[str, str]:

@@ -23,13 +23,13 @@ from holdfast.core.files import whole_folder, write_atomic
 from holdfast.core.fingerprint import file_sha256
 from holdfast.core.names import parse_name
 from holdfast.core.schema import DETECT, PREDICTIONS, SCHEMA_VERSION
-from holdfast.exchange.columns import TABLES, TableKind
 from holdfast.pipeline.declaration import ATTACHED
 from holdfast.store import write_json, write_table
 from holdfast.store.foreign import is_steering, parse_foreign_json, read_foreign
 from holdfast_evidence import archive as archives
 from holdfast_evidence.archive import FORMAT, Manifest, Member, read_manifest
 from holdfast_evidence.bundle import MODELS, PICTURES
+from holdfast_evidence.export.columns import TABLES, TableKind
 
 MAX_SETTINGS = 4 << 20
 MAX_TABLE = 1 << 30

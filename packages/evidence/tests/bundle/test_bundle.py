@@ -26,8 +26,6 @@ from safetensors.torch import load_file
 from holdfast import api, registry
 from holdfast.core import schema
 from holdfast.core.errors import UserError
-from holdfast.exchange.columns import TABLES, in_words
-from holdfast.exchange.private import clean_command, clean_values, cleaner
 from holdfast.pipeline.choosing import sources
 from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.results import result_tables
@@ -36,6 +34,8 @@ from holdfast.training.checkpoint import write_model
 from holdfast_evidence import bundle as bundling
 from holdfast_evidence import opening
 from holdfast_evidence.bundle import bundle
+from holdfast_evidence.export.columns import TABLES, in_words
+from holdfast_evidence.export.private import clean_command, clean_values, cleaner
 from holdfast_evidence.opening import open_bundle
 
 

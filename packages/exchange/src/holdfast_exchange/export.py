@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_folder
 from holdfast.core.names import unknown
-from holdfast.exchange.subject import is_run, open_subject
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.verbs import hinted
 from holdfast_evidence.board.entry import PROTOCOLS
 from holdfast_evidence.board.numbers import numbers, settings
 from holdfast_evidence.board.table import by_setting, published, rows_of_protocol
+from holdfast_evidence.export.subject import is_run, open_subject
 from holdfast_exchange.fiftyone import write_fiftyone
 from holdfast_exchange.huggingface import write_huggingface
 from holdfast_exchange.model_index import ModelResults, ModelScore, Scores, write_model_index

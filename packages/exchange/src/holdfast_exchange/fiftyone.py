@@ -20,10 +20,10 @@ from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import canonical_json, fingerprint
 from holdfast.core.names import condition_names
 from holdfast.core.types import ORIGINAL
-from holdfast.exchange.private import free_name
-from holdfast.exchange.subject import ExportedPicture, ExportSubject, pictures, plain, slug
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.tasks import DETECTION
+from holdfast_evidence.export.private import free_name
+from holdfast_evidence.export.subject import ExportedPicture, ExportSubject, pictures, plain, slug
 
 VERSION = "1.0.0"  # of FiftyOne's own documents; newer ones bring them up to date when they read them
 _FIELDS = "fiftyone.core.fields"

@@ -20,9 +20,9 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import canonical_json, fingerprint
 from holdfast.data.writers import File, write_parquet_shard
-from holdfast.exchange.columns import TABLES
-from holdfast.exchange.subject import ExportSubject, pictures, plain, rendered
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast_evidence.export.columns import TABLES
+from holdfast_evidence.export.subject import ExportSubject, pictures, plain, rendered
 
 SPLIT = "test"
 """Of both configurations: these are measurements, nothing to train on. The dataset's own splits are a column."""

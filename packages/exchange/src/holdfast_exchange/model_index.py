@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
-from holdfast.exchange.private import free_name
-from holdfast.exchange.subject import ExportSubject, rendered, slug
 from holdfast.results import Results
+from holdfast_evidence.export.private import free_name
+from holdfast_evidence.export.subject import ExportSubject, rendered, slug
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult

@@ -19,10 +19,10 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import generator
 from holdfast.core.types import Sample
-from holdfast.exchange.private import free_name
-from holdfast.exchange.subject import TEMPLATES, ExportedPicture, ExportSubject, pictures, plain, rendered, slug
 from holdfast.pipeline.ask.wording import LETTERS, shown
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast_evidence.export.private import free_name
+from holdfast_evidence.export.subject import TEMPLATES, ExportedPicture, ExportSubject, pictures, plain, rendered, slug
 
 QUESTION = "What is the main object in this image?"
 

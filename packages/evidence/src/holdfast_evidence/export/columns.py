@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.core import schema
-from holdfast.exchange.subject import rendered
+from holdfast_evidence.export.subject import rendered
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from holdfast.data.images import open_header
 from holdfast.data.native import is_native_only
 from holdfast.data.writers import encode_image, encode_mask
 from holdfast.engine import core_count
-from holdfast.exchange.private import Clean, cleaner, texts_in
 from holdfast.pipeline.evaluate.matching import as_detectors_see
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import read
@@ -33,6 +32,7 @@ from holdfast.pipeline.specs import EvaluateSpec
 from holdfast.report.page.writer import templates
 from holdfast.store import Run, read_json
 from holdfast.store.foreign import is_steering
+from holdfast_evidence.export.private import Clean, cleaner, texts_in
 
 TEMPLATES = Path(__file__).parent / "templates"  # texts that are written beside the data
 _DATA_VERBS = ("synth", "generate")  # they leave a spec.json, too, and what they make are images

@@ -171,6 +171,24 @@ def print_accuracy(run: Run) -> None:
     )
 
 
+def print_outcomes(run: Run) -> None:
+    """Print mean success by condition and model, of a task of another package."""
+    from holdfast.results import Results
+
+    results = Results(run)
+    rows = results.accuracy().to_dict("records")
+    names = dict.fromkeys(row["model"] for row in rows)
+    cells = {(row["condition"], row["model"]): percent(row["accuracy"]) for row in rows}
+    print_table(
+        ("condition", *names),
+        (
+            (name, *(cells.get((name, model), "–") for model in names))
+            for name in dict.fromkeys(key[0] for key in cells)
+        ),
+        title=f"{results.task.unit.capitalize()}s {results.task.success}: {results.task.title}",
+    )
+
+
 _CELL = ["condition", "variant", "parameters", "model"]
 
 

@@ -31,14 +31,14 @@ Latents = Annotated[str, choice("paper", "matched", flag="--latents", help=_LATE
 @verb(EvaluateSpec, engine=True, otherwise="runs")
 def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
     """Run models on images under every condition; writes the table and nothing else."""
-    from holdfast.cli.listing import print_accuracy, print_recall
+    from holdfast.cli.listing import print_accuracy, print_outcomes, print_recall
     from holdfast.pipeline.evaluate.evaluate import evaluate as run_evaluate
 
     with job.running(whole=False) as (folder, executor, progress):
         run, summary = run_evaluate(job.spec, folder, progress=progress, executor=executor)
     if not job.quiet:
         printing = {CLASSIFY: print_accuracy, DETECT: print_recall, MULTILABEL: _print_labels}
-        printing[run.spec().get("task", CLASSIFY)](run)
+        printing.get(run.spec().get("task", CLASSIFY), print_outcomes)(run)
         asked, stored = summary.rows + summary.already, run.predictions.dataset().count_rows()
         if stored > asked:
             typer.echo(f"This table is of the whole run, {stored:,} rows; this command asked for {asked:,} of them.")

@@ -62,7 +62,9 @@ class Task:
         hub: what Hugging Face calls such a task, such as ``image-classification``.
         sections: names of the report's sections (``holdfast.registry.sections``) about rows of this task.
         calls: methods of ``Results`` to try first, as ``repr`` shows them.
-        results: name of a table → function of ``Results`` that returns it; a bundle and a tracker hold these tables.
+        results: name of a table → function of ``Results`` that returns it; a bundle holds these tables.
+        tracked: name of a table of ``results`` → its columns, each with the columns of its interval, that experiment
+            trackers record.
         evaluation: how ``eval`` makes the rows, ``"module:class"`` (``holdfast.pipeline.evaluate.evaluating``); empty
             for a task that has a verb of its own.
     """
@@ -81,6 +83,9 @@ class Task:
     calls: ClassVar[tuple[str, ...]] = (".verdicts()", ".accuracy()", ".drops()")
     results: ClassVar[Mapping[str, Callable[[Any], Any]]] = MappingProxyType({
         "accuracy": lambda run: run.accuracy(), "drops": lambda run: run.drops()
+    })  # fmt: skip
+    tracked: ClassVar[Mapping[str, Mapping[str, tuple[str, str]]]] = MappingProxyType({
+        "accuracy": {"accuracy": ("low", "high")}, "drops": {"drop": ("low", "high")}
     })  # fmt: skip
     evaluation: ClassVar[str] = "holdfast.pipeline.evaluate.evaluating:Evaluating"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +46,7 @@ class TrackedRecord:
 
 
 def record_run(results: Results, page: Path | None = None, **facts: str) -> TrackedRecord:
-    """Return what is told of a run: accuracies, drops and scores with their intervals, and its report."""
+    """Return what is told of a run: what its task tracks, with intervals, and its report."""
     rows = results.rows(["row_id", "prediction", "status"]).sort_by("row_id").to_pylist()
     spec = results.run.spec()
     facts = {
@@ -54,13 +54,9 @@ def record_run(results: Results, page: Path | None = None, **facts: str) -> Trac
         "dataset": str(spec.get("dataset", "")), "models": ", ".join(map(str, spec.get("model_names", []))),
         "rows": str(len(rows)), "run": results.run.run_id, **facts,
     }  # fmt: skip
-    if results.is_detection:
-        numbers = _numbers(results.objects(), {"recall": ("recall_low", "recall_high")})
-    elif "multilabel" in results.run.tasks():
-        numbers = _numbers(results.labels(), {"drop": ("low", "high")})
-    else:
-        numbers = _numbers(results.accuracy(), {"accuracy": ("low", "high")})
-        numbers |= _numbers(results.drops(), {"drop": ("low", "high")})
+    numbers: dict[str, float] = {}
+    for table, columns in results.task.tracked.items():
+        numbers |= _numbers(results.task.results[table](results), columns)
     return TrackedRecord(results.run.run_id, results.path, facts, numbers, page.parent if page else None)
 
 
@@ -77,7 +73,7 @@ def record_gate(gate: Gate, folder: Path, **facts: str) -> TrackedRecord:
     return TrackedRecord("compare", folder, facts, _numbers(gate.conditions, {"difference": ("low", "high")}))
 
 
-def _numbers(frame: pd.DataFrame, wanted: dict[str, tuple[str, str]]) -> dict[str, float]:
+def _numbers(frame: pd.DataFrame, wanted: Mapping[str, tuple[str, str]]) -> dict[str, float]:
     """Return metric → number: MODEL/CONDITION/WHAT, and the ends of its interval as WHAT_low and WHAT_high."""
     numbers: dict[str, float] = {}
     for row in frame.to_dict("records"):

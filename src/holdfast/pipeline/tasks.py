@@ -106,6 +106,7 @@ class SeveralLabels(Task):
     sections = ("labels",)
     calls = (".labels()",)
     results = MappingProxyType({"labels": lambda run: run.labels()})
+    tracked = MappingProxyType({"labels": {"drop": ("low", "high")}})
     evaluation = "holdfast.pipeline.evaluate.labels:LabelEvaluating"
 
     def __init__(self, protocol: str = "") -> None:
@@ -162,6 +163,7 @@ class ObjectDetection(Task):
     sections = ("detectors", "object-groups")
     calls = (".verdicts()", ".objects()")
     results = MappingProxyType({"objects": lambda run: run.objects()})
+    tracked = MappingProxyType({"objects": {"recall": ("recall_low", "recall_high")}})
     evaluation = "holdfast.pipeline.evaluate.detection:DetectorEvaluating"
 
     def recognises(self, collection: Collection, models: Sequence[str]) -> bool:
@@ -241,6 +243,7 @@ class Segmentation(Task):
     results = MappingProxyType({
         "segments": lambda run: run.segments(), "segments_by_class": lambda run: run.segments(classes=True)
     })  # fmt: skip
+    tracked = MappingProxyType({"segments": {"miou": ("miou_low", "miou_high")}})
     evaluation = ""
 
     def truth(self, sample: Sample) -> str:
@@ -269,6 +272,7 @@ class WordQuestions(Task):
     sections = ("questions",)
     calls = (".questions()",)
     results = MappingProxyType({"questions": lambda run: run.questions()})
+    tracked = MappingProxyType({"questions": {"strict": ("strict_low", "strict_high")}})
     evaluation = ""
 
 

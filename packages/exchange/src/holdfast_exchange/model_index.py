@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.schema import CLASSIFY, DETECT, MULTILABEL
 from holdfast.results import Results
 from holdfast_evidence.export.private import free_name
 from holdfast_evidence.export.subject import ExportSubject, rendered, slug
@@ -130,7 +131,7 @@ def _results(subject: ExportSubject, part: ModelResults, rows: pa.Table, config:
     return [
         EvalResult(
             task_type=part.task,
-            task_name=_TASKS[part.task],
+            task_name=_TASKS.get(part.task, part.task),
             dataset_type=identifier,
             dataset_name=subject.dataset,
             dataset_config=config,
@@ -220,4 +221,12 @@ def _of_other_tasks(subject: ExportSubject) -> dict[str, list[ModelResults]]:
             scores = [score(row, f"accuracy:{name} reading", name) for name in ("lenient", "strict")]
             part = ModelResults(str(row["kind"]), scores, {"choices": row["choices"]}, task="visual-question-answering")
             measured.setdefault(names[str(row["model"])], []).append(part)
+    if opened.task.evaluation and opened.task.name not in (CLASSIFY, DETECT, MULTILABEL):
+        for model, group in opened.accuracy().groupby("model"):
+            scores = [
+                ModelScore(f"success:{row['condition']}", row["accuracy"], row["low"], row["high"], int(row["n"]))
+                for row in group.to_dict("records")
+            ]
+            part = ModelResults(opened.task.name, scores, task=opened.task.hub)
+            measured.setdefault(names[str(model)], []).append(part)
     return measured

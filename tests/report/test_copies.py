@@ -45,7 +45,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Results]:
 def test_intervals_are_those_of_files_that_are_there_once(results: dict[int, Results]) -> None:
     once, twice = (results[times].accuracy().sort_values("condition", ignore_index=True) for times in (1, 2))
     assert (twice["n"] == 2 * once["n"]).all()
-    for end in ("accuracy", "low", "high"):
+    for end in ("accuracy", "low", "high", "worst_class_low", "worst_class_high"):
         assert twice[end].to_numpy() == pytest.approx(once[end].to_numpy(), abs=0.02), end
     before, after = (results[times].drops().set_index("condition") for times in (1, 2))
     assert (after["n"] == before["n"]).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import multiprocessing.util
 import os
 import resource
@@ -17,6 +19,7 @@ from typing import Any
 
 from storm_laws import SECRET
 
+FAILING = "STORM_FAILING_RENAME"
 LIMIT_S = 480.0
 """A command that takes longer hangs; the slowest takes a minute on a machine that others use, too."""
 
@@ -81,8 +84,12 @@ def _inside(work: Callable[[], None], folder: Path, environment: dict[str, str],
 
 
 def _log_renames(log: int) -> None:
-    """Write the target of every rename of this process to a file, and whether its source had been synced."""
+    """Write the target of every rename of this process to a file, and whether its source had been synced.
+
+    The rename whose number, counted from 0, is in the environment as ``FAILING`` fails.
+    """
     synced: set[tuple[int, int]] = set()
+    numbers, failing = itertools.count(), os.environ.pop(FAILING, "")
     sync = os.fsync
 
     def fsync(file: Any) -> None:
@@ -93,6 +100,8 @@ def _log_renames(log: int) -> None:
     def logged(rename: Any) -> Any:
         def renaming(source: Any, target: Any, **options: Any) -> None:
             status = Path(source).stat()
+            if failing and next(numbers) == int(failing):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
             rename(source, target, **options)
             mark = "1" if (status.st_dev, status.st_ino) in synced else "0"
             os.write(log, os.fsencode(f"{mark}{os.path.realpath(target)}") + b"\0")

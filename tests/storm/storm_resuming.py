@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storm_process import Ended, aside, command
+from storm_process import FAILING, Ended, aside, command
 from storm_verbs import DATA, MODEL, VERBS, WALK
 
 if TYPE_CHECKING:
@@ -76,6 +76,22 @@ def interrupted(storm: Storm, verb: str, draw: random.Random) -> str:
     if not tables_in(storm.out):
         return killed(storm, verb, draw)
     aside(lambda: thin(storm.out, draw, details=verb == "explain"), storm.folder)  # eval makes explain's rows
+    return continued(storm, verb, words)
+
+
+def failed_rename(storm: Storm, verb: str, draw: random.Random) -> str:
+    """Let one rename fail as a broken disk does: it is not a success, or nothing is missing."""
+    from storm_troubles import continued, last_words, misbehaviour
+
+    words = storm.words(verb)
+    words += ["--workers", "1"] if VERBS[verb].workers else []
+    files = [path for path in storm.reference(verb).rglob("*") if path.is_file()]
+    number = draw.randrange(max(1, len(files)))
+    ended = command(words, storm.folder, environment={FAILING: str(number)})
+    if trouble := misbehaviour(ended, verb):
+        return f"rename {number} failed: {trouble}"
+    if ended.code == VERBS[verb].code and (unlike := storm.compare(verb, ended, said=False)):
+        return f"rename {number} failed, it ends with {ended.code} ({last_words(ended)}), and {unlike}"
     return continued(storm, verb, words)
 
 

@@ -17,6 +17,7 @@ from storm_resuming import (
     bad_server,
     changed_input,
     dying_model,
+    failed_rename,
     falsified,
     foreign_page,
     interrupted,
@@ -234,6 +235,7 @@ TROUBLES: dict[str, tuple[Trouble, float, Callable[[str], bool]]] = {
     "interrupted": (interrupted, 3, lambda verb: VERBS[verb].resumes),
     "falsified table": (falsified, 2, lambda verb: VERBS[verb].resumes or VERBS[verb].reads == "run"),
     "changed input": (changed_input, 2, lambda verb: verb in ("eval", "eval --fast", "segment", "ask", "perturb")),
+    "failed rename": (failed_rename, 2, lambda verb: "{out}" in VERBS[verb].words),
     "unreadable images": (unreadable, 1, lambda verb: verb in ("synth", "mask", "eval", "segment", "ask", "perturb")),
     "removed folder": (removed_folder, 1, lambda verb: verb in ("synth", "mask", "eval", "generate", "perturb")),
     "bad server": (bad_server, 1, lambda _: True),
@@ -247,7 +249,8 @@ damaging = ("damaged input", "hostile input", "falsified table", "changed input"
 
 OPENING = (
     ("interrupted", "eval"), ("falsified table", "eval"), ("changed input", "eval"), ("bad server", "ask"),
-    ("full disk", "synth"), ("full disk", "eval"), ("interrupted", "eval --fast"), ("removed folder", "synth"),
+    ("full disk", "synth"), ("failed rename", "synth"),
+    ("full disk", "eval"), ("interrupted", "eval --fast"), ("removed folder", "synth"),
     ("dying model", "eval"), ("bad server", "perturb"), ("foreign page", "open"), ("unreadable images", "mask"),
     ("kill", "train"), ("interrupted", "segment"), ("interrupted", "perturb"), ("kill", "watch"),
     ("full disk", "mask"), ("interrupted", "ask"), ("damaged output", "synth"), ("falsified table", "report"),

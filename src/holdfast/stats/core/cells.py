@@ -247,11 +247,12 @@ def summary(
         group, keys = _group(answers)
         cluster = None if clusters is None else cluster_codes(answers.sources, clusters)[answers.source]
         groups = _accuracies(answers, group, keys, average, cluster, level)
+        photo = answers.source if cluster is None else cluster
         for at, (trained_on, condition) in enumerate(keys):
             row: dict[str, object] = {"model": model, "trained_on": trained_on, "condition": condition}
             own = groups.accuracy(at)
             row |= {"n": own.n, "accuracy": own.value, "low": own.low, "high": own.high}
-            rows.append(row | _worst_class(answers, groups, at) | _worst_group(answers, group == at))
+            rows.append(row | _worst_class(answers, group == at, photo) | _worst_group(answers, group == at, photo))
     return ordered(counts, pd.DataFrame(rows))
 
 
@@ -356,13 +357,14 @@ def _quantile(level: float) -> float:
     return float(scipy_special.ndtri((1 + level) / 2))
 
 
-def _worst_class(answers: Answers, groups: _Groups, at: int) -> dict[str, object]:
-    classes = np.flatnonzero(groups.n[at])
-    worst, accuracy = _worst(groups.right[at][classes], groups.n[at][classes])
+def _worst_class(answers: Answers, own: NDArray[np.bool_], photo: Codes) -> dict[str, object]:
+    classes, number = np.unique(answers.label[own], return_inverse=True)
+    n, right = (sums(number, values[own], len(classes)) for values in (answers.n, answers.right))
+    worst, accuracy = _worst(right, n, _photos(number, photo[own], len(classes)))
     return {"worst_class": answers.labels[classes[worst]], **accuracy.row("worst_class_accuracy", "worst_class_")}
 
 
-def _worst_group(answers: Answers, own: NDArray[np.bool_]) -> dict[str, object]:
+def _worst_group(answers: Answers, own: NDArray[np.bool_], photo: Codes) -> dict[str, object]:
     own = own & (answers.donor_label >= 0)
     width = len(answers.donor_labels)
     key, number = np.unique(answers.label[own] * np.intp(max(width, 1)) + answers.donor_label[own], return_inverse=True)
@@ -370,15 +372,25 @@ def _worst_group(answers: Answers, own: NDArray[np.bool_]) -> dict[str, object]:
     enough = n >= GROUP_MINIMUM
     names, count, accuracy = ("", ""), 0, NO_ESTIMATE
     if enough.any():
-        worst, accuracy = _worst(right[enough], n[enough])
+        worst, accuracy = _worst(right[enough], n[enough], _photos(number, photo[own], len(key))[enough])
         label, donor = divmod(int(key[enough][worst]), width)
         names, count = (answers.labels[label], answers.donor_labels[donor]), int(n[enough][worst])
     group = {"worst_group": names[0], "worst_group_donor": names[1], "worst_group_n": count}
     return group | accuracy.row("worst_group_accuracy", "worst_group_")
 
 
-def _worst(right: Floats, n: Floats) -> tuple[int, Estimate]:
-    """Return the place of the least accuracy (among equals of the most photos), and it with a simultaneous interval."""
+def _photos(number: Codes, photo: Codes, count: int) -> Floats:
+    """Return how many different photos each group has."""
+    width = np.intp(photo.max(initial=0)) + 1
+    return np.bincount(np.unique(number * width + photo) // width, minlength=count).astype(np.float64)
+
+
+def _worst(right: Floats, n: Floats, photos: Floats) -> tuple[int, Estimate]:
+    """Return the place of the least accuracy (among equals of the most photos), and it with a simultaneous interval.
+
+    Several rows of a photo count as one.
+    """
     worst = int(np.lexsort((-n, right / n))[0])
-    ends = exact(right[worst], n[worst], 1 - 0.05 / len(n))
+    size = min(n[worst], photos[worst])
+    ends = exact(right[worst] / n[worst] * size, size, 1 - 0.05 / len(n))
     return worst, Estimate(float(right[worst] / n[worst]), *map(float, ends))

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from common import Row, best_of
 
-from holdfast.generate import load_image_maker
+from holdfast.generators import load_image_maker
 from holdfast.pipeline.generate.generate import GenerateSpec, generate
 from holdfast.pipeline.generate.plan import plan_prompts
 

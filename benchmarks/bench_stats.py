@@ -12,7 +12,7 @@ import pyarrow as pa
 from common import Row
 
 from holdfast.core.schema import PREDICTIONS
-from holdfast.report import build
+from holdfast.reports import build
 from holdfast.stats.core.bootstrap import deviations
 from holdfast.store import Run
 

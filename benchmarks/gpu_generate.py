@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from holdfast.generate.diffusers import DiffusersImageMaker
+from holdfast.generators.diffusers import DiffusersImageMaker
 from holdfast.pipeline.generate.generate import GenerateSpec, generate
 from holdfast.pipeline.generate.plan import ImageRequest, plan_prompts
 

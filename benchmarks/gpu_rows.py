@@ -118,7 +118,7 @@ def bare_maps(options: argparse.Namespace, method: str, name: str, twice: bool) 
     """Maps a second of pictures that lie on the device: one question for the target, then the map."""
     import torch
 
-    from holdfast.explain import of_classifier, parse_methods
+    from holdfast.attribution import of_classifier, parse_methods
     from holdfast.models import load_classifier
 
     classifier = load_classifier(name, device=options.device)

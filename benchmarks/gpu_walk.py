@@ -36,7 +36,7 @@ from common import Sampler
 from holdfast.core.errors import UserError
 from holdfast.core.types import LabelSpace
 from holdfast.data.labels import map_labels
-from holdfast.generate.autoencoders import VqGan
+from holdfast.generators.autoencoders import VqGan
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 from holdfast.oracle.classifier import TensorClassifierOracle
 from holdfast.oracle.loading import AcceptanceRule

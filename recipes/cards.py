@@ -11,7 +11,7 @@ from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.networks import packed
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
-from holdfast.generate.embedded import INT8
+from holdfast.generators.embedded import INT8
 from holdfast.training.checkpoint import card
 
 WNIDS = tuple(KEYS[label].wnids[0] for label in CLASSES)

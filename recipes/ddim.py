@@ -23,7 +23,7 @@ from captioned_scenes import HELD_OUT, SIDE, TRAIN, CaptionedScenes
 from cards import write_card
 from command import one_model, say_epoch
 
-from holdfast.generate.ddim import STEPS, STRENGTH, Ddim
+from holdfast.generators.ddim import STEPS, STRENGTH, Ddim
 from holdfast.training import TrainingOptions, fit, one_cycle
 
 LOW = 0.4

@@ -33,7 +33,7 @@ from safetensors.torch import load_file
 from holdfast.core.fingerprint import generator
 from holdfast.core.networks import unpacked
 from holdfast.diorama.vocabulary import caption
-from holdfast.generate.embedded import (
+from holdfast.generators.embedded import (
     INT8,
     SETTINGS,
     EmbeddedImageMaker,

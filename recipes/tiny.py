@@ -21,7 +21,7 @@ from captioned_scenes import HELD_OUT, SIDE, TRAIN, CaptionedScenes
 from cards import write_card
 from command import one_model, say_epoch
 
-from holdfast.generate.autoencoders import Tiny
+from holdfast.generators.autoencoders import Tiny
 from holdfast.training import TrainingOptions, fit, one_cycle
 
 CHANNELS, NOISE = 32, 0.05

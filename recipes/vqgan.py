@@ -24,7 +24,7 @@ from captioned_scenes import HELD_OUT, SIDE, TRAIN, CaptionedScenes
 from cards import write_card, write_packed
 from command import add_side, one_model, say_epoch
 
-from holdfast.generate.embedded import network
+from holdfast.generators.embedded import network
 from holdfast.training import TrainingOptions, fit, one_cycle
 from oracle import at_its_size, image_features, text_features
 

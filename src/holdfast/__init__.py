@@ -6,7 +6,6 @@ import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.distribution import extra_with, installed_version, pip_install
@@ -82,14 +81,3 @@ def _of_another_package(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
-
-
-class _Package(ModuleType):
-    """Keeps verbs such as ``report`` in place when Python binds the package of the same name on import."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -20,7 +20,7 @@ from holdfast.pipeline.evaluate.rounds import LEAST_PER_CLASS, Rounds, evaluate_
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.mask import make_masks
 from holdfast.pipeline.specs import EvaluateSpec, MaskSpec
-from holdfast.report.page.words import plural
+from holdfast.reports.page.words import plural
 from holdfast.stats.core.answers import from_counts
 from holdfast.stats.core.reduce import Outcome, reduce
 from holdfast.stats.effects.sequential import SequentialEvidence, simulated_decisions

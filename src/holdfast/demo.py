@@ -35,7 +35,7 @@ from holdfast.pipeline.evaluate.background_truth import RERENDERED
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.thumbnails import thumbnails
-from holdfast.report.page.writer import DRAWN_WORLD, templates
+from holdfast.reports.page.writer import DRAWN_WORLD, templates
 from holdfast.results import background_conditions
 
 GUIDE = Path(__file__).parents[2] / "docs" / "my-model.md"  # in a clone

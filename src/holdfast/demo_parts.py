@@ -19,8 +19,8 @@ from holdfast.core.types import ORIGINAL
 from holdfast.models import available, label_spaces
 from holdfast.pipeline.evaluate.background_truth import RERENDERED, SCHEME
 from holdfast.pipeline.jobs.progress import Progress
-from holdfast.report.page.writer import DRAWN_WORLD
-from holdfast.report.parity import build_gate
+from holdfast.reports.page.writer import DRAWN_WORLD
+from holdfast.reports.parity import build_gate
 from holdfast.stats.core.cells import Average
 
 TRAINED = Path(__file__).parent / "assets" / "trained" / "trained.zip"

@@ -371,15 +371,15 @@ _SECTIONS = (  # in the order of the page
 )
 for _registry, _room, _table in (
     (measures, "stats", _MEASURES),
-    (sections, "report", _SECTIONS),
+    (sections, "reports", _SECTIONS),
     (models, "models", _MODELS),
     (vlms, "models", _VLMS),
     (segmenters, "models", _SEGMENTERS),
     (detectors, "models", _DETECTORS),
     (data, "data", _DATA),
     (annotators, "annotate", _ANNOTATORS),
-    (generators, "generate", _GENERATORS),
-    (image_makers, "generate", _IMAGE_MAKERS),
+    (generators, "generators", _GENERATORS),
+    (image_makers, "generators", _IMAGE_MAKERS),
     (oracles, "oracle", _ORACLES),
     (tasks, "pipeline", _TASKS),
     (hooks, "pipeline", _HOOKS),

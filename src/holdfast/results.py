@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from holdfast.report.plots import Plot
+    from holdfast.reports.plots import Plot
     from holdfast.stats.core.cells import Average
     from holdfast.stats.effects.failure_point import FailurePoints
     from holdfast.stats.effects.score_spread import Components
@@ -86,7 +86,7 @@ class Results:
 
     def accuracy(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
         """Return accuracy per model × condition with intervals; options of ``stats.core.cells.summary``."""
-        from holdfast.report.plots import result_frame
+        from holdfast.reports.plots import result_frame
         from holdfast.stats.core.cells import summary
 
         options.setdefault("average", self.task.average)
@@ -97,7 +97,7 @@ class Results:
 
         Accuracy is the mean success of the run's task (``Task.outcome``): right answers, objects found.
         """
-        from holdfast.report.plots import result_frame
+        from holdfast.reports.plots import result_frame
         from holdfast.stats.effects.drops import drops
 
         options.setdefault("average", self.task.average)
@@ -113,7 +113,7 @@ class Results:
         unchanged. A model that reads the background gains from blurred or lit objects, so only the second score shows
         how far it does.
         """
-        from holdfast.report.plots import result_frame
+        from holdfast.reports.plots import result_frame
         from holdfast.stats.effects.score import scores
 
         options.setdefault("conditions", scored_conditions(self.counts, over))
@@ -125,7 +125,7 @@ class Results:
         Those of a check that stopped early rest on intervals that hold whenever one stops. A run of detectors has
         those of ``stats.objects.verdict.what_detectors_hold``.
         """
-        from holdfast.report.plots import result_frame
+        from holdfast.reports.plots import result_frame
         from holdfast.stats.effects.outcome_verdict import what_outcomes_rely_on
         from holdfast.stats.effects.sequential import sequential_verdicts
         from holdfast.stats.effects.verdict import what_it_holds, with_copies
@@ -143,7 +143,7 @@ class Results:
     @property
     def rounds(self) -> dict[str, list[list[str]]]:
         """Model → the photos of each round, of a check that stopped as soon as it was sure; else nothing."""
-        from holdfast.report.page.evidence import recorded_rounds
+        from holdfast.reports.page.evidence import recorded_rounds
 
         return recorded_rounds([self.run])
 
@@ -183,7 +183,7 @@ class Results:
             UserError: no measure has this name, or the run has no row of its tasks.
         """
         from holdfast import registry
-        from holdfast.report.page.evidence import rows_of_tasks
+        from holdfast.reports.page.evidence import rows_of_tasks
 
         measure = registry.measures.get(name)
         if set(measure.tasks).isdisjoint(self.run.tasks()):
@@ -224,7 +224,7 @@ class Results:
 
     def labels(self, **options: Any) -> pd.DataFrame:
         """Return what every condition costs each label of photos that have several; options of ``label_drops``."""
-        from holdfast.report.static.accuracy import LABELLED
+        from holdfast.reports.static.accuracy import LABELLED
         from holdfast.stats.effects.drops import LABEL_COLUMNS, label_drops
 
         rows = self.run.predictions.dataset().to_table(columns=LABEL_COLUMNS, filter=LABELLED)
@@ -257,7 +257,7 @@ class Results:
     @cached_property
     def boxes(self) -> DetectorAnswers:
         """Pictures, objects and predictions of a run of detectors, from which its statistics start."""
-        from holdfast.report.objects.evidence import read_boxes
+        from holdfast.reports.objects.evidence import read_boxes
 
         if not self.is_detection:
             raise UserError(f"{self.path} is no run of detectors: eval makes one from boxes in the data and a detector")
@@ -284,7 +284,7 @@ class Results:
 
     def between(self, *others: Results | str | Path, **options: Any) -> DatasetDrops:
         """Return what models lose from this run's dataset to those of other runs; options of ``dataset_drops``."""
-        from holdfast.report.between import counts_by_dataset, prompts_by_dataset
+        from holdfast.reports.between import counts_by_dataset, prompts_by_dataset
         from holdfast.stats.models.datasets import dataset_drops
 
         runs = [self.run, *_opened(others)]
@@ -324,8 +324,8 @@ class Results:
             seed: seed of every bootstrap.
             analysis: of ``report.page.evidence.Analysis``: groups of models, reference levels, kind of regression.
         """
-        from holdfast.report.page.evidence import Analysis
-        from holdfast.report.plots import plot
+        from holdfast.reports.page.evidence import Analysis
+        from holdfast.reports.plots import plot
 
         settings = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
         chosen = Analysis(**{"scenario_families": scenario_families} | analysis)
@@ -351,8 +351,8 @@ class Results:
         return "\n".join([*lines, f"  next: {', '.join(calls)}, .report(); .rows().to_pandas() has every answer"])
 
     def _repr_html_(self) -> str:
-        from holdfast.report import html_summary
-        from holdfast.report.objects.section import detector_summary
+        from holdfast.reports import html_summary
+        from holdfast.reports.objects.section import detector_summary
 
         if self.is_detection:
             return detector_summary([self.run])
@@ -389,7 +389,7 @@ def scored_conditions(counts: Counts, over: str | Sequence[str]) -> list[str]:
 
 def conditions_of_score(runs: Sequence[Results | str | Path], over: str | Sequence[str]) -> list[str]:
     """Return the conditions of several runs of one dataset that ``over`` asks for, as ``scored_conditions`` does."""
-    from holdfast.report.page.evidence import join_runs
+    from holdfast.reports.page.evidence import join_runs
 
     return scored_conditions(join_runs(_opened(runs)).counts(), over)
 
@@ -473,9 +473,9 @@ def report(
     from holdfast.pipeline.metadata import groups_of
     from holdfast.pipeline.specs import ChooseSpec
     from holdfast.pipeline.thumbnails import thumbnails
-    from holdfast.report import build
-    from holdfast.report.between import build_between
-    from holdfast.report.page.evidence import Analysis, join_runs
+    from holdfast.reports import build
+    from holdfast.reports.between import build_between
+    from holdfast.reports.page.evidence import Analysis, join_runs
 
     opened = _opened(runs)
     if between:

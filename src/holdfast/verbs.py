@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.check import check as _check
+from holdfast.checking import check as _check
 from holdfast.core.errors import errors_in_keywords
 from holdfast.core.names import unknown
 from holdfast.core.places import shown

@@ -18,7 +18,7 @@ from holdfast.core.fingerprint import generator
 from holdfast.core.names import parse_name
 from holdfast.diorama import draw_scene, render
 from holdfast.diorama.vocabulary import BACKGROUNDS, CLASSES, MATERIALS, TEXTURES, UNSEEN_BACKGROUNDS, caption
-from holdfast.generate import load_generator, load_image_maker
+from holdfast.generators import load_generator, load_image_maker
 from holdfast.models.clip import image_embeddings, load_clip, text_embeddings
 
 ASSETS = Path(holdfast.__file__).parent / "assets"

@@ -17,7 +17,7 @@ import pytest
 import holdfast
 from commands import run
 from holdfast.annotate.u2netp import DISTRIBUTION
-from holdfast.check import DOUBTFUL, _about_masks, _sure_verdict, check
+from holdfast.checking import DOUBTFUL, _about_masks, _sure_verdict, check
 from holdfast.core.errors import UserError
 from holdfast.pipeline.mask import MaskCounts
 from holdfast.stats.effects.verdict_words import more_photos, photo_advice
@@ -343,7 +343,7 @@ def test_a_budget_ends_a_check_in_rounds_and_masks_are_made_for_its_photos_only(
 
 
 def test_a_page_is_made_again_for_code_templates_and_styles_only(tmp_path: Path) -> None:
-    from holdfast.check import code_files
+    from holdfast.checking import code_files
 
     (tmp_path / "inner").mkdir()
     for name in ("a.py", "b.j2", "c.js", "d.css", "a.pyc", "e.json", "f.txt", "g.pyi", "inner/h.py", "i.pjs"):

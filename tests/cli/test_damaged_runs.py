@@ -107,7 +107,7 @@ def pa_column(values: list[str], field: object) -> object:
 
 DRAW = """
 import pandas as pd
-from holdfast.report.page import charts, figures
+from holdfast.reports.page import charts, figures
 for text, value in (("a\\0b", 0.5), ("\\x1b", float("nan")), ("\\uffff", float("inf"))):
     rows = pd.DataFrame([{"model": text, "row": text, "estimate": value, "low": value, "high": value, "solid": True}])
     chart = figures.specification(charts.dot_figure("x", "t", "s", rows, axis="a", zero=True), 940)

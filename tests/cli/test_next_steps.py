@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import holdfast
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
-from holdfast.report.static.front import step_list
+from holdfast.reports.static.front import step_list
 
 DATA = "diorama:test?n=24&context=0.95&size=64"
 

@@ -19,7 +19,7 @@ import pytest
 from commands import run
 from holdfast.core.errors import HoldfastError, SampleError, UserError
 from holdfast.data.labels import map_labels
-from holdfast.generate import load_image_maker
+from holdfast.generators import load_image_maker
 from holdfast.models import load_classifier, load_vlm
 from holdfast.oracle import load_oracle
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, p_value, percent, points, span
-from holdfast.report.page.tables import Column, Table
+from holdfast.reports.page.tables import Column, Table
 from holdfast.stats.effects.drops import Effect
 from holdfast.stats.effects.verdict_words import background_words
 

@@ -8,7 +8,7 @@ from holdfast.diorama import render
 from holdfast.diorama.painter import DrawnImageMaker
 from holdfast.diorama.vocabulary import BACKGROUNDS, CLASSES, MATERIALS, TEXTURES, caption
 from holdfast.diorama.words import CHANGES
-from holdfast.generate import load_image_maker
+from holdfast.generators import load_image_maker
 
 
 def test_every_combination_is_drawn_as_its_caption_says():

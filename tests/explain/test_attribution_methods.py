@@ -9,9 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.core.errors import UserError
-from holdfast.core.names import parse_name
-from holdfast.explain import (
+from holdfast.attribution import (
     ExplainedNetwork,
     gradcam,
     integrated_gradients,
@@ -27,8 +25,10 @@ from holdfast.explain import (
     stages,
     structural_similarity,
 )
-from holdfast.explain.layers import find_layer, grid_of
-from holdfast.explain.methods import make_baseline, signed
+from holdfast.attribution.layers import find_layer, grid_of
+from holdfast.attribution.methods import make_baseline, signed
+from holdfast.core.errors import UserError
+from holdfast.core.names import parse_name
 from holdfast.models import load_classifier
 from holdfast.models.segmenters.smp import load_embedded
 from holdfast.models.segmenters.torch_segmenter import prepared_image

@@ -139,7 +139,7 @@ def ddim_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def small_hvae():
-    from holdfast.generate.hvae import Hvae, HvaeConfig
+    from holdfast.generators.hvae import Hvae, HvaeConfig
 
     torch.manual_seed(0)
     return Hvae(

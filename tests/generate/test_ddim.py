@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.errors import UserError
-from holdfast.generate import load_generator
-from holdfast.generate.ddim import FLOOR, Ddim, levels
+from holdfast.generators import load_generator
+from holdfast.generators.ddim import FLOOR, Ddim, levels
 
 SPREAD = 0.4
 """Standard deviation of the pixels in the world that the exact model below knows."""

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from holdfast.core.errors import UserError
-from holdfast.generate import load_generator
-from holdfast.generate.gan import Gan
+from holdfast.generators import load_generator
+from holdfast.generators.gan import Gan
 
 
 def test_its_own_pictures_are_found_again(python_generators: str) -> None:

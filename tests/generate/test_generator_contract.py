@@ -9,7 +9,7 @@ import torch
 
 from holdfast import registry
 from holdfast.core.errors import UserError
-from holdfast.generate import load_generator
+from holdfast.generators import load_generator
 from holdfast.testing import check_generator
 
 

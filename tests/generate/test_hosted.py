@@ -19,7 +19,7 @@ import holdfast
 from commands import run
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.protocols import Inpainter, TextToImage
-from holdfast.generate import load_image_maker
+from holdfast.generators import load_image_maker
 
 KEY = "sk-very-secret-0123456789"
 Load = Callable[..., Any]

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from holdfast.core.errors import UserError
-from holdfast.generate import load_generator
-from holdfast.generate.hvae import MixtureNet, parse_blocks
+from holdfast.generators import load_generator
+from holdfast.generators.hvae import MixtureNet, parse_blocks
 
 
 def pictures(count: int, seed: int) -> torch.Tensor:

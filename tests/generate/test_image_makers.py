@@ -9,9 +9,9 @@ import torch
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.protocols import Inpainter, TextToImage
-from holdfast.generate import load_image_maker
-from holdfast.generate.embedded import EmbeddedImageMaker, load_parts, sample
-from holdfast.generate.loading import noise
+from holdfast.generators import load_image_maker
+from holdfast.generators.embedded import EmbeddedImageMaker, load_parts, sample
+from holdfast.generators.loading import noise
 from tiny_diffusion import save_sdxl
 
 PROMPTS = ["a fox in the snow", "a whale in the sea", "a fox"]
@@ -174,7 +174,7 @@ def test_noise_follows_the_seed_alone() -> None:
 
 
 def test_values_outside_the_range_are_black_and_white_and_never_wrap_round() -> None:
-    from holdfast.generate.diffusers import _images
+    from holdfast.generators.diffusers import _images
 
     batch = torch.tensor([-0.2, 0.0, 0.5, 1.0, 1.3]).view(1, 1, 1, 5).expand(1, 3, 1, 5)
     for answer in (batch, batch.permute(0, 2, 3, 1).numpy()):

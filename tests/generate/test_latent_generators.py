@@ -8,8 +8,8 @@ import torch
 
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import LatentGenerator
-from holdfast.generate import load_generator
-from holdfast.generate.autoencoders import Codes
+from holdfast.generators import load_generator
+from holdfast.generators.autoencoders import Codes
 
 
 def batch(count: int = 2, side: int = 64) -> torch.Tensor:

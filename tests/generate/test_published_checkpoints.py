@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from holdfast.core.errors import UserError
-from holdfast.generate import load_generator
-from holdfast.generate.ddim import Ddim
-from holdfast.generate.guided_unet import read
+from holdfast.generators import load_generator
+from holdfast.generators.ddim import Ddim
+from holdfast.generators.guided_unet import read
 from holdfast.testing import check_generator
 
 WIDTH, TIME = 32, 64

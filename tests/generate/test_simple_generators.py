@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.errors import UserError
-from holdfast.generate import load_generator
+from holdfast.generators import load_generator
 
 
 def smooth(height: int = 48, width: int = 64) -> torch.Tensor:

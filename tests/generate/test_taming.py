@@ -12,8 +12,8 @@ import torch.nn.functional as functional
 
 from holdfast.core.errors import UserError
 from holdfast.core.weights import read_weights
-from holdfast.generate import load_generator
-from holdfast.generate.autoencoders import load_taming
+from holdfast.generators import load_generator
+from holdfast.generators.autoencoders import load_taming
 
 CHANNELS, MULTIPLES, LAYERS, LATENT, CODES, WIDTH = 32, (1, 1, 2), 2, 8, 24, 6
 """A small one: attention where the grid is coarsest, as at resolution 16 of the published one."""
@@ -199,7 +199,7 @@ def test_the_published_size_is_built_from_its_shapes() -> None:
     """ch 128, multiples 1, 1, 2, 2, 4: the configuration of vqgan_imagenet_f16_16384, without its weights."""
     import diffusers
 
-    from holdfast.generate import autoencoders
+    from holdfast.generators import autoencoders
 
     names = {
         f"encoder.down.{level}.block.{at}.conv1.weight": torch.empty((128 * one, 1, 1, 1), device="meta")

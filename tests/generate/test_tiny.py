@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as functional
 
 from holdfast.core.errors import UserError
-from holdfast.generate import load_generator
+from holdfast.generators import load_generator
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 

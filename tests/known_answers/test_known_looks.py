@@ -11,8 +11,8 @@ from known_classifiers import TIED, frame_features, frame_forest, rendered
 
 import holdfast
 from holdfast import api
+from holdfast.attribution import ExplainedNetwork, gradcam, integrated_gradients, look, occlusion
 from holdfast.diorama import CLASSES
-from holdfast.explain import ExplainedNetwork, gradcam, integrated_gradients, look, occlusion
 
 CHOSEN = slice(0, 240, 24)
 

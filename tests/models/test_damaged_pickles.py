@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import UserError
-from holdfast.generate import autoencoders
+from holdfast.generators import autoencoders
 from holdfast.models import checkpoint
 
 DAMAGED = {

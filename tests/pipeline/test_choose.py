@@ -18,7 +18,7 @@ from holdfast.cli.main import app
 from holdfast.core.errors import UserError
 from holdfast.pipeline import choosing
 from holdfast.pipeline.choosing import members_of, read_weights
-from holdfast.report.choice import pareto
+from holdfast.reports.choice import pareto
 from holdfast.stats.models.choice import ModelCost
 
 SCENARIOS = "original,blur_background,blur_object,grey,random_background,only_background"

@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast import api
+from holdfast.attribution import DEPTHS, parse_methods
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
 from holdfast.data.labels import map_labels
-from holdfast.explain import DEPTHS, parse_methods
 from holdfast.models import load_classifier, load_segmenter
 from holdfast.pipeline.explain.explain import ExplainSpec, explain
 from holdfast.pipeline.explain.maps import Item, MapMaker, classifier_subject, segmenter_subject
-from holdfast.report.attribution.section import STAGES
+from holdfast.reports.attribution.section import STAGES
 from holdfast.store import Run
 
 MODELS = ["embedded:resnet_rho0", "embedded:vit_rho95"]

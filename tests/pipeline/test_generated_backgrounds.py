@@ -21,7 +21,7 @@ from holdfast import api
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.types import Sample
 from holdfast.data import load_collection
-from holdfast.generate import load_image_maker
+from holdfast.generators import load_image_maker
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.generate.backgrounds import NOT_RECOGNISED, Painter
 from holdfast.pipeline.generate.prompts import Prompts

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from holdfast.core.errors import UserError
 from holdfast.core.schema import LATENTS
 from holdfast.data import load_collection
-from holdfast.generate import load_generator
+from holdfast.generators import load_generator
 from holdfast.pipeline.specs import PerturbSpec, WalkOptions
 from holdfast.pipeline.walk.perturb import perturb
 from holdfast.pipeline.walk.sparse import SparseMask, fit_sparse, overlap, read_mask, write_mask

@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.protocols import LatentGenerator, Oracle
 from holdfast.data import load_collection
 from holdfast.data.labels import map_labels
-from holdfast.generate import load_generator
+from holdfast.generators import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import load_oracle
 from holdfast.pipeline.walk.walk import UnderTest, WalkInput, WalkOptions, WalkResult, walk

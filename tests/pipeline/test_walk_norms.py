@@ -86,7 +86,7 @@ for exact, mine in zip(*answers, strict=True):
 GENERATOR = """
 from holdfast.data import load_collection
 from holdfast.data.labels import map_labels
-from holdfast.generate import load_generator
+from holdfast.generators import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle.classifier import TensorClassifierOracle
 from holdfast.oracle.loading import AcceptanceRule

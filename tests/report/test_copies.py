@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.data import load_collection
-from holdfast.report.page.evidence import join_runs
+from holdfast.reports.page.evidence import join_runs
 from holdfast.results import Results
 from holdfast.stats.core.reduce import reduce
 

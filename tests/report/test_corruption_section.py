@@ -7,10 +7,10 @@ from pathlib import Path
 from made_runs import make_run
 
 from holdfast.core.types import CORRUPTIONS
-from holdfast.report.assembly import report_sections
-from holdfast.report.page.evidence import Evidence
-from holdfast.report.page.sections import ReportEvidence
-from holdfast.report.static.corruptions import _reference, corruptions
+from holdfast.reports.assembly import report_sections
+from holdfast.reports.page.evidence import Evidence
+from holdfast.reports.page.sections import ReportEvidence
+from holdfast.reports.static.corruptions import _reference, corruptions
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.corruption import ALEXNET, mean_corruption_error
 

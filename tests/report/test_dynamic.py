@@ -19,8 +19,8 @@ from made_runs import make_run
 from made_walks import CARD, OPTIONS, make_walks
 
 from holdfast.core.schema import FRAMES, WALK_TIMES, end_picture, original_picture
-from holdfast.report import build
-from holdfast.report.page.evidence import Analysis
+from holdfast.reports import build
+from holdfast.reports.page.evidence import Analysis
 from holdfast.stats.walks.fmr import fmr, from_counts
 from holdfast.stats.walks.walk_rows import paired
 from holdfast.store import Parts, Run, write_json

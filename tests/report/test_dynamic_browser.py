@@ -9,7 +9,7 @@ import pytest
 from made_walks import make_walks
 from test_report_browser import HOSTILE, Opened, browser, make_interactive
 
-from holdfast.report import build
+from holdfast.reports import build
 
 __all__ = ["browser"]  # the fixture
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from made_runs import make_run
 
-from holdfast.report.page.evidence import Evidence
-from holdfast.report.static.corruptions import failure_point_section
+from holdfast.reports.page.evidence import Evidence
+from holdfast.reports.static.corruptions import failure_point_section
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.failure_point import failure_points
 

@@ -14,11 +14,11 @@ from made_runs import CONDITIONS, make_run
 
 from browsing import a_browser
 from holdfast.data.reading import doubtful_masks
-from holdfast.report import build
-from holdfast.report.page.evidence import Evidence
-from holdfast.report.page.tables import Column, Table, as_crossed_latex
-from holdfast.report.page.words import class_words
-from holdfast.report.static.front import pick_flip
+from holdfast.reports import build
+from holdfast.reports.page.evidence import Evidence
+from holdfast.reports.page.tables import Column, Table, as_crossed_latex
+from holdfast.reports.page.words import class_words
+from holdfast.reports.static.front import pick_flip
 from holdfast.stats.core.reduce import reduce
 from holdfast.store import Run
 

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from holdfast.data.writers import encode_image
-from holdfast.report.attribution.section import looking, method_name
-from holdfast.report.page.parts import Gallery
-from holdfast.report.page.tables import Table
-from holdfast.report.page.writer import write_page
+from holdfast.reports.attribution.section import looking, method_name
+from holdfast.reports.page.parts import Gallery
+from holdfast.reports.page.tables import Table
+from holdfast.reports.page.writer import write_page
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -11,9 +11,9 @@ from made_runs import make_run
 from holdfast import registry, testing
 from holdfast.core.errors import UserError
 from holdfast.core.measures import Measure, MeasureColumn
-from holdfast.report import build
-from holdfast.report.page.parts import Section
-from holdfast.report.page.sections import LAST, ReportEvidence, ReportSection, in_order
+from holdfast.reports import build
+from holdfast.reports.page.parts import Section
+from holdfast.reports.page.sections import LAST, ReportEvidence, ReportSection, in_order
 from holdfast.results import Results
 
 SHARE = Measure(

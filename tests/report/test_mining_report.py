@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import UserError
-from holdfast.report.hard.mining import build
+from holdfast.reports.hard.mining import build
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "pipeline"))
 import mine_world

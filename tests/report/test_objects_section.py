@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from holdfast.report import build
-from holdfast.report.objects import drawing
-from holdfast.report.objects.drawing import STYLES, DrawnBox, boxes_of, with_boxes
-from holdfast.report.objects.evidence import detector_tables
+from holdfast.reports import build
+from holdfast.reports.objects import drawing
+from holdfast.reports.objects.drawing import STYLES, DrawnBox, boxes_of, with_boxes
+from holdfast.reports.objects.evidence import detector_tables
 from holdfast.stats.objects.answers import detector_answers
 from holdfast.store import Run
 from made_detections import Planted, detector_run, made_detections

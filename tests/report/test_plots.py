@@ -18,10 +18,10 @@ from PIL import Image
 
 import holdfast
 from holdfast.api import compare
-from holdfast.check import Check
+from holdfast.checking import Check
 from holdfast.core.errors import UserError
 from holdfast.core.types import Collection, LabelSpace
-from holdfast.report.page.figures import as_picture, svg
+from holdfast.reports.page.figures import as_picture, svg
 from holdfast.results import Results
 
 

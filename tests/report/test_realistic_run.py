@@ -11,7 +11,7 @@ import pytest
 from made_runs import make_run
 
 from holdfast.core.errors import UserError
-from holdfast.report.plots import PLOTS
+from holdfast.reports.plots import PLOTS
 from holdfast.results import Results, open_run
 from holdfast.scenarios import parse_conditions
 

@@ -10,7 +10,7 @@ import pytest
 from made_runs import make_run
 
 from browsing import ARGUMENTS, CHROMIUM, chromium, serious
-from holdfast.report import build
+from holdfast.reports import build
 
 HOSTILE = [
     "<script>alert(1)</script>",

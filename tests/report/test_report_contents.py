@@ -18,10 +18,10 @@ from made_runs import CONDITIONS, make_run
 
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import number, p_value, percent, points
-from holdfast.report import build, html_summary
-from holdfast.report.page.provenance import _facts
-from holdfast.report.page.tables import Column, Table, as_csv, as_latex, latex
-from holdfast.report.page.words import listing, sentence, short_names
+from holdfast.reports import build, html_summary
+from holdfast.reports.page.provenance import _facts
+from holdfast.reports.page.tables import Column, Table, as_csv, as_latex, latex
+from holdfast.reports.page.words import listing, sentence, short_names
 from holdfast.stats.core import cells
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects import drops

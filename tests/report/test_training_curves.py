@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from holdfast.report.trained.training import EPOCHS_SHOWN, lines, thinned
+from holdfast.reports.trained.training import EPOCHS_SHOWN, lines, thinned
 
 
 def test_long_curves_are_thinned_and_keep_their_ends() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_rows import table
 
-from holdfast.report.static.front import step_list
+from holdfast.reports.static.front import step_list
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.drops import NO_EFFECT, Effect
 from holdfast.stats.effects.verdict import NO_EXCESS, Excess, VerdictEvidence, what_it_holds

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from holdfast import registry
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
-from holdfast.report.study import Finding, StudyResult, about_world, columns_of
+from holdfast.reports.study import Finding, StudyResult, about_world, columns_of
 from holdfast_studies.study import Setting, Study, StudyOptions, chosen, run_study, written
 
 HOSTILE = "<script>alert(1)</script>"

@@ -14,8 +14,8 @@ import pytest
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.schema import ATTRIBUTIONS
-from holdfast.report.page.parts import Section
-from holdfast.report.page.tables import Table
+from holdfast.reports.page.parts import Section
+from holdfast.reports.page.tables import Table
 from holdfast.store import Parts, Run
 from holdfast_studies.study import StudyOptions, chosen, run_study
 from holdfast_studies.ximagenet12 import PAINTED, STUDY

@@ -18,8 +18,8 @@ import torch
 
 from holdfast import api
 from holdfast.core.errors import UserError
-from holdfast.generate import load_generator
-from holdfast.generate.embedded import ASSETS
+from holdfast.generators import load_generator
+from holdfast.generators.embedded import ASSETS
 from holdfast.models import load_classifier
 from holdfast.training import augment, robust
 from holdfast_studies.drawn import classifiers, small_models

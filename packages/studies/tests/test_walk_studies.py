@@ -14,7 +14,7 @@ from scipy.stats import kendalltau
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.schema import FRAMES
-from holdfast.generate import load_generator
+from holdfast.generators import load_generator
 from holdfast.models import load_classifier
 from holdfast.stats.people.agreement import agreement
 from holdfast.store import Parts

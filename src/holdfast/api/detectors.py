@@ -77,7 +77,7 @@ def _judged_at(run: Results, model: str, threshold: float) -> DetectorAnswers:
     """Return a model's stored answers, judged at another threshold; nothing is written."""
     from holdfast.pipeline.evaluate.detection import stored_answers
     from holdfast.pipeline.evaluate.matching import judged
-    from holdfast.report.objects.evidence import detector_tables
+    from holdfast.reports.objects.evidence import detector_tables
     from holdfast.stats.objects.answers import detector_answers
 
     objects, images, detections = detector_tables([run.run])

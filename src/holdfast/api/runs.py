@@ -89,7 +89,7 @@ def mine(
     spec: specs.MineSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Mined:
     """Keep the images of a pool that many models fail together, publish them, and report how hard they are."""
-    from holdfast.report.hard.mining import build
+    from holdfast.reports.hard.mining import build
 
     with workplace(out, executor) as (folder, workers):
         mined = _mine(spec, folder, progress=progress, executor=workers)
@@ -162,8 +162,8 @@ def choose(
     progress: Progress = printed,
 ) -> Chosen:
     """Choose a model for given conditions: ``Chosen.recommendation`` in words, ``Chosen.choice`` in numbers."""
-    from holdfast.report.choice import build
-    from holdfast.report.page.evidence import join_runs
+    from holdfast.reports.choice import build
+    from holdfast.reports.page.evidence import join_runs
 
     given = [runs] if isinstance(runs, (Results, str, Path)) else list(runs)
     opened = [run.run if isinstance(run, Results) else Run.open(run) for run in given]
@@ -193,7 +193,7 @@ def mine_modes(
     progress: Progress = printed,
 ) -> tuple[Path, list[Modes]]:
     """Say what explains the wrong answers of runs or hard sets; returns the page, and what was measured of each."""
-    from holdfast.report.hard.failure_modes import build
+    from holdfast.reports.hard.failure_modes import build
 
     paths = [fetched(place) for place in ([runs] if isinstance(runs, (str, Path)) else runs)]
     measured = [measure(gather(path, spec, progress=progress), seed=seed) for path in paths]
@@ -215,7 +215,7 @@ def explain(
     spec: specs.ExplainSpec, run: str | Path, *, out: str | Path | None = None, progress: Progress = printed
 ) -> Explained:
     """Measure where the models of a run look: maps, their share on the foreground, and lost accuracy."""
-    from holdfast.report.attribution.section import build_looking
+    from holdfast.reports.attribution.section import build_looking
 
     with workplace(run) as (folder, _):
         explained = _explain(folder, spec, progress=progress)
@@ -232,7 +232,7 @@ def explain(
 )
 def mine_remedy(spec: specs.RemedySpec, *, out: str | Path, progress: Progress = printed) -> Remedied:
     """Fine-tune a model on easy images of a hard set's pool, and measure it before and after on everything else."""
-    from holdfast.report.hard.remedy import build
+    from holdfast.reports.hard.remedy import build
 
     with workplace(out) as (folder, _):
         done = _remedy(spec, folder, progress=progress)
@@ -364,7 +364,7 @@ def parity(
     """
     from holdfast.pipeline.choosing import check_comparable, costs
     from holdfast.pipeline.thumbnails import thumbnails
-    from holdfast.report.parity import build
+    from holdfast.reports.parity import build
 
     if not 0 < margin < 1:
         raise UserError(f"a margin is a share of accuracy between 0 and 1, not {margin}")

@@ -41,7 +41,7 @@ def data_check(
 
     Reads every file, writes nothing.
     """
-    from holdfast.report.page.words import plural
+    from holdfast.reports.page.words import plural
 
     held = _inventory(job, machine=machine)
     if machine:

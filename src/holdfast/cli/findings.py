@@ -72,7 +72,7 @@ def check(
     quiet: Quiet = False,
 ) -> None:
     """Say whether this model sees the object in these photos: masks, every condition, a report and a verdict."""
-    from holdfast.check import check as run_check
+    from holdfast.checking import check as run_check
 
     with TerminalProgress(quiet=quiet) as progress:
         answer = run_check(
@@ -182,7 +182,7 @@ def report(
     """Write what the numbers mean, as one page that opens from disk."""
     from holdfast import api
     from holdfast.core.votes import read_votes
-    from holdfast.report.page.words import plural
+    from holdfast.reports.page.words import plural
     from holdfast.results import conditions_of_score
 
     common = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed, "device": device}

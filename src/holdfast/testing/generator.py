@@ -26,7 +26,7 @@ def check_generator(generator: LatentGenerator | str, *, device: str = "cpu") ->
     import torch
 
     if isinstance(generator, str):
-        from holdfast.generate import load_generator
+        from holdfast.generators import load_generator
 
         generator = loaded_twice(load_generator, generator, device)
     assert isinstance(generator, LatentGenerator), "a generator has name, fingerprint, encode and decode"

@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 
 from holdfast import registry
-from holdfast.report.page.parts import Section
-from holdfast.report.page.sections import ReportEvidence, ReportSection
-from holdfast.report.page.writer import body, write_page
+from holdfast.reports.page.parts import Section
+from holdfast.reports.page.sections import ReportEvidence, ReportSection
+from holdfast.reports.page.writer import body, write_page
 from holdfast.store import Run
 
 
@@ -28,7 +28,7 @@ def check_section(name: str, run: Run | str | Path) -> list[Section]:
         f'[project.entry-points."holdfast.sections"] with {name} = "MODULE:ATTRIBUTE", and the package installed'
     )
     section = registry.sections.get(name)
-    assert isinstance(section, ReportSection), f"section {name} must be a holdfast.report.page.sections.ReportSection"
+    assert isinstance(section, ReportSection), f"section {name} must be a holdfast.reports.page.sections.ReportSection"
     assert not section.after or section.after in registry.sections, f"section {name}: no section {section.after!r}"
     unknown = [measure for measure in section.measures if measure not in registry.measures]
     assert name in _BUILT_IN or not unknown, f"section {name} shows measures that do not exist: {', '.join(unknown)}"

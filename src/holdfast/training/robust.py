@@ -16,7 +16,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
 from holdfast.core.names import unknown
 from holdfast.diorama import CLASSES
-from holdfast.generate import load_generator
+from holdfast.generators import load_generator
 from holdfast.training import augment
 from holdfast.training.loop import Loss
 

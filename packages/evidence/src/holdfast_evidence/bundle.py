@@ -280,7 +280,7 @@ def _files(folder: Path) -> Iterator[Path]:
 def _write_report(run: Run, stage: Path) -> None:
     """Write the report of the bundle's contents, with thumbnails of photos that still exist."""
     from holdfast.pipeline.thumbnails import thumbnails
-    from holdfast.report import build
+    from holdfast.reports import build
     from holdfast.results import SCORED
 
     def pictures(_: Run, sources: Any, **options: Any) -> dict[tuple[str, str], bytes]:

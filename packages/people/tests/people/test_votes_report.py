@@ -18,7 +18,7 @@ from test_report_browser import HOSTILE, Opened, browser
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.votes import Votes
-from holdfast.report import build
+from holdfast.reports import build
 from holdfast.stats.people.votes import accept, acceptance
 from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
 from holdfast.store import Run, write_json, write_table

@@ -8,8 +8,8 @@ from holdfast.core.errors import UserError
 from holdfast.core.networks import resolve_device
 from holdfast.core.numbers import number
 from holdfast.pipeline.evaluate.background_truth import compare_pasted_with_true
-from holdfast.report.page.tables import Column, plain, ranged
-from holdfast.report.study import Finding, StudyResult
+from holdfast.reports.page.tables import Column, plain, ranged
+from holdfast.reports.study import Finding, StudyResult
 from holdfast_studies import study
 from holdfast_studies.study import EMBEDDED, Study, StudyOptions
 

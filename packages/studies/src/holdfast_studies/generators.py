@@ -17,9 +17,9 @@ from holdfast.core.numbers import estimate, number, percent, points, span
 from holdfast.core.types import Image
 from holdfast.data.nuisances import KINDS
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure
-from holdfast.report.page.tables import Column, plain
-from holdfast.report.page.words import plural, sentence, short_names
-from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
+from holdfast.reports.page.tables import Column, plain
+from holdfast.reports.page.words import plural, sentence, short_names
+from holdfast.reports.study import DRAWN_WORLD, Finding, StudyResult
 from holdfast.stats.core.bootstrap import paired_change
 from holdfast.stats.hard.mining import share, shared
 from holdfast_studies.study import Setting, Study, StudyOptions, dots_of

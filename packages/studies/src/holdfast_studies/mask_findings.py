@@ -11,11 +11,11 @@ import pandas as pd
 from holdfast.core.names import condition_words
 from holdfast.core.numbers import number, points, span
 from holdfast.core.types import Image
-from holdfast.report.page.charts import chart_of, dot_layer, facet_of, layer, placed, rule_at, tooltip
-from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart
-from holdfast.report.page.tables import Column, plain, ranged
-from holdfast.report.page.words import listing, short_names
-from holdfast.report.study import Finding
+from holdfast.reports.page.charts import chart_of, dot_layer, facet_of, layer, placed, rule_at, tooltip
+from holdfast.reports.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart
+from holdfast.reports.page.tables import Column, plain, ranged
+from holdfast.reports.page.words import listing, short_names
+from holdfast.reports.study import Finding
 from holdfast_studies.degraded import EXACT, FAMILIES
 from holdfast_studies.mask_measures import SCORES, MaskMeasures
 from holdfast_studies.study import ENDS, dots_of, farthest, is_clear, long_form, panel

@@ -23,8 +23,8 @@ from holdfast.data.writers import encode_mask
 from holdfast.pipeline.files import file_name
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.report.page.words import listing
-from holdfast.report.study import StudyResult
+from holdfast.reports.page.words import listing
+from holdfast.reports.study import StudyResult
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.reduce import Outcome
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME

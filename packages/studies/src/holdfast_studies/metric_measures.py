@@ -17,8 +17,8 @@ from holdfast.core.protocols import DifferentiableClassifier
 from holdfast.core.types import ORIGINAL
 from holdfast.models import load_classifier
 from holdfast.pipeline.hard.pool import MineSpec, measure
-from holdfast.report.page.tables import Kind
-from holdfast.report.page.words import short_names
+from holdfast.reports.page.tables import Kind
+from holdfast.reports.page.words import short_names
 from holdfast.results import background_conditions, static_conditions
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, ratio
 from holdfast.stats.models.ranks import LEAST_MODELS, MetricValues

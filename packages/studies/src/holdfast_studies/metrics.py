@@ -11,11 +11,11 @@ import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import number, span
-from holdfast.report.page.charts import chart_of, layer, nominal, room, tooltip
-from holdfast.report.page.figures import INK, WIDE, Chart
-from holdfast.report.page.tables import Column, plain, ranged
-from holdfast.report.page.words import listing, plural, short_names
-from holdfast.report.study import Finding, StudyResult
+from holdfast.reports.page.charts import chart_of, layer, nominal, room, tooltip
+from holdfast.reports.page.figures import INK, WIDE, Chart
+from holdfast.reports.page.tables import Column, plain, ranged
+from holdfast.reports.page.words import listing, plural, short_names
+from holdfast.reports.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import NO_ESTIMATE, Estimate, interval
 from holdfast.stats.models.ranks import (
     MetricValues,

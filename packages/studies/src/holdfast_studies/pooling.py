@@ -12,8 +12,8 @@ import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import number
-from holdfast.report.page.tables import Column
-from holdfast.report.study import Finding, StudyResult
+from holdfast.reports.page.tables import Column
+from holdfast.reports.study import Finding, StudyResult
 from holdfast_studies.study import Setting, Study, StudyOptions
 
 BIASES = (-3.0, -1.0, 0.0, 0.5, 1.0, 2.0)

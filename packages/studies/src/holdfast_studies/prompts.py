@@ -20,9 +20,9 @@ from holdfast.models import load_classifier
 from holdfast.models.clip import Clip, image_embeddings, load_clip
 from holdfast.pipeline.generate.prompts import ALL, MEANING, ORIGINALS, Prompts, spoken, strategies_of, write_prompts
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.report.page.tables import Column, plain, ranged
-from holdfast.report.page.words import listing, short_names
-from holdfast.report.study import Finding, StudyResult
+from holdfast.reports.page.tables import Column, plain, ranged
+from holdfast.reports.page.words import listing, short_names
+from holdfast.reports.study import Finding, StudyResult
 from holdfast.stats.effects.drops import paired_effect
 from holdfast_studies import study
 from holdfast_studies.prompt_measures import Originals, PaintedPictures, measured

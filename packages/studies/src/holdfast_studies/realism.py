@@ -17,10 +17,10 @@ from holdfast.core.numbers import estimate, number, percent, span
 from holdfast.core.types import Image, Sample
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.report.page.tables import Column, plain
-from holdfast.report.page.words import plural
-from holdfast.report.page.writer import about_world
-from holdfast.report.study import Finding, StudyResult
+from holdfast.reports.page.tables import Column, plain
+from holdfast.reports.page.words import plural
+from holdfast.reports.page.writer import about_world
+from holdfast.reports.study import Finding, StudyResult
 from holdfast.stats.core.cells import share_of
 from holdfast_studies.prompt_measures import (
     coverage,

@@ -26,10 +26,10 @@ from holdfast.models import available, load_classifier
 from holdfast.oracle import load_oracle
 from holdfast.pipeline.jobs.progress import Progress, environment, silent
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.report.page.charts import dots
-from holdfast.report.page.figures import Chart
-from holdfast.report.page.words import short_names
-from holdfast.report.study import DRAWN_WORLD, StudyResult, write_study
+from holdfast.reports.page.charts import dots
+from holdfast.reports.page.figures import Chart
+from holdfast.reports.page.words import short_names
+from holdfast.reports.study import DRAWN_WORLD, StudyResult, write_study
 
 Value = bool | int | float | str | tuple[float, ...] | tuple[str, ...]
 

@@ -14,7 +14,7 @@ from holdfast.results import Results
 def study_telltale(spec: TelltaleSpec, *, out: str | Path, progress: Progress = printed) -> Results:
     """Train networks to tell original, generated and random backgrounds apart; ``report`` in the run is the page."""
     from holdfast.pipeline.telltale import telltale
-    from holdfast.report.trained.detection import build_detection
+    from holdfast.reports.trained.detection import build_detection
     from holdfast.store import workplace
 
     with workplace(out) as (folder, _):

@@ -14,9 +14,9 @@ from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.names import unknown
 from holdfast.core.types import ORIGINAL
-from holdfast.report.attribution.section import read_looks
-from holdfast.report.page.parts import Section
-from holdfast.report.study import Finding, StudyResult, about_world
+from holdfast.reports.attribution.section import read_looks
+from holdfast.reports.page.parts import Section
+from holdfast.reports.study import Finding, StudyResult, about_world
 from holdfast.results import Results
 from holdfast.scenarios import parse_conditions
 from holdfast_studies import ximagenet12_page as page

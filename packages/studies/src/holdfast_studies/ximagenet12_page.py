@@ -12,21 +12,21 @@ from holdfast.core.numbers import number
 from holdfast.core.schema import JOBS
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.choosing import recorded_sizes
-from holdfast.report.attribution.section import looking, read_looks
-from holdfast.report.page.evidence import Analysis, Evidence, join_runs, on_originals
-from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Part, Section
-from holdfast.report.page.provenance import trouble
-from holdfast.report.page.tables import Column, Table, plain
-from holdfast.report.page.words import condition_label, listing, plural, short_names
-from holdfast.report.static.accuracy import maps
-from holdfast.report.static.comparison import fit
-from holdfast.report.static.score import parts_frame, parts_words
-from holdfast.report.static.verdicts import scores
-from holdfast.report.study import Finding
-from holdfast.report.trained.detection import detection
-from holdfast.report.trained.segmentation import Segmented, read_segments, segmentation
-from holdfast.report.trained.training import training
+from holdfast.reports.attribution.section import looking, read_looks
+from holdfast.reports.page.evidence import Analysis, Evidence, join_runs, on_originals
+from holdfast.reports.page.figures import Figure
+from holdfast.reports.page.parts import Part, Section
+from holdfast.reports.page.provenance import trouble
+from holdfast.reports.page.tables import Column, Table, plain
+from holdfast.reports.page.words import condition_label, listing, plural, short_names
+from holdfast.reports.static.accuracy import maps
+from holdfast.reports.static.comparison import fit
+from holdfast.reports.static.score import parts_frame, parts_words
+from holdfast.reports.static.verdicts import scores
+from holdfast.reports.study import Finding
+from holdfast.reports.trained.detection import detection
+from holdfast.reports.trained.segmentation import Segmented, read_segments, segmentation
+from holdfast.reports.trained.training import training
 from holdfast.results import SCORED, Results
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.bootstrap import RESAMPLES

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from holdfast.attribution import parse_methods
 from holdfast.core.errors import HoldfastError, MachineError, SampleError, UserError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.lazy import pd
 from holdfast.core.names import WITHOUT_OBJECT
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, ahead, core_count, thread_pool
-from holdfast.explain import parse_methods
 from holdfast.pipeline.classifiers import EvaluateSpec, proved
 from holdfast.pipeline.evaluation_rows import EvaluationIds, row_key
 from holdfast.pipeline.explain.maps import ExplainedModel, Item, MapMaker, evaluated, segmented, trained

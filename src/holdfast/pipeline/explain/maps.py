@@ -12,16 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.errors import SampleError, UserError
-from holdfast.core.files import safe_part, write_atomic
-from holdfast.core.fingerprint import fingerprint
-from holdfast.core.lazy import torch
-from holdfast.core.names import Name
-from holdfast.core.types import Collection, Image, Mask
-from holdfast.data.labels import LabelMap, class_keys, map_labels
-from holdfast.data.writers import encode_image
-from holdfast.engine import thread_pool
-from holdfast.explain import (
+from holdfast.attribution import (
     AttributionMethod,
     ExplainedNetwork,
     look,
@@ -34,8 +25,17 @@ from holdfast.explain import (
     stages,
     structural_similarity,
 )
-from holdfast.explain.layers import find_layer
-from holdfast.explain.measures import Map
+from holdfast.attribution.layers import find_layer
+from holdfast.attribution.measures import Map
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.files import safe_part, write_atomic
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.lazy import torch
+from holdfast.core.names import Name
+from holdfast.core.types import Collection, Image, Mask
+from holdfast.data.labels import LabelMap, class_keys, map_labels
+from holdfast.data.writers import encode_image
+from holdfast.engine import thread_pool
 from holdfast.models import load_segmenter, local_dir
 from holdfast.models.attacks import model_input
 from holdfast.models.torch_classifier import as_batch, as_pictures, exact

@@ -20,7 +20,7 @@ from holdfast.core.protocols import Inpainter, Oracle, TextToImage
 from holdfast.core.types import ClassKeys, Collection, Image, Mask, Rendered, Sample
 from holdfast.core.votes import Tally, read_votes
 from holdfast.data.labels import class_keys
-from holdfast.generate import load_image_maker
+from holdfast.generators import load_image_maker
 from holdfast.pipeline.classifiers import load_judge
 from holdfast.pipeline.donors import load_sample
 from holdfast.pipeline.generate.prompts import Prompts, check_spoken, prompts_for, spoken

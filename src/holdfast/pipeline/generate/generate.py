@@ -23,7 +23,7 @@ from holdfast.core.protocols import TextToImage
 from holdfast.core.types import Image
 from holdfast.data.writers import encode_image
 from holdfast.engine import Executor, LocalExecutor, core_count
-from holdfast.generate import load_image_maker
+from holdfast.generators import load_image_maker
 from holdfast.pipeline.generate.plan import POOL_ROWS, GeneratedPool, GenerateSpec, ImageRequest, plan_prompts
 from holdfast.pipeline.jobs.execute import Made, Worker, batched_shard_size, check_same, elsewhere, execute
 from holdfast.pipeline.jobs.plan import Job, plan

@@ -18,7 +18,7 @@ from holdfast.core.names import parse_name, unknown
 from holdfast.core.protocols import Classifier, DifferentiableClassifier, LatentGenerator, Oracle
 from holdfast.core.types import ORIGINAL, Collection, Image
 from holdfast.data.labels import LabelMap
-from holdfast.generate import load_generator
+from holdfast.generators import load_generator
 from holdfast.models.torch_classifier import ClassScores, TorchClassifier, as_batch, as_pictures
 from holdfast.oracle import kinship
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_judge, load_models

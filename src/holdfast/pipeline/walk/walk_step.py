@@ -21,7 +21,7 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import seed_from
 from holdfast.core.lazy import torch
 from holdfast.core.protocols import DifferentiableClassifier, LatentGenerator, Oracle, TensorOracle
-from holdfast.generate.loading import noise
+from holdfast.generators.loading import noise
 from holdfast.models.torch_classifier import as_pictures
 from holdfast.pipeline.specs import WalkOptions
 from holdfast.pipeline.walk.resources import UnderTest, check_gradients, losses, needs_gradients

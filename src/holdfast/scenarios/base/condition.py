@@ -12,7 +12,7 @@ from typing import Any
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
-from holdfast.core.names import condition_name, parse_name, split_list, unknown
+from holdfast.core.names import Name, condition_name, parse_name, split_list, unknown
 from holdfast.core.types import Families
 from holdfast.scenarios.base.definition import FEATHER, PAPER, Scenario, Value
 
@@ -56,15 +56,20 @@ class Condition:
 
     @cached_property
     def parameters_json(self) -> str:
-        """Return the parameters as canonical JSON; from version 2 on they include it, so that old rows are redone."""
-        version = self.definition.version
-        return canonical_json({**self.parameters, **({"version": version} if version > 1 else {})})
+        """Return the parameters as canonical JSON; with the version from 2 on, so that old rows are redone."""
+        known = self.definition
+        more: dict[str, Value] = {"version": known.version} if known.version > 1 else {}
+        if known.source:
+            more["source"] = known.source
+        return canonical_json({**self.parameters, **more})
 
 
 def find_scenario(name: str) -> Scenario:
     """Return the scenario of an id or alias in any spelling; UserError with the nearest names if there is none."""
     if name.partition(":")[0] == "nrtk":
         _perturbers().register_perturbers()
+    if name.startswith("python:") and name not in registry.scenarios:
+        return _own().register_own(name.partition(":")[2])  # type: ignore[no-any-return]
     definition = registry.scenarios.get(name if name in registry.scenarios else _plain(name))
     if not isinstance(definition, Scenario):
         raise UserError(f"{name!r} is registered as a scenario but was not made with @scenario")
@@ -107,7 +112,10 @@ def parse_conditions(text: str, *, feather: float = 0.0) -> list[Condition]:
             if condition not in conditions:
                 conditions.append(condition)
     if not conditions:
-        raise UserError(f"no scenario is named; try {', '.join(GROUPS)} or a name from holdfast ls scenarios")
+        raise UserError(
+            f"no scenario is named; try {', '.join(GROUPS)}, a name from holdfast ls scenarios, "
+            "or python:MODULE:FUNCTION"
+        )
     return conditions
 
 
@@ -117,6 +125,9 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
         condition = make_condition(find_scenario(f"nrtk:{parsed.name}"), parsed.tag, parsed.options)
         _perturbers().check_parameters(condition.scenario, dict(condition.parameters))
         return [condition]
+    if parsed.scheme == "python":
+        scenario = _own().register_own(parsed.name)
+        return [make_condition(scenario, parsed.tag, _typed(parsed, scenario), feather=feather)]
     if parsed.scheme:
         raise UserError(f"scenarios read name@variant?parameter=value, which {text!r} does not")
     group = {"color": "colour"}.get(_plain(parsed.name), _plain(parsed.name))
@@ -135,9 +146,13 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
         known = [*registry.scenarios, *registry.scenarios.aliases(), *GROUPS]
         raise unknown(registry.scenarios.kind, parsed.name, known)
     scenario = find_scenario(parsed.name)
+    return [make_condition(scenario, parsed.tag, _typed(parsed, scenario), feather=feather)]
+
+
+def _typed(parsed: Name, scenario: Scenario) -> dict[str, Any]:
+    """Return the options of a name; those whose parameter is a word as they were typed."""
     words = {parameter.name for parameter in scenario.parameters if isinstance(parameter.default, str)}
-    options = {key: parsed.text(key) if key in words else value for key, value in parsed.options.items()}
-    return [make_condition(scenario, parsed.tag, options, feather=feather)]
+    return {key: parsed.text(key) if key in words else value for key, value in parsed.options.items()}
 
 
 def family_of(name: str, families: Families = "holdfast") -> str:
@@ -178,6 +193,11 @@ def _belongs(definition: Scenario, group: str) -> bool:
 def _perturbers() -> Any:
     """Return the module of NRTK's perturbers, which imports this one."""
     return importlib.import_module("holdfast.scenarios.perturbers")
+
+
+def _own() -> Any:
+    """Return the module of the user's own scenarios, which few commands need."""
+    return importlib.import_module("holdfast.scenarios.own")
 
 
 def _plain(name: str) -> str:

@@ -89,6 +89,7 @@ class Scenario:
     # ``holdfast.models.attacks.Attack``); empty for scenarios, which know no model.
     attack: str = ""
     version: int = 1  # Goes up when the same parameters give another picture
+    source: str = ""  # Hash of the module for ``python:`` scenarios, whose authors count no versions
 
     def __call__(
         self, image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, **parameters: Any

@@ -23,7 +23,7 @@ from holdfast.core.schema import DETECTIONS, IMAGES, OBJECTS, PREDICTIONS, plain
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.evaluate.detector_worker import KEY_COLUMNS
 from holdfast.pipeline.evaluate.matching import best_threshold, boxes_of, is_right, judged
-from holdfast.report.objects.evidence import DetectorEvidence, detector_tables
+from holdfast.reports.objects.evidence import DetectorEvidence, detector_tables
 from holdfast.scenarios import find_scenario
 from holdfast.stats.core.answers import Answers, CountedEstimate, codes_of, from_table, keep
 from holdfast.stats.effects.score_spread import Design, design_of, mean_accuracy

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from holdfast.report.page.writer import templates
+from holdfast.reports.page.writer import templates
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, percent, span
-from holdfast.report.page import charts
-from holdfast.report.page.parts import Notice, Section
-from holdfast.report.page.tables import CONDITION, Column, Table
-from holdfast.report.page.words import condition_label, page_facts, plural
-from holdfast.report.page.writer import write_page
+from holdfast.reports.page import charts
+from holdfast.reports.page.parts import Notice, Section
+from holdfast.reports.page.tables import CONDITION, Column, Table
+from holdfast.reports.page.words import condition_label, page_facts, plural
+from holdfast.reports.page.writer import write_page
 
 SHOWN = 6  # runs in the chart, the latest ones
 LIMITS = (

@@ -29,7 +29,7 @@ from holdfast.pipeline.evaluate.matching import as_detectors_see
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import EvaluateSpec
-from holdfast.report.page.writer import templates
+from holdfast.reports.page.writer import templates
 from holdfast.store import Run, read_json
 from holdfast.store.foreign import is_steering
 from holdfast_evidence.export.private import Clean, cleaner, texts_in

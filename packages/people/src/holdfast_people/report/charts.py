@@ -9,10 +9,10 @@ import numpy as np
 
 from holdfast.core.lazy import pd
 from holdfast.core.votes import Votes, decide
-from holdfast.report.page import charts
-from holdfast.report.page.figures import COLOURS, Chart, Figure
-from holdfast.report.page.parts import Part
-from holdfast.report.page.words import plural
+from holdfast.reports.page import charts
+from holdfast.reports.page.figures import COLOURS, Chart, Figure
+from holdfast.reports.page.parts import Part
+from holdfast.reports.page.words import plural
 
 MOST_ROWS = 30  # Rows of one figure
 DECISIONS = {"accepted": COLOURS[2], "undecided": "#b9bec9", "rejected": COLOURS[1]}

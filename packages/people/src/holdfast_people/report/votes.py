@@ -12,12 +12,12 @@ from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import estimate, number, percent, span
 from holdfast.core.votes import Votes, read_votes
-from holdfast.report.page import parts as page
-from holdfast.report.page.charts import dot_figure
-from holdfast.report.page.figures import Figure
-from holdfast.report.page.tables import Column, Table, plain, ranged
-from holdfast.report.page.words import listing, page_facts, plural
-from holdfast.report.page.writer import write_page
+from holdfast.reports.page import parts as page
+from holdfast.reports.page.charts import dot_figure
+from holdfast.reports.page.figures import Figure
+from holdfast.reports.page.tables import Column, Table, plain, ranged
+from holdfast.reports.page.words import listing, page_facts, plural
+from holdfast.reports.page.writer import write_page
 from holdfast.stats.people.votes import VERDICT, rule_effects
 from holdfast.store import read_table
 from holdfast_people.report.charts import MOST_ROWS, crowd_figure, divided_figure, grades

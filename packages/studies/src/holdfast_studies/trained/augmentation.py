@@ -17,8 +17,8 @@ import torch
 from holdfast import api
 from holdfast.core.networks import resolve_device
 from holdfast.data.images import decode_image, read_file
-from holdfast.report.page.tables import Column, ranged
-from holdfast.report.study import Finding, StudyResult
+from holdfast.reports.page.tables import Column, ranged
+from holdfast.reports.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import SHARE
 from holdfast.store import read_table
 from holdfast.training import augment

@@ -19,8 +19,8 @@ from holdfast.core.numbers import MINUS, p_value
 from holdfast.core.types import ORIGINAL
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
-from holdfast.report.page.tables import Column, plain, ranged
-from holdfast.report.study import Finding, StudyResult
+from holdfast.reports.page.tables import Column, plain, ranged
+from holdfast.reports.study import Finding, StudyResult
 from holdfast.results import Results
 from holdfast.stats.core.bootstrap import Floats
 from holdfast_studies.study import Setting, Study, StudyOptions, dots_of, long_form

@@ -17,10 +17,10 @@ from holdfast import api, registry
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import MINUS, p_value, percent, span
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.charts import dot_layer, layer, records, rule_at, tooltip
-from holdfast.report.page.figures import COLOURS, MUTED, WIDE, Chart
-from holdfast.report.page.tables import Column, plain, ranged
-from holdfast.report.study import Finding, StudyResult
+from holdfast.reports.page.charts import dot_layer, layer, records, rule_at, tooltip
+from holdfast.reports.page.figures import COLOURS, MUTED, WIDE, Chart
+from holdfast.reports.page.tables import Column, plain, ranged
+from holdfast.reports.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats
 from holdfast_studies.drawn.small_models import DOSE_SEEDS, DOSE_SIZE, DOSES, SmallModel, dose_models, facts_of
 from holdfast_studies.study import ENDS, Setting, Study, StudyOptions, long_form

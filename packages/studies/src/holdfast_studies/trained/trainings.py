@@ -21,8 +21,8 @@ from holdfast.data.labels import NINE, asks_for_nine
 from holdfast.data.nine_classes import in_nine_classes
 from holdfast.data.writers import encode_image, encode_mask
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.report.page.tables import Column, plain
-from holdfast.report.study import Finding
+from holdfast.reports.page.tables import Column, plain
+from holdfast.reports.study import Finding
 from holdfast.results import Results, static_conditions
 from holdfast.stats.core.bootstrap import COUNT, SHARE, Estimate, Floats
 from holdfast.training import robust

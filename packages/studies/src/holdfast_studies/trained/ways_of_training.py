@@ -12,8 +12,8 @@ from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import number, p_value, percent, span
 from holdfast.core.schema import WALKS
-from holdfast.report.page.tables import Column, plain, ranged
-from holdfast.report.study import Finding, StudyResult
+from holdfast.reports.page.tables import Column, plain, ranged
+from holdfast.reports.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import SHARE, Estimate, Floats, resampled_sums
 from holdfast.stats.models.ranks import kendall_of
 from holdfast.store import Parts

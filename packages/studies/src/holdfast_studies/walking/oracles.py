@@ -19,15 +19,15 @@ from holdfast.core.schema import FRAMES
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection
 from holdfast.data.images import decode_image, read_file
 from holdfast.data.labels import map_labels
-from holdfast.generate import load_generator
+from holdfast.generators import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import kinship
 from holdfast.pipeline.classifiers import proved
 from holdfast.pipeline.walk.resources import LARGEST_DEFAULT, square
 from holdfast.pipeline.walk.walk import UnderTest
-from holdfast.report.page.tables import Column, plain, ranged
-from holdfast.report.page.words import listing
-from holdfast.report.study import Finding, StudyResult
+from holdfast.reports.page.tables import Column, plain, ranged
+from holdfast.reports.page.words import listing
+from holdfast.reports.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Estimate, Floats, estimated, interval, resampled_sums
 from holdfast.store import Parts
 from holdfast_studies import study

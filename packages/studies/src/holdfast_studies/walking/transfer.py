@@ -15,10 +15,10 @@ from holdfast.core.errors import UserError
 from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.data.images import decode_image, read_file
-from holdfast.report.page.charts import density
-from holdfast.report.page.tables import Column, plain, ranged
-from holdfast.report.page.words import short_names
-from holdfast.report.study import Finding, StudyResult
+from holdfast.reports.page.charts import density
+from holdfast.reports.page.tables import Column, plain, ranged
+from holdfast.reports.page.words import short_names
+from holdfast.reports.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import estimated
 from holdfast.stats.walks.walk_rows import PERTURBED
 from holdfast.store import read_table

@@ -10,9 +10,9 @@ import pandas as pd
 
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import number, percent
-from holdfast.report.page.tables import Column, plain, ranged
-from holdfast.report.page.words import listing
-from holdfast.report.study import Finding, StudyResult
+from holdfast.reports.page.tables import Column, plain, ranged
+from holdfast.reports.page.words import listing
+from holdfast.reports.study import Finding, StudyResult
 from holdfast.stats.models.ranks import kendall_of
 from holdfast.stats.walks.fmr import fmr_ranking
 from holdfast_studies.study import Setting, Study, StudyOptions, dots_of, model_names, shortened

@@ -13,9 +13,9 @@ from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.numbers import points, span
-from holdfast.report.page.charts import by_model, dot_layer, layer, records, room, tooltip
-from holdfast.report.page.figures import COLOURS, WIDE, Chart
-from holdfast.report.page.tables import Column, plain, ranged
+from holdfast.reports.page.charts import by_model, dot_layer, layer, records, room, tooltip
+from holdfast.reports.page.figures import COLOURS, WIDE, Chart
+from holdfast.reports.page.tables import Column, plain, ranged
 from holdfast.stats.core.bootstrap import NO_ESTIMATE, Estimate, Floats, ratio, resampled_sums
 from holdfast.stats.walks.fmr import influences, measures
 from holdfast.stats.walks.walk_rows import COLUMNS, paired

@@ -331,7 +331,7 @@ def _report(member: Measured, board: Path, out: Path) -> bool:
     entry = member.entry
     if entry.kind != "measured" or entry.protocol.name == "dynamic":
         return False
-    from holdfast.report import build as build_report
+    from holdfast.reports import build as build_report
     from holdfast.results import SCORED
 
     rows = read_table(board / f"{entry.id}.parquet", entry).cast(PREDICTIONS)

@@ -14,9 +14,9 @@ import numpy as np
 from holdfast.core.distribution import installed_version
 from holdfast.core.names import condition_words
 from holdfast.core.numbers import MISSING, number, percent, span
-from holdfast.report.page.words import listing, plural
-from holdfast.report.page.writer import script_json
-from holdfast.report.page.writer import templates as page_templates
+from holdfast.reports.page.words import listing, plural
+from holdfast.reports.page.writer import script_json
+from holdfast.reports.page.writer import templates as page_templates
 from holdfast.stats.effects.verdict_words import SIGNS, score_weakness
 from holdfast_evidence.board.entry import Score
 from holdfast_evidence.board.site.groups import RANKED, Elsewhere, EntryGroup, Tab, layout, written

@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.types import Scope
 
 from holdfast.core.errors import UserError
-from holdfast.report.page.writer import templates
+from holdfast.reports.page.writer import templates
 from holdfast_people.database import DatabaseUnavailable
 
 

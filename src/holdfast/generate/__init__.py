@@ -1,5 +1,0 @@
-"""Image makers: text to image, inpainting, and latent generators that encode and decode."""
-
-from holdfast.generate.loading import load_generator, load_image_maker
-
-__all__ = ["load_generator", "load_image_maker"]

@@ -1,5 +1,0 @@
-"""Runs → a page that opens from disk, its figures and tables."""
-
-from holdfast.report.assembly import build, html_summary
-
-__all__ = ["build", "html_summary"]

@@ -1,0 +1,84 @@
+"""The section of tasks that bring none of their own: verdicts, and what each condition costs in mean success."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast import registry
+from holdfast.core.tasks import Task
+from holdfast.reports.page.evidence import details, rows_of_tasks
+from holdfast.reports.page.parts import Front, Section
+from holdfast.reports.page.sections import ReportEvidence, ReportSection
+from holdfast.reports.page.tables import CONDITION, Column, Table, model_column, plain
+from holdfast.reports.page.words import page_facts, short_names
+from holdfast.stats.core.cells import summary
+from holdfast.stats.core.outcomes import outcome_counts
+from holdfast.stats.core.reduce import Counts
+from holdfast.stats.effects.drops import drops
+from holdfast.stats.effects.outcome_verdict import what_outcomes_rely_on
+
+NAME = "outcomes"
+"""What such a task has in its ``sections``."""
+
+
+def tasks_of(report: ReportEvidence) -> list[Task]:
+    """Return the tasks among the rows that this section is about."""
+    names = [name for name in report.tasks if name in registry.tasks]
+    return [task for task in map(registry.tasks.get, names) if NAME in task.sections]
+
+
+def _counts(report: ReportEvidence) -> list[tuple[Task, Counts]]:
+    counted = []
+    for task in tasks_of(report):
+        rows = report.rows.photos(report.rows.dataset.schema.names, rows_of_tasks([task.name]))
+        tables = {name: details(report.runs, name, schema) for name, schema in task.tables.items()}
+        counted.append((task, outcome_counts(task, rows, tables.__getitem__)))
+    return counted
+
+
+def _build(report: ReportEvidence) -> Sequence[Section]:
+    return [_section(task, counts, report) for task, counts in report.once(_counts)]
+
+
+def _section(task: Task, counts: Counts, report: ReportEvidence) -> Section:
+    verdicts = what_outcomes_rely_on(
+        counts,
+        average=task.average,
+        unit=task.unit,
+        success=task.success,
+        resamples=report.resamples,
+        seed=report.seed,
+    )
+    means = summary(counts, average=task.average)
+    costs = drops(counts, average=task.average, resamples=report.resamples, seed=report.seed)
+    model = model_column(short_names(counts.models))
+    share = f"{task.unit.capitalize()}s {task.success}"
+    accuracy = Column("accuracy", share, "percent", "low", "high")
+    lost = Column("drop", "Drop", "points", "low", "high")
+    section = Section(f"{NAME}-{task.name}", task.title[:1].upper() + task.title[1:])
+    section.lead = [f"{row['model']}: {row['sentence']}" for row in verdicts.to_dict("records")]
+    section.parts = [
+        Table(f"{task.name}_accuracy", f"{share} under each condition.", means, [CONDITION, model, accuracy,
+              *plain("integer", n="Answers")]),
+        Table(f"{task.name}_drops", "What each condition costs, on the same images.", costs, [CONDITION, model, lost,
+              *plain("percent", original="Original", accuracy="Condition"), *plain("integer", n="Pairs")]),
+    ]  # fmt: skip
+    return section
+
+
+def _front(report: ReportEvidence) -> Front:
+    ((task, counts), *_) = report.once(_counts)
+    photos = len(set((counts.clusters or {}).values())) or counts.cells["source_id"].nunique()
+    facts = page_facts((len(counts.models), "model"), (photos, "photo"), (len(counts.conditions), "condition"))
+    limits = (
+        f"A success is that the {task.unit} is {task.success}. Intervals are at the 95 % level and treat photos as "
+        "independent."
+    )
+    return Front(f"What the models rely on: {task.title}", facts, limits)
+
+
+def _alone(report: ReportEvidence) -> bool:
+    return bool(tasks_of(report))
+
+
+OUTCOMES = ReportSection(_build, _alone, _front)

@@ -1,0 +1,264 @@
+"""The parts that a section of a page is made of, and how a gallery is made."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Collection, Container, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from holdfast.core.lazy import pd
+from holdfast.reports.page.figures import Figure
+from holdfast.reports.page.tables import Table
+from holdfast.store import Run
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading below the section's own."""
+
+    text: str
+    kind: ClassVar[str] = "heading"
+
+
+@dataclass(frozen=True)
+class Text:
+    """Paragraphs."""
+
+    texts: Sequence[str]
+    kind: ClassVar[str] = "text"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A sentence that says why something is not shown."""
+
+    text: str
+    kind: ClassVar[str] = "notice"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Sentences that the reader can fold away."""
+
+    title: str
+    texts: Sequence[str]
+    open: bool = False
+    kind: ClassVar[str] = "list"
+
+
+@dataclass(frozen=True)
+class ModelVerdict:
+    """The verdict on one model, in words; ``small`` says what is open."""
+
+    model: str
+    word: str
+    sign: str
+    sentence: str
+    small: str = ""
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The verdicts on all models."""
+
+    items: Sequence[ModelVerdict]
+    kind: ClassVar[str] = "verdicts"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model, an oracle or people said about a picture: ``kind`` is right, wrong or none."""
+
+    who: str
+    said: str
+    sign: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A picture in base64 (or empty), the words below it, and the answers to it.
+
+    ``mark`` stands behind the caption; ``count`` sums up more than four answers.
+    """
+
+    caption: str
+    picture: str
+    width: int
+    height: int
+    answers: Sequence[Answer] = ()
+    wrong: bool = False
+    count: str = ""
+    mark: str = ""
+    format: str = "jpeg"
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A row of tiles under one heading; without a name it has no heading. ``of`` leads from the name to the label."""
+
+    name: str
+    label: str
+    summary: str
+    tiles: Sequence[Tile]
+    of: str = "a photo of"
+    against: str = ""
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Rows of tiles; ``steps`` draws them small, as the steps of walks, ``grid`` as the columns of a grid.
+
+    ``large`` draws them as the first thing to look at.
+    """
+
+    photos: Sequence[Photo]
+    steps: bool = False
+    large: bool = False
+    grid: bool = False
+    kind: ClassVar[str] = "gallery"
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text to be copied."""
+
+    title: str
+    text: str
+    kind: ClassVar[str] = "code"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What to do, in order, each with a command or nothing."""
+
+    title: str
+    items: Sequence[tuple[str, str]]
+    kind: ClassVar[str] = "steps"
+
+
+Part = Heading | Text | Notice | Listing | Verdicts | Table | Figure | Gallery | Code | Steps
+
+
+@dataclass
+class Section:
+    """A section of a page: ``lead`` says what it shows and what was found.
+
+    ``front``: it is the first screen, and says itself what it rests on; ``folded``: the reader opens it.
+    ``template``: Jinja source of what is below the heading, instead of lead and parts; ``data``: what it shows.
+    """
+
+    name: str
+    title: str
+    lead: list[str] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    front: bool = False
+    folded: bool = False
+    template: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def gist(self) -> str:
+        """The first sentence of the lead, beside the title of a folded section."""
+        first, dot, _ = self.lead[0].partition(". ") if self.lead else ("", "", "")
+        return first + dot.strip()
+
+
+@dataclass(frozen=True)
+class Front:
+    """What is at the top of a page: its title, the numbers of its data, and what the numbers mean."""
+
+    title: str
+    facts: Sequence[tuple[str, str]]
+    limits: str
+
+
+class RunPictures(Protocol):
+    """Makes JPEGs of some photos of a run, by (sample_id, condition name)."""
+
+    def __call__(
+        self, run: Run, source_ids: Collection[str], /, *, size: int = ..., only: Collection[str] = ...
+    ) -> dict[tuple[str, str], bytes]:
+        """Return the pictures, their longer side ``size`` pixels; ``only`` names the conditions, if not all."""
+
+
+def pictures_of(
+    pictures: RunPictures | None, runs: Sequence[Run], sources: Collection[str], **options: Any
+) -> dict[tuple[str, str], bytes]:
+    """Return the pictures of some photos, each from the first run that can make it; none where nobody makes any."""
+    images: dict[tuple[str, str], bytes] = {}
+    if pictures is not None:
+        for run in runs:
+            images = pictures(run, sources, **options) | images
+    return images
+
+
+Thumbnails = Callable[[Container[str]], dict[str, bytes]]  # Makes JPEGs of some images, by sample_id
+LARGEST_PICTURE = 60_000  # Bytes of a picture; larger ones are left out, so that the page stays small
+TILES = 8  # Pictures per group
+
+
+def judged(who: str, said: str, right: bool) -> Answer:
+    """Return an answer with the sign of right or wrong."""
+    return Answer(who, said, "✓" if right else "✗", "right" if right else "wrong")
+
+
+def tile(caption: str, jpeg: bytes, answers: Sequence[Answer], *, count: str = "", wrong: bool | None = None) -> Tile:
+    """Return a tile; its frame is dashed where an answer is wrong, unless ``wrong`` says otherwise."""
+    width, height = jpeg_size(jpeg)
+    picture = base64.b64encode(jpeg).decode() if width else ""
+    if wrong is None:
+        wrong = any(answer.kind == "wrong" for answer in answers)
+    return Tile(caption, picture, width, height, answers, wrong, count)
+
+
+def png_tile(caption: str, png: bytes) -> Tile:
+    """Return a tile of a PNG without answers."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
+        width, height = image.size
+    return Tile(caption, base64.b64encode(png).decode(), width, height, format="png")
+
+
+def jpeg_size(jpeg: bytes) -> tuple[int, int]:
+    """Return width and height; zeros for bytes that are no JPEG or too many."""
+    from PIL import Image, UnidentifiedImageError
+
+    if not jpeg or len(jpeg) > LARGEST_PICTURE:
+        return 0, 0
+    try:
+        with Image.open(io.BytesIO(jpeg), formats=["JPEG"]) as image:
+            return image.size
+    except (UnidentifiedImageError, OSError):
+        return 0, 0
+
+
+def by_turns(frame: pd.DataFrame, column: str, most: int = TILES) -> pd.DataFrame:
+    """Return the first rows of each class in ``column``, then the second rows, and so on, at most ``most``."""
+    turn = frame.groupby(column).cumcount()
+    return frame.assign(turn=turn).sort_values(["turn", column], kind="stable").drop(columns="turn").head(most)
+
+
+def grouped(
+    groups: Sequence[tuple[str, str, Sequence[str]]],
+    thumbnails: Thumbnails | None,
+    make_tile: Callable[[str, str, bytes], Tile],
+    *,
+    missing: str,
+) -> list[Part]:
+    """Return a gallery with a row of tiles per group, behind a notice where no picture can be had.
+
+    ``groups``: title, what the group holds, and the sample_ids to show. ``make_tile``: returns the tile for the group's
+    title, a sample_id and its JPEG, which may be empty. ``missing``: what is not at hand where there are no pictures.
+    """
+    wanted = {sample_id for _, _, ids in groups for sample_id in ids}
+    jpegs = thumbnails(wanted) if thumbnails is not None else {}
+    photos = [
+        Photo(title, label, "", [make_tile(title, name, jpegs.get(name, b"")) for name in ids], of=f"{len(ids)} of")
+        for title, label, ids in groups
+    ]
+    notice = [] if jpegs else [Notice(f"The pictures: the {missing} not at hand.")]
+    return [*notice, Gallery(photos)]

@@ -54,7 +54,7 @@ def run(program: Path, folder: Path, *words: str | Path) -> subprocess.Completed
 
 
 CONTENTS = {
-    "holdfast_vision": ("report/page/templates/", "assets/"),
+    "holdfast_vision": ("reports/page/templates/", "assets/"),
     "holdfast_people": ("web/templates/", "web/static/", "migrations/versions/"),
     "holdfast_studies": (),
     "holdfast_evidence": (

@@ -66,7 +66,8 @@ def outside(page: Path) -> str:
 
 def spans(page: Path) -> list[str]:
     """Commands inside sentences."""
-    return [re.sub(r"\s+", " ", text) for text in _CODE_SPAN.findall(outside(page))]
+    found = (re.sub(r"\s+", " ", text) for text in _CODE_SPAN.findall(outside(page)))
+    return [command for text in found for command in text.split(" && ")]
 
 
 def commands(block: Block) -> list[list[str]]:

@@ -13,7 +13,6 @@ import re
 import shlex
 import shutil
 import sys
-import zipfile
 from pathlib import Path
 
 import cv2
@@ -24,7 +23,7 @@ from doc_blocks import PAGES, ROOT, Block, blocks, commands, name, outside, span
 
 import holdfast
 from commands import run
-from holdfast import demo, registry
+from holdfast import registry
 from holdfast.cli.compare import UNDECIDED
 from holdfast.core.verbs import python_name
 
@@ -115,11 +114,10 @@ def test_the_first_pages_run(page: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.fixture(scope="module")
 def hard_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What docs/hard-set.md makes, of the pool that comes with Holdfast."""
+    """What docs/hard-set.md makes, of a pool that is drawn."""
     folder = tmp_path_factory.mktemp("mined")
-    with zipfile.ZipFile(demo.POOL) as packed:
-        packed.extractall(folder / "pool")
-    names = [f"embedded:{one}" for one in (*demo.SURROGATES, *demo.TARGETS)]
+    run("generate", "--generator", "diorama:", "--limit", "240", "--out", folder / "pool")
+    names = [f"embedded:{one}" for one in (*SURROGATES, *TARGETS)]
     surrogates, targets = ",".join(names[:-2]), ",".join(names[-2:])
     options = ("--oracle", "clip:embedded", "--again", "0")
     run("mine", folder / "pool", "--surrogates", surrogates, "--targets", targets, *options, "--out", folder / "hard")
@@ -146,7 +144,7 @@ def test_what_can_be_added_keeps_its_contract(page: str, tmp_path: Path, monkeyp
                  registry.verbs, registry.measures, registry.sections):  # fmt: skip
         list(kind)  # everything that is there, before what the page adds and the next test must not see
         monkeypatch.setattr(kind, "_entries", dict(kind._entries))
-    _run_python([one for one in blocks(BY_NAME[page]) if one.language == "python"])
+    _run_python([one for one in blocks(BY_NAME[page]) if one.language == "python"], {"__name__": "page"})
 
 
 def _run_page(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, fewer: bool) -> None:
@@ -158,9 +156,10 @@ def _run_page(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, fewer
         _photos(folder, 2 if fewer else 3)
     monkeypatch.chdir(folder)
     threads = torch.get_num_threads()
+    names: dict[str, object] = {"__name__": "page"}
     for block in todo:
         if block.language == "python":
-            _run_python([block])
+            _run_python([block], names)
         elif block.language != "bash":
             Path(block.title).write_text(block.text)
         for words in commands(block) if block.language == "bash" else ():
@@ -197,8 +196,8 @@ def _exit_code(block: Block, words: list[str], *, fewer: bool) -> int:
     return int(said[1]) if said else 0
 
 
-def _run_python(several: list[Block]) -> None:
-    names: dict[str, object] = {"__name__": "page"}
+def _run_python(several: list[Block], names: dict[str, object]) -> None:
+    """Run blocks of a page in order, in one namespace, as a reader does."""
     for block in several:
         if block.title:
             Path(block.title).write_text(block.text)

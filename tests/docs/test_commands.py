@@ -26,6 +26,7 @@ from commands import run
 from holdfast import registry
 from holdfast.cli.compare import UNDECIDED
 from holdfast.core.verbs import python_name
+from holdfast.demo_parts import SURROGATES, TARGETS
 
 PHOTOS = ROOT.parent / "shared" / "photos" / "pets12"
 FEW = 24

@@ -7,7 +7,10 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import typer
+
 from holdfast import registry
+from holdfast.cli.main import app
 from holdfast.commands import VERBS
 
 ROOT = Path(__file__).parents[2]
@@ -48,3 +51,18 @@ def test_every_command_that_a_text_names_exists() -> None:
                 line = text.count("\n", 0, found.start()) + 1
                 wrong.append(f"{where}:{line}: {found[0]!r}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_options_of_one_feature_have_their_own_panel() -> None:
+    panels = {
+        "eval": {"--boxes": "Detectors and labels", "--fast": "Device and speed", "--generator": "Painted backgrounds"},
+        "compare": {"--parity": "Exported models", "--sidecar": "Exported models"},
+        "report": {"--choose": "Choosing a model", "--weights": "Choosing a model"},
+        "perturb": {"--find-sparse": "Sparse walks"},
+    }
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for name, expected in panels.items():
+        found = {option.opts[0]: getattr(option, "rich_help_panel", None) for option in commands[name].params}
+        assert expected.items() <= found.items(), name
+        alone = [flag for flag, panel in found.items() if flag.startswith("--") and not panel]
+        assert len(alone) <= 28, f"{name} has {len(alone)} options without a heading"

@@ -34,6 +34,7 @@ class Option:
     is_list: bool = False  # the text holds names with commas between them; fields of type tuple are lists anyway
     is_needed: bool = False  # it has to be given, although the field has a default
     python_only: bool = False  # it is not on the command line
+    panel: str = ""  # the heading in ``--help`` if it is not that of the spec, such as that of one feature
 
 
 def option(default: Any = MISSING, *, help: str, **details: Any) -> Any:
@@ -108,9 +109,10 @@ def _options_of(spec: type) -> Mapping[str, Declared]:
         elif "option" in each.metadata:
             known: Option = each.metadata["option"]
             default = MISSING if known.is_needed else each.default if each.default_factory is MISSING else None
-            by_home[homes[each.name]].append(Declared(each.name, types[each.name], default, known, panel))
-    declared = [option for several in by_home.values() for option in several]
-    return {option.name: option for option in sorted(declared, key=lambda option: not option.option.argument)}
+            declared = Declared(each.name, types[each.name], default, known, known.panel or panel)
+            by_home[homes[each.name]].append(declared)
+    found = [option for several in by_home.values() for option in several]
+    return {option.name: option for option in sorted(found, key=lambda option: not option.option.argument)}
 
 
 def check(name: str, known: Option, value: Any, default: Any = None) -> None:

@@ -156,18 +156,23 @@ depth = partial(
 )  # fmt: skip
 
 
+CONDITIONS, SPEED, DETECTORS = "Conditions", "Device and speed", "Detectors and labels"
+"""Headings of options of ``eval``."""
+
+
 @dataclass(frozen=True)
 class EvaluateSpec(PaintSpec):
     """What ``holdfast eval`` does."""
 
     models: tuple[str, ...] = models("Names of models", is_needed=True)
     scenarios: str = scenarios("all")
-    labels: str | None = labels()
-    attributes: str | None = attributes()
-    feather: float = feather()
-    matte: tuple[int, int, int] = matte()
-    depth: str = depth()
-    batch_size: int = batch_size(32)
+    labels: str | None = labels(panel="Images")
+    attributes: str | None = attributes(panel="Images")
+    feather: float = feather(panel=CONDITIONS)
+    matte: tuple[int, int, int] = matte(panel=CONDITIONS)
+    depth: str = depth(panel=CONDITIONS)
+    device: str = device(panel=SPEED)
+    batch_size: int = batch_size(32, panel=SPEED)
     workers: int = workers(1)
     expect_accuracy: float | None = option(
         None, help="Stop before the scenarios if clean accuracy is not this.", least=0, most=1
@@ -176,25 +181,30 @@ class EvaluateSpec(PaintSpec):
     search: bool = option(
         False,
         help="Of scenarios at three severities or more, ask only what it takes to find where each photo first fails.",
+        panel=CONDITIONS,
     )
     fast: bool = option(
         False, help="Decode each image once and run all conditions in batches on the device; answers differ in the "
-        "last digits.",
+        "last digits.", panel=SPEED,
     )  # fmt: skip
-    compile: bool | None = option(None, help="Compile the networks of --fast; by default only for long runs on a GPU.")
+    compile: bool | None = option(
+        None, help="Compile the networks of --fast; by default only for long runs on a GPU.", panel=SPEED
+    )
     boxes: str | None = option(
         None, help="Boxes in DATA, a folder of images: a COCO file, a CSV, or a folder of YOLO or VOC files.",
-        is_path=True,
+        is_path=True, panel=DETECTORS,
     )  # fmt: skip
     images: str | None = option(
-        None, help="Folder of the images that a COCO file or a CSV of boxes names.", is_path=True
+        None, help="Folder of the images that a COCO file or a CSV of boxes names.", is_path=True, panel=DETECTORS
     )
     threshold: float | None = option(
         None, help="Score from which a detector's box counts (by default the best F1 on the originals, then frozen); "
-        "0.5 for labels of photos that have several.", least=0, most=1,
+        "0.5 for labels of photos that have several.", least=0, most=1, panel=DETECTORS,
     )  # fmt: skip
     box_masks: str = option(
-        "grabcut", help="Makes masks of boxes that have none: grabcut, sam:mobile, sam:NAME (holdfast ls masks)."
+        "grabcut",
+        help="Makes masks of boxes that have none: grabcut, sam:mobile, sam:NAME (holdfast ls masks).",
+        panel=DETECTORS,
     )
     protocol: str | None = option(
         None, help="Declaration (holdfast audit declare) that this run follows; deviations are recorded.", is_path=True

@@ -298,13 +298,24 @@ def _row(condition: str, pairs: PairedPhotos | None, margin: float, level: float
     if pairs is None:
         nothing = dict.fromkeys(("n", "better", "worse", "unanswered", "donors"), 0)
         return dict.fromkeys(COLUMNS, nan) | nothing | {"condition": condition}
-    differences = pairs.differences
+    return {"condition": condition, **pairs.numbers(), **non_inferiority(pairs.differences, margin, level, family)}
+
+
+def non_inferiority(
+    differences: Differences, margin: float, level: float, family: int, *, less_is_better: bool = False
+) -> dict[str, float]:
+    """Return bounds, p-values and how many photos would decide, as columns of a gate's row.
+
+    ``differences``: what photos gain, positive if the new model is better; ``less_is_better``: the quantity falls then.
+    """
     few = 0 < differences.donors < LEAST_DONORS
     p_pass, p_fail = (1.0, 1.0) if few else p_values(differences, -margin, tail=1 - level)
-    low, high = bounds(differences, tail=1 - level)
-    more = (nan, nan) if few else more_photos(differences, margin=margin, level=level, family=family)
-    tested = {"low": low, "high": high, "p_pass": p_pass, "p_fail": p_fail}
-    return {"condition": condition, **pairs.numbers(), **tested, "more_photos": more[0], "most_photos": more[1]}
+    low, high = bounds(differences.turned() if less_is_better else differences, tail=1 - level)
+    nothing = (float("nan"), float("nan"))
+    more = nothing if few else more_photos(differences, margin=margin, level=level, family=family)
+    return {
+        "low": low, "high": high, "p_pass": p_pass, "p_fail": p_fail, "more_photos": more[0], "most_photos": more[1]
+    }  # fmt: skip
 
 
 def more_photos(

@@ -15,8 +15,8 @@ from holdfast.core.names import without_object
 from holdfast.core.numbers import SHARE
 from holdfast.stats.core.answers import numbered_column
 from holdfast.stats.core.bootstrap import codes, sums
-from holdfast.stats.models.gate import COLUMNS, Gate, more_photos, named_model, quantity_of, with_verdicts
-from holdfast.stats.models.noninferiority import LEAST_DONORS, Differences, bounds, p_values
+from holdfast.stats.models.gate import COLUMNS, Gate, named_model, non_inferiority, quantity_of, with_verdicts
+from holdfast.stats.models.noninferiority import LEAST_DONORS, Differences
 from holdfast.stats.objects.answers import DetectorAnswers
 
 ALARMS_MARGIN = 0.1
@@ -117,16 +117,11 @@ def _row(
         return row | dict.fromkeys(("n", "better", "worse", "donors"), 0)
     gain = sign * (pairs["new"] - pairs["old"]).to_numpy(np.float64)
     differences = _differences(gain, pairs, counted=measure == ALARMS)
-    few = 0 < differences.donors < LEAST_DONORS
-    p_pass, p_fail = (1.0, 1.0) if few else p_values(differences, -margin, tail=1 - level)
-    low, high = bounds(differences if sign > 0 else differences.turned(), tail=1 - level)
-    more = (nan, nan) if few else more_photos(differences, margin=margin, level=level, family=family)
-    return row | {
+    return row | non_inferiority(differences, margin, level, family, less_is_better=sign < 0) | {
         "old": float(pairs["old"].mean()), "new": float(pairs["new"].mean()),
         "difference": sign * float(gain.mean()) + 0.0,  # no negative zero
-        "low": low, "high": high, "n": len(differences.photos), "donors": differences.donors,
-        "better": differences.better, "worse": differences.worse, "p_pass": p_pass, "p_fail": p_fail,
-        "more_photos": more[0], "most_photos": more[1],
+        "n": len(differences.photos), "donors": differences.donors,
+        "better": differences.better, "worse": differences.worse,
     }  # fmt: skip
 
 

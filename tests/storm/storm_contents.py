@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ def contents(folder: Path) -> dict[str, str]:
             hashes[name] = "the same as CSV" if path.stat().st_size else "empty"
         elif path.suffix == ".safetensors":
             hashes[name] = _weights(path)
+        elif path.suffix == ".html":
+            hashes[name] = _hash(_TIME.sub(b"", path.read_bytes())) if path.stat().st_size else "empty"
         elif path.name == "config.json":
             hashes[name] = _network(path)
         elif path.name == "spec.json":
@@ -48,8 +51,9 @@ def contents(folder: Path) -> dict[str, str]:
     return hashes
 
 
+_TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?")
 _VOLATILE = {
-    "run_id", "seconds", "made_at", "shard", "environment.json", "job.json", "DATACARD.md", "README.md",
+    "run_id", "seconds", "time", "made_at", "shard", "environment.json", "job.json", "DATACARD.md", "README.md",
 }  # fmt: skip
 
 

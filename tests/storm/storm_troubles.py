@@ -250,7 +250,7 @@ damaging = ("damaged input", "hostile input", "falsified table", "changed input"
 OPENING = (
     ("interrupted", "eval"), ("falsified table", "eval"), ("changed input", "eval"), ("bad server", "ask"),
     ("full disk", "synth"), ("failed rename", "synth"),
-    ("full disk", "eval"), ("interrupted", "eval --fast"), ("removed folder", "synth"),
+    ("failed rename", "explain"), ("full disk", "eval"), ("interrupted", "eval --fast"), ("removed folder", "synth"),
     ("dying model", "eval"), ("bad server", "perturb"), ("foreign page", "open"), ("unreadable images", "mask"),
     ("kill", "train"), ("interrupted", "segment"), ("interrupted", "perturb"), ("kill", "watch"),
     ("full disk", "mask"), ("interrupted", "ask"), ("damaged output", "synth"), ("falsified table", "report"),

@@ -42,7 +42,7 @@ from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import accuracy as class_accuracy
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME, what_it_holds
-from holdfast.stats.effects.verdict_words import NOT_JUDGED, more_photos
+from holdfast.stats.effects.verdict_words import more_photos
 from holdfast.stats.models.power import donor_advice, donors_of
 from holdfast.store import Run, copies_of, other_data, unmixed
 
@@ -214,7 +214,7 @@ def _check_detector(
     verdict = {str(key): value for key, value in evidence.holds.iloc[0].items()}
     page = _page(results, progress)
     spec, name = results.run.spec(), verdict["model"]
-    about = ", ".join(f"{count} {noun}" for count, noun in evidence.facts() if noun.startswith(("photo", "object")))
+    about = ", ".join(f"{count} {noun}" for count, noun in evidence.facts()[1:3])  # images and objects
     lines = [
         f"{name} on {spec['dataset']} ({about}; boxes count from a score of {spec['thresholds'][name]:.2f} on):",
         f"{verdict['headline']}.",
@@ -250,7 +250,7 @@ def _answer_early(
         *(f"Note: {warning}" for warning in verdict["warnings"] if "was not run" not in warning),
         *_unanswered(results.counts),
         f"Next: {step_list([verdict], None)[0][0]}"
-        if verdict["headline"].startswith(NOT_JUDGED)
+        if verdict["unjudged"]
         else "Next: every condition and all photos: the same command without --stop and --budget",
     ]
     return Check(results, page, verdict, made_masks, None, None, lines, looks=tuple(early.looks))
@@ -379,7 +379,7 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
         lines.append(f"Masks: {about_masks}")
     lines += _unanswered(counts)
     few = donor_advice(int(verdict["n"]), donors_of(counts).get(RANDOM, 0))
-    if few and not verdict["headline"].startswith(NOT_JUDGED):
+    if few and not verdict["unjudged"]:
         lines.append(f"Backgrounds: {few}; more photos lend more of them.")
     for finding in answer.findings[:MOST_FINDINGS]:
         lines.append(f"Data: {finding.sentence} First: {finding.examples[0]}. {finding.advice}")

@@ -19,6 +19,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.models import available, label_spaces
 from holdfast.pipeline.evaluate.background_truth import RERENDERED, SCHEME
 from holdfast.pipeline.jobs.progress import Progress
+from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.reports.page.writer import DRAWN_WORLD
 from holdfast.reports.parity import build_gate
 from holdfast.stats.core.cells import Average
@@ -158,7 +159,7 @@ def _gate(scenes: api.Results, out: Path) -> PartCard:
         f"accuracy changes by {points(bars[0].value, 0)} {_between(bars[0])}; 2 points less are allowed.",
         "A release gate in one command (holdfast compare): passed, failed, or undecided with how many pictures "
         "more would decide, where these can tell.",
-        build_gate(gate, scenes.run, out / "gate"), bars,
+        build_gate(gate, scenes.run, out / "gate", flips=scenes.parity(old, new).flips, pictures=thumbnails), bars,
         "change in points of accuracy, worst conditions; bounds at 95 % each",
     )  # fmt: skip
 

@@ -350,7 +350,7 @@ _SECTIONS = (  # in the order of the page
     ("comparison", "static.comparison:COMPARISON", "paired comparison of models"),
     ("regression", "static.comparison:REGRESSION", "accuracy by model, scenario and class"),
     ("confidence", "static.confidence:CONFIDENCE", "confidence and calibration"),
-    ("grid", "static.picture_grid:GRID", "images by class and condition"),
+    ("grid", "page.picture_grid:GRID", "images by class and condition"),
     ("gallery", "static.gallery:GALLERY", "the same image under every condition"),
     ("worst", "static.gallery:WORST_IMAGES", "the worst classes and images"),
     ("looking", "attribution.section:LOOKING", "where the models look"),

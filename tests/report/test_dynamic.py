@@ -63,7 +63,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, str]:
 
 
 def test_a_run_of_walks_has_their_sections_and_no_others(plain: tuple[Run, Path, str]) -> None:
-    assert sections(plain[2]) == [*WALKS, *LAST]
+    assert sections(plain[2]) == ["verdict", *WALKS, *LAST]
 
 
 def test_every_measure_is_that_of_the_statistics(plain: tuple[Run, Path, str]) -> None:
@@ -343,7 +343,7 @@ def test_walks_that_all_failed(tmp_path: Path) -> None:
         path.unlink()
     run.predictions.write(pa.Table.from_pandas(rows, schema=run.predictions.schema, preserve_index=False))
     page = page_of([run], tmp_path / "report")
-    assert sections(page) == ["dynamic", *LAST]
+    assert sections(page) == ["verdict", "dynamic", *LAST]
     assert "No walk of any image ended" in words(page) and "no image came out" in words(page)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.data.writers import encode_image
 from holdfast.reports.attribution.section import looking, method_name
-from holdfast.reports.page.parts import Gallery
+from holdfast.reports.page.parts import Front, Gallery, answer
 from holdfast.reports.page.tables import Table
 from holdfast.reports.page.writer import write_page
 
@@ -62,5 +62,6 @@ def test_hostile_names_and_files_outside_the_run(status: str, tmp_path) -> None:
     assert not [part for part in section.parts if isinstance(part, Gallery)]
     inside = looking(rows.assign(picture="own.jpg"), resamples=20, seed=0)
     assert [part for part in inside.parts if isinstance(part, Gallery)] or status == "empty"
-    about = {"title": "t", "subject": HOSTILE, "facts": [], "limits": "", "note": "", "run_names": ""}
-    assert HOSTILE not in write_page([inside], tmp_path / "page", **about).read_text()
+    front = Front(HOSTILE, answer(HOSTILE), [], HOSTILE)
+    page = write_page(front, [inside], tmp_path / "page", subject=HOSTILE, run_names="")
+    assert HOSTILE not in page.read_text()

@@ -115,7 +115,7 @@ def test_a_model_with_one_answer_is_marked_wherever_its_score_stands(tmp_path: P
     assert f"Take care: constant answers {names[2]} to 100 % of the images" in repr(run.scores())
     page = run.report(resamples=50).read_text()
     assert "says nothing: guesses and constant answers score high" in page and "check the names of its outputs" in page
-    assert f"the new model (constant) answers {names[2]} to 24 of 24 unchanged" in repr(holdfast.compare(run, run))
+    assert f"the new model (constant: answers {names[2]} to 24 of 24 unchanged" in repr(holdfast.compare(run, run))
 
 
 def test_a_drawn_chart_keeps_the_digits_of_its_texts() -> None:

@@ -189,7 +189,7 @@ def test_one_model(tmp_path: Path) -> None:
     assert outline.sections == SECTIONS
     assert "There is one model only, so there are no ranks and no pairs." in text
     assert "There is one model only: an interaction needs two." in text
-    assert "What the model holds on to" in text
+    assert "Does the model rely on the background?" in text
 
 
 def test_a_dozen_models(tmp_path: Path) -> None:

@@ -306,10 +306,9 @@ def _no_better_than_guessing(gate: Gate, old: Results, new: Results) -> list[str
     """Return a sentence on each compared model that no verdict can rest on, since it fails on unchanged photos."""
     reasons = [run.broken().get(model) for run, model in zip((old, new), gate.models, strict=True)]
     return [
-        f"Take care: the {which} model ({model}) {is_}{reason}, so this comparison says little about it; check the "
-        "names of its outputs and its preprocessing (docs/my-model.md)."
+        f"Take care: there is no verdict on the {which} model ({model}: {reason}), so this comparison says little "
+        "about it; check the names of its outputs and its preprocessing (docs/my-model.md)."
         for which, model, reason in zip(("old", "new"), gate.models, reasons, strict=True) if reason
-        for is_ in ["" if reason.startswith("answers") else "is "]
     ]  # fmt: skip
 
 

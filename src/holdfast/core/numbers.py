@@ -52,6 +52,15 @@ def p_value(value: float) -> str:
     return "< .0001" if value < 0.0001 else number(value, 4 if value < 0.001 else 3).removeprefix("0")
 
 
+def p_words(value: float) -> str:
+    """Return ``p = .012`` or ``p < .0001``.
+
+    >>> p_words(0.00000001)
+    'p < .0001'
+    """
+    return f"p {p_value(value)}" if value < 0.0001 else f"p = {p_value(value)}"
+
+
 def _missing(value: float) -> bool:
     return value is None or math.isnan(value) or math.isinf(value)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.core.files import json_object
 from holdfast.core.names import Name, parse_name
@@ -109,6 +109,29 @@ def _config(name: Name) -> dict[str, Any]:
     return json_object(file)
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What a model and a judge of its oracle have in common."""
+
+    judge: str  # name of the judge
+    kind: Literal["weights", "family", "data"]
+    name: str  # of the family or of the training data
+
+
+def in_common(model_name: str, oracle_name: str) -> list[Shared]:
+    """Return what a model and the judges of an oracle have in common."""
+    (model,) = lineages(model_name)
+    shared: list[Shared] = []
+    for judge in lineages(oracle_name):
+        if judge.model == model.model:
+            shared.append(Shared(judge.model, "weights", judge.model))
+            continue
+        if model.family and judge.family == model.family:
+            shared.append(Shared(judge.model, "family", model.family))
+        shared += [Shared(judge.model, "data", data) for data in sorted(model.data & judge.data)]
+    return shared
+
+
 def kinship(
     model_name: str, oracle_name: str, generator_name: str = "", *, trained_with: Sequence[str] = ()
 ) -> list[str]:
@@ -118,18 +141,15 @@ def kinship(
     the model gets wrong for the same reason, and FMR rises. A model that was trained with images of the generator
     has seen what it is tested on.
     """
-    warnings = []
     (model,) = lineages(model_name)
-    for judge in lineages(oracle_name):
-        if judge.model == model.model:
-            warnings.append(f"{model.model} is judged by itself: it and the oracle are the same weights.")
-            continue
-        if model.family and judge.family == model.family:
-            warnings.append(f"{model.model} and its oracle {judge.model} are of one family, {model.family}.")
-        warnings += [
-            f"{model.model} and its oracle {judge.model} were both trained on {data}."
-            for data in sorted(model.data & judge.data)
-        ]
+    warnings = []
+    for shared in in_common(model_name, oracle_name):
+        pair = f"{model.model} and its oracle {shared.judge}"
+        warnings.append({
+            "weights": f"{model.model} is judged by itself: it and the oracle are the same weights.",
+            "family": f"{pair} are of one family, {shared.name}.",
+            "data": f"{pair} were both trained on {shared.name}.",
+        }[shared.kind])  # fmt: skip
     used = _plain(generator_name)
     if used and used in {_plain(name) for name in (*model.trained_with, *trained_with)}:
         warnings.append(f"{model.model} was trained with images of {used}, the generator that changes its test images.")

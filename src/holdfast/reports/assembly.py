@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 from holdfast.core.errors import UserError
@@ -60,27 +59,25 @@ def build(
         library = thread.submit(chart_library)
         sections, front = report_sections(report), page_front(report)
         library.result()
-    return write_page(
-        sections, out, title=front.title, facts=front.facts, limits=front.limits, **about_runs(runs, note)
-    )
+    return write_page(front, sections, out, **about_runs(runs, note))
 
 
 def page_front(report: ReportEvidence) -> Front:
-    """Return the top of the page: of the first section that has one, else that of classifiers."""
+    """Return the first screen: of the first section that has one, else that of classifiers."""
     for section in in_order().values():
-        if section.front is not None and section.applies(report):
-            return section.front(report)
+        if section.front is not None and section.applies(report) and (front := section.front(report)) is not None:
+            return front
     return classified_front(report)
 
 
 def report_sections(report: ReportEvidence) -> list[Section]:
-    """Return all sections in the order of the page; only the first is not folded."""
+    """Return all sections in the order of the page."""
     known = in_order()
     made = {name: section.sections(report) for name, section in known.items()}
     own = [each for name in known if name not in LAST for each in made[name]]
     last = [each for name in LAST for each in made[name]]
-    shown = [*own, *measure_sections(report, {name for each in known.values() for name in each.measures}), *last]
-    return [shown[0], *(replace(section, folded=True) for section in shown[1:])]
+    shown = {name for each in known.values() for name in each.measures}
+    return [*own, *measure_sections(report, shown), *last]
 
 
 def html_summary(

@@ -16,7 +16,7 @@ from holdfast.core.numbers import percent, points, span
 from holdfast.reports.page import charts
 from holdfast.reports.page.evidence import Evidence, join_runs
 from holdfast.reports.page.figures import COLOURS, INK, WIDE, Chart, Figure
-from holdfast.reports.page.parts import Notice, Section
+from holdfast.reports.page.parts import Front, Notice, Section, answer, first_figure
 from holdfast.reports.page.provenance import what_was_run
 from holdfast.reports.page.tables import CLASS, Column, Table, model_column, plain, with_intervals
 from holdfast.reports.page.words import listing, page_facts, plural, short_names
@@ -29,7 +29,7 @@ from holdfast.stats.models.datasets import DatasetDrops, dataset_drops, question
 from holdfast.stats.models.relative import logits
 from holdfast.store import Run
 
-TITLE = "What is lost from one dataset to another"
+TITLE = "How much accuracy is lost from one dataset to another?"
 _LIMITS = (
     "The datasets have different photos, so no photo is paired: an interval adds the uncertainty of both sides. A drop "
     "says that the second dataset is harder for this model, not why: its photos, its labels and how it was chosen "
@@ -103,9 +103,10 @@ def build_between(
         sections.append(_question_section(asked))
     named = [fact if fact[1] != "class" else (*fact, "classes") for fact in facts]
     sections.append(what_was_run(Evidence(next(iter(counts.values()))), runs, settings, "--between"))
-    return write_page(
-        sections, out, title=TITLE, facts=page_facts(*named), limits=_LIMITS, **about_runs(runs, note)
-    )  # fmt: skip
+    first = sections[0]
+    chart = first_figure(first.parts)
+    front = Front(TITLE, answer(first.lead[0]), page_facts(*named), _LIMITS, chart=chart)
+    return write_page(front, sections, out, **about_runs(runs, note))
 
 
 def _drop_section(

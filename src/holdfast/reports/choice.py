@@ -16,7 +16,7 @@ from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, percent
 from holdfast.reports.page import charts
 from holdfast.reports.page.figures import COLOURS, INK, MUTED, WIDE, Chart, Figure
-from holdfast.reports.page.parts import Notice, Part, Section
+from holdfast.reports.page.parts import Front, Notice, Part, Section, answer, first_figure
 from holdfast.reports.page.tables import CONDITION, Column, Table, model_column, ranged, yes_no
 from holdfast.reports.page.words import condition_label, listing, page_facts, plural, short_names
 from holdfast.reports.page.writer import about_runs, write_page
@@ -24,7 +24,7 @@ from holdfast.stats.models.choice import ModelChoice
 from holdfast.stats.models.recommendation import MEGA, Recommendation
 from holdfast.store import Run
 
-TITLE = "Which model to take"
+TITLE = "Which model should be used under these conditions?"
 MEANING = (
     "Weighted accuracy is the mean of the accuracies under the weighted conditions, each with its weight, on the "
     "photos that all models answered. Photos are resampled together for all models, so that differences are paired."
@@ -54,9 +54,10 @@ def build(
         write_atomic(out / "choice.json", as_json(choice, recommendation, settings).encode())
     except OSError as error:
         raise cannot_write(f"the page to {out}", error) from error
-    return write_page(
-        sections(choice, recommendation), out, title=TITLE, facts=facts, limits=limits, **about_runs(runs)
-    )
+    shown = sections(choice, recommendation)
+    said = recommendation.sentences
+    front = Front(TITLE, answer(said[0], " ".join(said[1:3])), facts, limits, chart=first_figure(shown[0].parts))
+    return write_page(front, shown, out, **about_runs(runs))
 
 
 def as_json(choice: ModelChoice, recommendation: Recommendation, settings: Mapping[str, Any]) -> str:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from holdfast import registry
 from holdfast.core.tasks import Task
+from holdfast.reports.page import charts
 from holdfast.reports.page.evidence import details, rows_of_tasks
-from holdfast.reports.page.parts import Front, Section
+from holdfast.reports.page.parts import Front, ModelVerdict, Section
 from holdfast.reports.page.sections import ReportEvidence, ReportSection
 from holdfast.reports.page.tables import CONDITION, Column, Table, model_column, plain
-from holdfast.reports.page.words import page_facts, short_names
+from holdfast.reports.page.words import condition_label, page_facts, short_names
 from holdfast.stats.core.cells import summary
 from holdfast.stats.core.outcomes import outcome_counts
 from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.drops import drops
 from holdfast.stats.effects.outcome_verdict import what_outcomes_rely_on
+from holdfast.stats.effects.verdict_words import SIGNS
 
 NAME = "outcomes"
 """What such a task has in its ``sections``."""
@@ -40,8 +43,8 @@ def _build(report: ReportEvidence) -> Sequence[Section]:
     return [_section(task, counts, report) for task, counts in report.once(_counts)]
 
 
-def _section(task: Task, counts: Counts, report: ReportEvidence) -> Section:
-    verdicts = what_outcomes_rely_on(
+def _verdicts(task: Task, counts: Counts, report: ReportEvidence) -> list[dict[Any, Any]]:
+    frame = what_outcomes_rely_on(
         counts,
         average=task.average,
         unit=task.unit,
@@ -49,6 +52,10 @@ def _section(task: Task, counts: Counts, report: ReportEvidence) -> Section:
         resamples=report.resamples,
         seed=report.seed,
     )
+    return list(frame.to_dict("records"))
+
+
+def _section(task: Task, counts: Counts, report: ReportEvidence) -> Section:
     means = summary(counts, average=task.average)
     costs = drops(counts, average=task.average, resamples=report.resamples, seed=report.seed)
     model = model_column(short_names(counts.models))
@@ -56,7 +63,7 @@ def _section(task: Task, counts: Counts, report: ReportEvidence) -> Section:
     accuracy = Column("accuracy", share, "percent", "low", "high")
     lost = Column("drop", "Drop", "points", "low", "high")
     section = Section(f"{NAME}-{task.name}", task.title[:1].upper() + task.title[1:])
-    section.lead = [f"{row['model']}: {row['sentence']}" for row in verdicts.to_dict("records")]
+    section.lead = [f"{row['model']}: {row['sentence']}" for row in _verdicts(task, counts, report)]
     section.parts = [
         Table(f"{task.name}_accuracy", f"{share} under each condition.", means, [CONDITION, model, accuracy,
               *plain("integer", n="Answers")]),
@@ -74,7 +81,24 @@ def _front(report: ReportEvidence) -> Front:
         f"A success is that the {task.unit} is {task.success}. Intervals are at the 95 % level and treat photos as "
         "independent."
     )
-    return Front(f"What the models rely on: {task.title}", facts, limits)
+    short = short_names(counts.models)
+    rows = _verdicts(task, counts, report)
+    verdicts = [
+        ModelVerdict(short[row["model"]], row["headline"], SIGNS[row["verdict"]], row["rests_on"], row["small_print"])
+        for row in rows
+    ]
+    means = summary(counts, average=task.average)
+    share = f"{task.unit}s {task.success}"
+    chart = charts.model_figure(
+        "answer", f"{share.capitalize()} under each condition, with 95\N{NO-BREAK SPACE}% intervals",
+        f"{share.capitalize()} by condition.", means, "accuracy", short=short,
+        rows=[condition_label(name) for name in counts.conditions], axis=share, domain=(0, 1),
+    )  # fmt: skip
+    warnings = [f"{short[row['model']]}: {text}" for row in rows for text in row["warnings"]]
+    who = "Does the model" if len(counts.models) == 1 else "Do the models"
+    return Front(
+        f"{who} rely on the background in {task.title}?", verdicts, facts, limits, chart=chart, warnings=warnings
+    )
 
 
 def _alone(report: ReportEvidence) -> bool:

@@ -9,9 +9,22 @@ from holdfast.core.lazy import pd
 from holdfast.core.numbers import percent
 from holdfast.reports.page import charts
 from holdfast.reports.page.figures import Figure
-from holdfast.reports.page.parts import TILES, Gallery, Notice, Part, Photo, RunPictures, Section, judged, tile
+from holdfast.reports.page.parts import (
+    TILES,
+    Front,
+    Gallery,
+    Notice,
+    Part,
+    Photo,
+    RunPictures,
+    Section,
+    answer,
+    judged,
+    proof,
+    tile,
+)
 from holdfast.reports.page.tables import CONDITION, Column, Table, model_column, plain, ranged
-from holdfast.reports.page.words import class_words, condition_label, page_facts, plural, short_names
+from holdfast.reports.page.words import class_words, compare_step, condition_label, page_facts, plural, short_names
 from holdfast.reports.page.writer import about_runs, write_page
 from holdfast.stats.models.gate import Gate
 from holdfast.stats.models.parity import Parity
@@ -24,6 +37,7 @@ LIMITS = (
     "by photo, both exclude a difference of accuracy as large as the margin; 90 % intervals show what they see. "
     "Times are of single pictures on this machine, one model after the other."
 )
+GATE_SIGNS = {"passed": "✓", "failed": "✗", "undecided": "◌"}
 CONDITIONS = 6
 """Conditions whose pictures are shown, those with most flips first."""
 
@@ -42,7 +56,11 @@ def build(
         *page_facts((int(result.conditions["n"].max()), "photo"), (len(result.conditions), "condition")),
         (f"{len(result.flips):,}", f"of {int(result.conditions['n'].sum()):,} answers flip"),
     ]
-    return write_page([section, shown, price], out, title=TITLE, facts=facts, limits=LIMITS, **about_runs([run]))
+    front = Front(
+        TITLE, answer(result.sentence), facts, LIMITS, proof(shown.parts), _figure(result),
+        [compare_step(str(run.path), list(models))],
+    )  # fmt: skip
+    return write_page(front, [section, shown, price], out, **about_runs([run]))
 
 
 def _figure(result: Parity) -> Figure:
@@ -132,25 +150,41 @@ def _flips(
     return [*missing, Gallery(photos)]
 
 
-def build_gate(gate: Gate, run: Run, out: Path) -> Path:
-    """Write what ``holdfast compare`` prints as a page, and return its path."""
+def build_gate(
+    gate: Gate, run: Run, out: Path, *, flips: pd.DataFrame | None = None, pictures: RunPictures | None = None
+) -> Path:
+    """Write what ``holdfast compare`` prints as a page, and return its path.
+
+    ``flips``: the images whose predictions changed, as ``stats.models.parity`` returns them, of a run with both models.
+    """
     table = gate.conditions.assign(verdict=gate.conditions["verdict"].str.capitalize())
     columns = [
         CONDITION, Column("verdict", "Verdict"), Column("old", "Old", "percent"), Column("new", "New", "percent"),
         Column("difference", "Change", "points", "low", "high", hint="one-sided 95 % bounds"),
-        *plain("integer", better="Better", worse="Worse", n="Photos"),
+        *plain("integer", better="Better", worse="Worse", n="Images"),
     ]  # fmt: skip
-    lead = [gate.sentence, gate.heading, *gate.advice()[:1], *gate.footnotes(), *gate.notes]
+    lead = [gate.heading, *gate.footnotes(), *gate.notes]
     same = gate.conditions[(gate.conditions["better"] == 0) & (gate.conditions["worse"] == 0)]
     if (same["verdict"] == "undecided").any():
-        lead.append("Undecided without any change: so few photos do not exclude a loss that is not tolerated.")
-    command = "The same on a command line: holdfast compare OLD_RUN NEW_RUN; its exit code is the answer."
+        lead.append("Undecided without any change: so few images do not exclude a loss that is not tolerated.")
+    command = "The same on a command line: holdfast compare OLD_RUN NEW_RUN; its exit code is the verdict."
     section = Section(
-        "gate", "Release gate", lead=lead, parts=[Table("gate", "Every condition", table, columns, command)]
+        "gate", "Every condition", lead=lead, parts=[Table("gate", "Every condition", table, columns, command)]
     )
-    facts = [(str(len(table)), "conditions"), (f"{int(table['n'].max()):,}", "photos")]
-    old, new = (model.partition(":")[2] for model in gate.models)
-    may = {"passed": f"{new} may replace {old}", "failed": f"{new} may not replace {old}"}
-    title = f"{gate.verdict.capitalize()}: {may.get(gate.verdict, f'whether {new} may replace {old} is open')}"
-    about = about_runs([run])
-    return write_page([section], out, title=title, facts=facts, limits="Both models answered the same photos.", **about)
+    facts = [(str(len(table)), "conditions"), (f"{int(table['n'].max()):,}", "images")]
+    short = short_names(list(gate.models))
+    old, new = (short[model] for model in gate.models)
+    known = gate.conditions[gate.conditions["n"] > 0].assign(model="")
+    chart = charts.model_figure(
+        "gate", "Change of accuracy with one-sided 95 % bounds; filled: passed or failed", gate.sentence,
+        known.assign(solid=known["verdict"] != "undecided"), "difference", short={"": ""},
+        axis="points gained", note=f"A loss of {100 * gate.margin:g} points is not tolerated.",
+    )  # fmt: skip
+    changed = [] if flips is None else _flips(flips, run, short, gate.models, "full", pictures)
+    front = Front(
+        f"May {new} replace {old}?", answer(gate.sentence, sign=GATE_SIGNS[gate.verdict]), facts,
+        "Both models have predictions for the same images.", proof(changed), chart,
+        [(text, "") for text in gate.advice()],
+    )  # fmt: skip
+    sections = [section, *([Section("changed", "Images whose prediction changed", parts=changed)] if changed else [])]
+    return write_page(front, sections, out, **about_runs([run]))

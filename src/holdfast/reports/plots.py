@@ -14,7 +14,7 @@ import pandas as pd  # noqa: TID253 - a class here derives from DataFrame; resul
 
 from holdfast.core.errors import UserError, cannot_write
 from holdfast.core.files import clear_leftovers, write_atomic
-from holdfast.reports.assembly import report_sections
+from holdfast.reports.assembly import page_front, report_sections
 from holdfast.reports.page.evidence import Evidence
 from holdfast.reports.page.figures import WIDE, Figure, png, specification, svg
 from holdfast.reports.page.parts import Part
@@ -100,8 +100,9 @@ def plot(runs: Sequence[Run], name: str, *, width: int = WIDE, settings: dict[st
         if not figures:
             raise UserError(f"this run has no chart of {name}: no condition beside the original was answered")
         return Plot(figures[0], width)
-    sections = report_sections(report)
-    drawn = {part.name: part for section in sections for part in section.parts if isinstance(part, Figure)}
+    sections, chart = report_sections(report), page_front(report).chart
+    drawn = {} if chart is None else {chart.name: chart}
+    drawn |= {part.name: part for section in sections for part in section.parts if isinstance(part, Figure)}
     if name in drawn:
         return Plot(drawn[name], width)
     known = list(dict.fromkeys([*(PLOTS if "answer" in drawn else ()), *drawn]))

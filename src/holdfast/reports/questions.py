@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,10 +26,11 @@ from holdfast.stats.effects.families import UNKNOWN, simultaneous
 from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, question_drops, questions
 from holdfast.store import Run
 
-TITLE = "What the models answer"
+TITLE = "How often do the models answer right?"
 ASKED = ds.field("task") == QUESTION
 KINDS = {"two_way": "two-way", "full_list": "full list"}
 PLACES = {"first_place": "truth in the first half", "second_place": "truth in the second half"}
+FEW_UNREAD = 0.05  # Share of answers without an option from which on the first screen says so
 SAID = 15  # Rows of the table of refusals and unmatched answers on the page
 IMAGES_SHOWN, LONGEST_ANSWER = 6, 90  # Images of the gallery, and characters of an answer in it
 
@@ -69,17 +70,16 @@ class Questions:
         """Names of models that fit beside a chart."""
         return short_names([str(name) for name in dict.fromkeys(self.table["model"])])
 
-    def front(self) -> page.Front:
-        """Return the top of a page that is about questions only."""
+    def facts(self) -> list[tuple[str, str]]:
+        """Return the numbers at the top of a page that is about questions only."""
         good = self.frame[self.frame["status"] == "ok"]
-        facts = page_facts(
+        return page_facts(
             (self.frame["model"].nunique(), "model"),
-            (good["source_id"].nunique(), "photo"),
+            (good["source_id"].nunique(), "image"),
             (self.frame["label"].nunique(), "class", "classes"),
             (self.frame["kind"].nunique(), "kind of question", "kinds of question"),
             (len(good), "answer"),
         )
-        return page.Front(TITLE, facts, self.limits())
 
     def limits(self) -> str:
         """Return what right means on such a page."""
@@ -389,7 +389,33 @@ def _asked(report: ReportEvidence) -> Questions:
     return read_questions(report.rows, report.analysis)
 
 
+def _front(report: ReportEvidence) -> page.Front:
+    asked = report.once(_asked)
+    front = page.Front(TITLE, page.answer("No question was answered", "See the errors."), asked.facts(), asked.limits())
+    if not (asked.frame["status"] == "ok").any():
+        return front
+    best = asked.table[asked.table["n"] > 0].drop_duplicates("model")
+    verdicts = [
+        page.ModelVerdict(
+            asked.short[row["model"]],
+            f"Right on {percent(row['strict'])} of {KINDS[row['kind']]} questions",
+            "",
+            f"{estimate(row['strict'], row['strict_low'], row['strict_high'])} of {plural(int(row['n']), 'answer')} "
+            f"are right when read strictly, {percent(row['lenient'])} when read leniently; a guess is right in "
+            f"{percent(1 / float(row['choices']))}.",
+        )
+        for row in best.to_dict("records")
+    ]
+    unread = asked.table[(asked.table["unmatched"] > FEW_UNREAD) | (asked.table["refusal"] > FEW_UNREAD)]
+    steps = [("See which answers name no option: the prompt may have to say how to answer.", "")] if len(unread) else []
+    steps.append(("Ask about the same images on other backgrounds: ask with --scenarios random_background.", ""))
+    return replace(
+        front, verdicts=verdicts, images=page.proof(_gallery(asked, report.pictures), tiles=1, rows=2),
+        chart=_accuracy_chart(asked), steps=steps,
+    )  # fmt: skip
+
+
 QUESTIONS = ReportSection(
-    lambda report: question_section(report.once(_asked), report.pictures), of_task(QUESTION),
-    lambda report: report.once(_asked).front(), measures=("questions",),
+    lambda report: question_section(report.once(_asked), report.pictures), of_task(QUESTION), _front,
+    measures=("questions",),
 )  # fmt: skip

@@ -14,7 +14,19 @@ from holdfast.core.files import clear_unfinished, whole_file, write_atomic
 from holdfast.core.lazy import pd
 from holdfast.core.types import Image
 from holdfast.reports.page.figures import Chart, Figure
-from holdfast.reports.page.parts import Code, Gallery, Part, Photo, Section, Tile, png_tile
+from holdfast.reports.page.parts import (
+    Code,
+    Front,
+    Gallery,
+    Part,
+    Photo,
+    Section,
+    Tile,
+    answer,
+    first_figure,
+    png_tile,
+    proof,
+)
 from holdfast.reports.page.tables import Column, Table, as_csv
 from holdfast.reports.page.writer import DRAWN_WORLD as DRAWN_WORLD
 from holdfast.reports.page.writer import about_world as about_world
@@ -76,13 +88,21 @@ def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Pat
                     part.frame.to_parquet(unfinished, index=False)
     except OSError as error:
         raise cannot_write(f"the study to {out}", error) from error
+    found = next((section for section in sections[1:] if section.lead), first)
+    parts = [part for section in sections for part in section.parts]
+    front = Front(
+        result.title,
+        answer(found.lead[0], " ".join(found.lead[1:3])),
+        [(str(number), noun) for noun, number in result.facts.items()],
+        "Settings, versions and seeds are at the end.",
+        proof(parts),
+        first_figure(found.parts) or first_figure(parts),
+    )
     return write_page(
+        front,
         [*sections, last],
         out / "report",
-        title=result.title,
         subject="A study",
-        facts=[(str(number), noun) for noun, number in result.facts.items()],
-        limits="Settings, versions and seeds stand at the end.",
         note=result.note or "",
         run_names=", ".join(result.runs) or "this study",
     )

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from holdfast import registry
-from holdfast.reports.page.parts import Section
+from holdfast.reports.page.parts import Front, Section
 from holdfast.reports.page.sections import ReportEvidence, ReportSection
 from holdfast.reports.page.writer import body, write_page
 from holdfast.store import Run
@@ -35,20 +35,18 @@ def check_section(name: str, run: Run | str | Path) -> list[Section]:
     report = ReportEvidence([run if isinstance(run, Run) else Run.open(run)], resamples=100)
     assert section.applies(report) is True, f"section {name} does not apply to this run (applies must return a bool)"
     built = section.sections(report)
-    assert built, f"section {name} applies to this run, but build returns nothing"
+    assert built or section.front, f"section {name} applies to this run, but build returns nothing"
     for each in built:
         assert isinstance(each, Section), f"section {name}: build must return a Section, not {type(each).__name__}"
         assert re.fullmatch(r"[a-z][\w-]*", each.name), f"section {name}: {each.name!r} cannot be an address (#name)"
         assert each.title, f"section {name} has no title"
         assert body(each).strip(), f"section {name} shows nothing below its heading"
         assert all(text.rstrip().endswith((".", "?", "!", ":")) for text in each.lead), f"section {name}: sentences"
-    if section.front is not None:
-        assert section.front(report).title, f"section {name}: its front has no title"
+    own = None if section.front is None else section.front(report)
+    front = Front("Is it shown?", [], [("1", "run")], "None.") if own is None else own
+    assert front.title.endswith("?"), f"section {name}: the title of its front must be the question that it answers"
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        facts = [("1", "run")]
-        page = write_page(
-            built, Path(folder), title=name, subject="check", facts=facts, limits="None.", run_names="check"
-        )
+        page = write_page(front, built, Path(folder), subject="check", run_names="check")
         text = page.read_text(encoding="utf8")
         assert all(f'id="{each.name}"' in text for each in built), f"section {name} is not on its page"
     return built

@@ -20,8 +20,7 @@ from holdfast.core.schema import plain_schema
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.engine import Executor, ahead, thread_pool
 from holdfast.models.local_dir import folder_of
-from holdfast.oracle import kinship
-from holdfast.oracle.lineage import lineages
+from holdfast.oracle.lineage import Shared, in_common, lineages
 from holdfast.pipeline.classifiers import load_judge, parameter_count
 from holdfast.pipeline.evaluate.evaluate import evaluate
 from holdfast.pipeline.jobs.execute import Worker, choose_executor, elsewhere, execute, shard_size
@@ -68,14 +67,15 @@ def check(spec: MineSpec) -> list[str]:
         raise UserError(f"--use {spec.use}: {len(spec.surrogates)} surrogates are named, 2 at least are used")
     if spec.at_least and not 2 <= spec.at_least <= most:
         raise UserError(f"--at-least {spec.at_least} of {most} surrogates cannot be; it is 2 to {most}")
-    shared: dict[str, list[str]] = {}
+    shared: dict[Shared, list[str]] = {}
     for model in (*spec.surrogates, *spec.targets):
-        for sentence in kinship(model, spec.oracle):
-            _, _, what = sentence.rstrip(".").partition(" and its oracle ")
-            shared.setdefault(what.replace("were both", "were all"), []).append(model)
+        for each in in_common(model, spec.oracle):
+            shared.setdefault(each, []).append(model)
+    words = {"family": "are of one family,", "data": "were all trained on", "weights": "are the same weights,"}
     return [
-        f"{', '.join(models)} and the oracle {what}: where it errs as they do, a mislabelled image passes as valid"
-        for what, models in shared.items()
+        f"{', '.join(models)} and the oracle {each.judge} {words[each.kind]} {each.name}: where it errs as they do, a "
+        "mislabelled image passes as valid"
+        for each, models in shared.items()
     ]
 
 

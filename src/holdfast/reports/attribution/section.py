@@ -16,7 +16,7 @@ from holdfast.reports.page import charts
 from holdfast.reports.page.charts import SIGNED
 from holdfast.reports.page.evidence import with_display_names
 from holdfast.reports.page.figures import COLOURS, WIDE, Chart, Figure
-from holdfast.reports.page.parts import Heading, Notice, Part, Section, Text
+from holdfast.reports.page.parts import Front, Heading, Notice, Part, Section, Text, answer, first_figure, proof
 from holdfast.reports.page.sections import ReportEvidence, ReportSection
 from holdfast.reports.page.tables import CONDITION, Column, Table, model_column, plain, ranged, yes_no
 from holdfast.reports.page.words import condition_label, listing, page_facts, plural, short_names
@@ -371,7 +371,12 @@ def build_looking(run: Run, out: Path, *, resamples: int = RESAMPLES, seed: int 
         "A map shows what an answer depends on by one method's definition, not what a model understands. Intervals are "
         "at the 95 % level and treat photos, not maps, as independent."
     )
-    return write_page([section], out, title=TITLE, facts=facts, limits=limits, **about_runs([run]))
+    found = section.lead[1:]  # after what a map is
+    front = Front(
+        "Do the models look at the object?", answer(found[0] if found else "No map could be made"), facts, limits,
+        proof(section.parts, tiles=3), first_figure(section.parts),
+    )  # fmt: skip
+    return write_page(front, [section], out, **about_runs([run]))
 
 
 def _looks(report: ReportEvidence) -> pd.DataFrame | None:

@@ -10,7 +10,22 @@ from holdfast.core.lazy import pd
 from holdfast.core.numbers import estimate, percent
 from holdfast.reports.page.charts import dot_figure
 from holdfast.reports.page.figures import Figure
-from holdfast.reports.page.parts import TILES, Heading, Notice, Part, Section, Thumbnails, Tile, grouped, judged, tile
+from holdfast.reports.page.parts import (
+    TILES,
+    Front,
+    Heading,
+    Notice,
+    Part,
+    Section,
+    Thumbnails,
+    Tile,
+    answer,
+    first_figure,
+    grouped,
+    judged,
+    proof,
+    tile,
+)
 from holdfast.reports.page.tables import Column, Table, plain
 from holdfast.reports.page.words import listing, plural, sentence, short_names
 from holdfast.reports.page.writer import DRAWN_WORLD, write_page
@@ -205,22 +220,35 @@ def build(results: Sequence[tuple[Modes, Thumbnails | None]], out: Path) -> Path
         sections.append(section)
     answers = [modes.answers for modes, _ in results]
     models = {model for answer in answers for model in answer.models}
-    return write_page(
-        sections,
-        out,
-        title="Why models are wrong",
-        subject=listing(names),
-        facts=[
+    front = Front(
+        "What explains the wrong predictions?",
+        answer(_most(results[0][0])),
+        [
             (f"{sum(int(answer.wanted.sum()) for answer in answers):,}", "images looked at"),
-            (f"{sum(len(modes.explained) for modes, _ in results):,}", "wrong answers"),
+            (f"{sum(len(modes.explained) for modes, _ in results):,}", "wrong predictions"),
             (f"{len(models)}", "models"),
             (f"{sum(len(answer.images) for answer in answers):,}", "images as evidence"),
         ],
-        limits="Shares are of wrong answers, with intervals at the 95 % level that treat prompts (or photos), not "
-        "images, as independent. An explanation is an association across images, not an experiment on this one.",
-        note=DRAWN_WORLD if all(model.startswith("embedded:") for model in models) else "",
-        run_names=listing(names),
+        "Shares are of wrong predictions, with intervals at the 95 % level that treat prompts (or photos), not images, "
+        "as independent. An explanation is an association across images, not an experiment on this one.",
+        proof([part for section in sections for part in section.parts], tiles=2, rows=2),
+        first_figure([part for section in sections for part in section.parts]),
     )
+    note = DRAWN_WORLD if all(model.startswith("embedded:") for model in models) else ""
+    return write_page(front, sections, out, subject=listing(names), note=note, run_names=listing(names))
+
+
+def _most(modes: Modes) -> str:
+    """Return what explains most wrong predictions."""
+    if modes.explained.empty:
+        return "No prediction is wrong, so there is nothing to explain"
+    share = modes.explained.groupby("mode")["sample_id"].size() / len(modes.explained)
+    explained = share.drop(UNEXPLAINED, errors="ignore").sort_values(ascending=False, kind="stable")
+    rest = percent(float(share.get(UNEXPLAINED, 0.0)), 0)
+    if explained.empty:
+        return "Nothing that is known of the images explains their wrong predictions"
+    first = f"{percent(float(explained.iloc[0]), 0)} of the wrong predictions go with the {explained.index[0]}"
+    return f"{first}; {rest} are not explained"
 
 
 def _side_by_side(results: Sequence[tuple[Modes, Thumbnails | None]], names: Sequence[str]) -> Section:

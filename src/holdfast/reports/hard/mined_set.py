@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ from holdfast.core.numbers import estimate, number, p_value, percent, span
 from holdfast.reports.page import charts
 from holdfast.reports.page.figures import COLOURS, INK, SHAPES, WIDE, Chart, Figure
 from holdfast.reports.page.parts import (
+    Gallery,
     Heading,
     Notice,
     Part,
+    Photo,
     Section,
     Text,
     Thumbnails,
@@ -23,11 +25,13 @@ from holdfast.reports.page.parts import (
     by_turns,
     grouped,
     judged,
+    proof,
     tile,
 )
 from holdfast.reports.page.tables import Column, Table, plain, ranged
 from holdfast.reports.page.words import listing, plural, sentence
 
+PAIRS = 2  # Hard images with a control on the first screen
 MOST_NUISANCES = 24  # Rows of the chart; the table has all of them
 
 
@@ -113,6 +117,25 @@ def where(mined: MinedSet) -> Section:
         parts.append(Table(f"rates_{factor}", f"Hard rate by {title}", frame, columns, folded=True))
     section.parts = parts
     return section
+
+
+def hard_and_easy(mined: MinedSet, images: pd.DataFrame, thumbnails: Thumbnails | None) -> Gallery | None:
+    """Return hard images, each next to a control of its category that most models get right."""
+    hard = images[(images["set"] == "hard") & images["valid"]].sort_index()
+    controls = images[images["set"] == "control"].sort_index().drop_duplicates("category")
+    control_of = dict(zip(controls["category"].astype(str), controls.index.astype(str), strict=True))
+    pairs = by_turns(hard[hard["category"].astype(str).isin(list(control_of))], "category", PAIRS)
+    if thumbnails is None or pairs.empty:
+        return None
+    names = [(str(name), control_of[str(category)]) for name, category in pairs["category"].items()]
+    jpegs = thumbnails({name for pair in names for name in pair})
+    tiles = [
+        replace(_tile(mined, images.loc[name], jpegs.get(name, b"")), mark=mark)
+        for pair in names
+        for name, mark in zip(pair, ("hard", "easy control"), strict=True)
+    ]
+    text = "Hard images, each next to an easy control of the same category."
+    return proof([Gallery([Photo("", "", text, tiles)])], tiles=len(tiles))
 
 
 def gallery(mined: MinedSet, images: pd.DataFrame, thumbnails: Thumbnails | None) -> Section:

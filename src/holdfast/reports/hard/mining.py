@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import estimate, percent, points, span
 from holdfast.reports.hard.failure_modes import failure_section
-from holdfast.reports.hard.mined_set import MinedSet, gallery, luck, overlap_of_failures, surrogates_added, where
+from holdfast.reports.hard.mined_set import (
+    MinedSet,
+    gallery,
+    hard_and_easy,
+    luck,
+    overlap_of_failures,
+    surrogates_added,
+    where,
+)
 from holdfast.reports.page.charts import dot_figure
-from holdfast.reports.page.parts import Code, Heading, Listing, ModelVerdict, Section, Text, Thumbnails, Verdicts
+from holdfast.reports.page.figures import Figure
+from holdfast.reports.page.parts import Code, Front, Heading, ModelVerdict, Section, Text, Thumbnails
 from holdfast.reports.page.tables import Column, Table, plain, yes_no
 from holdfast.reports.page.words import listing, plural, short_names
 from holdfast.reports.page.writer import DRAWN_WORLD, write_page
@@ -36,6 +46,7 @@ def build(folder: Path, *, pictures: Thumbnails | None = None, modes: Modes | No
         raise UserError(f"{folder} is not a hard set that holdfast mine finished: {error}") from error
     mined = MinedSet(facts, tables, short_names([*facts["surrogates"], *facts["targets"]]))
     chosen = answers.join(selection[["surrogates_failed", "shared", "set"]])
+    items, figure = _targets(mined)
     sections = [
         verdict(mined),
         honesty(mined),
@@ -50,12 +61,10 @@ def build(folder: Path, *, pictures: Thumbnails | None = None, modes: Modes | No
     images = plural(facts["unanswered"], "image")
     unanswered = f" {images} had no answer from some model or the oracle and count nowhere."
     drawn = facts["generators"] and all(name.startswith("embedded:") for name in facts["generators"])
-    return write_page(
-        sections,
-        mining / "report",
-        title="The images that many models fail together",
-        subject=folder.name,
-        facts=[
+    front = Front(
+        TITLE,
+        items,
+        [
             (f"{facts['images']:,}", "images in the pool"),
             (f"{facts['prompts']:,}", mined.words("prompts")),
             (f"{facts['hard']:,}", "hard images"),
@@ -63,20 +72,29 @@ def build(folder: Path, *, pictures: Thumbnails | None = None, modes: Modes | No
             (f"{len(facts['used'])}", "surrogates used"),
             (f"{len(facts['targets'])}", "held-out targets"),
         ],
-        limits=mined.words(_LIMITS) + (unanswered if facts["unanswered"] else ""),
-        note=DRAWN_WORLD if drawn else "",
-        run_names=f"{folder.name}/mining",
+        mined.words(_LIMITS) + (unanswered if facts["unanswered"] else ""),
+        hard_and_easy(mined, chosen, pictures),
+        figure,
+        [
+            ("See what explains the wrong predictions.", f"holdfast mine modes {shlex.quote(str(folder))}"),
+            ("Train on easy images of the same prompts and measure again.", "holdfast mine remedy --help"),
+        ],
+        facts["warnings"],
     )
+    note = DRAWN_WORLD if drawn else ""
+    run_names = f"{folder.name}/mining"
+    return write_page(front, sections, mining / "report", subject=folder.name, run_names=run_names, note=note)
 
 
+TITLE = "Which images do many models get wrong together?"
 _LIMITS = (
     "Results are about the half of the prompts on which nothing was chosen, and about images that the oracle accepts, "
     "unless a table says otherwise. Intervals are at the 95 % level and treat prompts, not images, as independent."
 )
 
 
-def verdict(mined: MinedSet) -> Section:
-    """Return the accuracy of each held-out target on the pool, the control and the hard set."""
+def _targets(mined: MinedSet) -> tuple[list[ModelVerdict], Figure]:
+    """Return a verdict on each held-out target, and the chart of their accuracies."""
     facts, short = mined.facts, mined.short
     accuracy = mined.at("accuracy", half="report", subset="valid")
     lost = mined.at("drops", half="report", subset="valid")
@@ -86,32 +104,36 @@ def verdict(mined: MinedSet) -> Section:
         drops = {row["against"]: row for row in lost[lost["model"] == model].to_dict("records")}
         items.append(_judged(short[model], cells, drops))
         findings.append(f"{short[model]} {percent(cells['pool']['estimate'])} → {percent(cells['hard']['estimate'])}")
-    section = Section("verdict", "Verdict")
-    hard = accuracy[(accuracy["set"] == "hard") & (accuracy["model"] == facts["targets"][0])].iloc[0]
-    section.lead = [
-        f"On {plural(int(hard['n']), 'valid image')} of {plural(int(hard['prompts']), mined.words('prompt'))} that "
-        f"{facts['choice']['words']} surrogates get wrong, against the unmined pool, "
-        f"models that took no part in choosing them are right on (pool → hard set): {'; '.join(findings)}."
-    ]
     frame = accuracy[accuracy["role"] == "target"].assign(
         model=lambda frame: frame["model"].map(short), row=lambda frame: frame["set"].replace(SETS)
     )
-    models = [short[model] for model in facts["targets"]]
     figure = dot_figure(
         "verdict",
         "Accuracy of the held-out targets on valid images",
         "; ".join(findings) + ".",
         frame,
-        models=models,
+        models=[short[model] for model in facts["targets"]],
         rows=[*SETS.values(), *([MATCHED] if MATCHED in set(frame["set"]) else [])],
         axis="accuracy",
         domain=(0, 1),
         note="The control has the category and the kind of nuisance of each hard image, but too few surrogates fail "
         "it.",
     )
-    section.parts = [Verdicts(items), figure, *_tables(mined)]
-    if facts["warnings"]:
-        section.parts.append(Listing("Warnings", facts["warnings"], open=True))
+    return items, figure
+
+
+def verdict(mined: MinedSet) -> Section:
+    """Return the accuracy of each held-out target on the pool, the control and the hard set."""
+    facts = mined.facts
+    accuracy = mined.at("accuracy", half="report", subset="valid")
+    section = Section("accuracies", "How hard the hard set is")
+    hard = accuracy[(accuracy["set"] == "hard") & (accuracy["model"] == facts["targets"][0])].iloc[0]
+    section.lead = [
+        f"On {plural(int(hard['n']), 'valid image')} of {plural(int(hard['prompts']), mined.words('prompt'))} that "
+        f"{facts['choice']['words']} surrogates get wrong, against the unmined pool. The targets took no part in "
+        "choosing them."
+    ]
+    section.parts = _tables(mined)
     return section
 
 

@@ -10,7 +10,21 @@ from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import percent, points, span
 from holdfast.reports.page.charts import dot_figure
-from holdfast.reports.page.parts import Code, Listing, Part, Section, Thumbnails, Tile, by_turns, grouped, judged, tile
+from holdfast.reports.page.parts import (
+    Code,
+    Front,
+    Part,
+    Section,
+    Thumbnails,
+    Tile,
+    answer,
+    by_turns,
+    first_figure,
+    grouped,
+    judged,
+    proof,
+    tile,
+)
 from holdfast.reports.page.tables import Column, Table, plain
 from holdfast.reports.page.words import listing, plural, sentence
 from holdfast.reports.page.writer import DRAWN_WORLD, write_page
@@ -32,22 +46,26 @@ def build(folder: Path, *, pictures: Thumbnails | None = None) -> Path:
         answers = read_table(folder / "results" / "answers.parquet").to_pandas()
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is not a run that holdfast mine remedy finished: {error}") from error
-    return write_page(
-        [_verdict(table, answers, facts), _gallery(answers, str(table["set"].iloc[0]), pictures), _run(facts)],
-        folder / "report",
-        title="What training on easy images mends",
-        subject=facts["model"],
-        facts=[
+    hard, shown = str(table["set"].iloc[0]), _verdict(table, answers, facts)
+    examples = _gallery(answers, hard, pictures)
+    front = Front(
+        "Does training on easy images repair the predictions on hard ones?",
+        answer(shown.lead[0], shown.lead[1]),
+        [
             (f"{facts['images']:,}", "easy images trained on"),
             (f"{facts['prompts']:,}", "prompts of theirs"),
             (f"{int(table['n'].iloc[0]):,}", "hard images"),
             (f"{facts['how']['epochs']}", "epochs"),
         ],
-        limits="No prompt that was trained on is in any of these sets. Intervals are at the 95 % level, pair every "
-        "image with itself, and treat prompts, not images, as independent.",
-        note=DRAWN_WORLD if facts["drawn"] else "",
-        run_names=folder.name,
+        "No prompt that was trained on is in any of these sets. Intervals are at the 95 % level, pair every image with "
+        "itself, and treat prompts, not images, as independent.",
+        proof(examples.parts),
+        first_figure(shown.parts),
+        warnings=[sentence(warning) + "." for warning in facts["warnings"]],
     )
+    note, out = DRAWN_WORLD if facts["drawn"] else "", folder / "report"
+    sections = [shown, examples, _run(facts)]
+    return write_page(front, sections, out, subject=facts["model"], note=note, run_names=folder.name)
 
 
 def _change(row: dict[Any, Any]) -> str:
@@ -60,18 +78,22 @@ def _change(row: dict[Any, Any]) -> str:
 def _verdict(table: pd.DataFrame, answers: pd.DataFrame, facts: dict[str, Any]) -> Section:
     rows = table.to_dict("records")
     hard = rows[0]
-    word = "mends a part of" if hard["low"] > 0 else "makes it worse on" if hard["high"] < 0 else "is not shown to mend"
+    word = (
+        "repairs a part of"
+        if hard["low"] > 0
+        else "makes it worse on"
+        if hard["high"] < 0
+        else "is not shown to repair"
+    )
     worse = [str(row["set"]) for row in rows[1:] if row["high"] < 0]
     described = "; ".join(f"{row['set']}: {_change(row)}" for row in rows)
-    section = Section("verdict", "Verdict")
+    section = Section("change", "Before and after")
     section.lead = [
         f"Training on images that the surrogates get right {word} the hard set: {_change(hard)}, on "
         f"{plural(hard['n'], 'valid image')} of {plural(hard['prompts'], 'prompt')}.",
         f"Accuracy falls on {listing(worse)}." if worse else "On no other set is it shown to fall.",
     ]
     section.parts = _shown(table, answers, described)
-    if facts["warnings"]:
-        section.parts.append(Listing("Warnings", [sentence(warning) + "." for warning in facts["warnings"]], open=True))
     return section
 
 
@@ -115,7 +137,7 @@ def _gallery(answers: pd.DataFrame, hard: str, thumbnails: Thumbnails | None) ->
         part = own[(own["before"] == before) & (own["after"] == after)]
         if len(part):
             groups.append((title, f"{plural(len(part), 'hard image')}: {what}", list(by_turns(part, "category").index)))
-    section = Section("gallery", "Which hard images it mends")
+    section = Section("gallery", "Which hard images it repairs")
     section.lead = ["Picked in the order of their names, which are hashes, a category at a time."]
 
     def shown(_: str, name: str, jpeg: bytes) -> Tile:

@@ -13,7 +13,6 @@ from holdfast.core.lazy import pd
 from holdfast.core.schema import DETECTIONS, IMAGES, OBJECTS
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page.evidence import details
-from holdfast.reports.page.parts import Front
 from holdfast.reports.page.words import page_facts, plural, short_names
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects.verdict import with_copies
@@ -79,10 +78,6 @@ class DetectorEvidence:
             (len(self.answers.conditions), "condition"),
             (len(pictures), "picture answered", "pictures answered"),
         )
-
-    def front(self) -> Front:
-        """Return the top of a page that is about detectors only."""
-        return Front("What the detectors hold on to", self.facts(), self.limits())
 
     def limits(self) -> str:
         """Return what the numbers mean."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.core.lazy import pd
@@ -23,25 +24,24 @@ from holdfast.stats.objects.answers import DETECT
 from holdfast.stats.objects.effects import score_reliability
 from holdfast.store import Run
 
+Steps = Sequence[tuple[str, str]]
+_NOTHING = "No detector has a prediction for any image"
+
 FRONT_ROWS = 5  # The original and the worst conditions of the first chart
 
 LARGE_PICTURE = 320  # pixels of the longer side
 FULL_SIZE = 100_000  # Longer side that is asked for: boxes are measured in the picture as the detector saw it
 
 
-def detector_sections(
-    evidence: DetectorEvidence, pictures: page.RunPictures | None, steps: Sequence[tuple[str, str]] = ()
-) -> list[page.Section]:
-    """Return the sections, the first screen first."""
+def detector_sections(evidence: DetectorEvidence, pictures: page.RunPictures | None) -> list[page.Section]:
+    """Return the sections."""
     if evidence.answers.pictures.empty:
-        notice = page.Notice("No detector answered for any picture; the reasons are below.")
-        return [page.Section("verdict", "Verdict", parts=[notice, *_errors(evidence)])]
+        return [page.Section("objects", "Images without a prediction", parts=_errors(evidence))]
     picked = drawing.picked_photos(evidence)
     lost = drawing.lost_objects(evidence)
-    wanted = {*picked, *drawing.turning_photo(evidence), *lost["source_id"].head(drawing.LOST)}
+    wanted = {*picked, *lost["source_id"].head(drawing.LOST)}
     images = page.pictures_of(pictures, evidence.runs, wanted, size=FULL_SIZE)
     return [
-        _front(evidence, images, picked, steps),
         _numbers(evidence),
         drawing.photo_gallery(evidence, images, picked),
         drawing.lost_filmstrip(evidence, images, lost),
@@ -72,26 +72,29 @@ def _records(evidence: DetectorEvidence) -> list[dict[Any, Any]]:
     return list(evidence.holds.set_index("model").loc[evidence.models].reset_index().to_dict("records"))
 
 
-def _front(
-    evidence: DetectorEvidence, images: drawing.Pictures, picked: Sequence[str], steps: Sequence[tuple[str, str]]
-) -> page.Section:
-    section = page.Section("verdict", "Verdict", front=True)
-    records = _records(evidence)
-    section.parts = [page.Verdicts(_verdicts(evidence))]
-    picked = drawing.turning_photo(evidence) or picked
+def detector_front(evidence: DetectorEvidence, pictures: page.RunPictures | None, steps: Steps = ()) -> page.Front:
+    """Return the first screen; ``steps`` are things to do first, each with a command or nothing."""
+    several = len(evidence.answers.models) != 1
+    title = "Do the detectors rely on the background?" if several else "Does the detector rely on the background?"
+    front = page.Front(title, page.answer(_NOTHING, "See the errors."), evidence.facts(), evidence.limits())
+    if evidence.answers.pictures.empty:
+        return replace(front, steps=steps)
+    records, images = _records(evidence), None
+    picked = drawing.turning_photo(evidence) or drawing.picked_photos(evidence)
     if picked:
         shown = [name for name in (ORIGINAL, SAME, RANDOM) if name in evidence.conditions]
         shown = shown if len(shown) > 1 else evidence.conditions[:3]
-        tiles = drawing.photo_tiles(evidence, images, picked[0], shown, LARGE_PICTURE)
-        if any(item.picture for item in tiles):
-            section.parts.append(
-                page.Gallery([page.Photo("", "", f"The same photo. {drawing.KEY}", tiles)], large=True)
-            )
-    section.parts += [_chart(evidence, FRONT_ROWS), page.Steps("What to do next", [*steps, *detector_steps(evidence)])]
-    warnings = [f"{evidence.short[row['model']]}: {text}" for row in records for text in row["warnings"]]
-    if warnings:
-        section.parts.append(page.Listing(f"What to bear in mind ({len(warnings)})", warnings, open=len(warnings) < 4))
-    return section
+        jpegs = page.pictures_of(pictures, evidence.runs, {picked[0]}, size=FULL_SIZE)
+        tiles = drawing.photo_tiles(evidence, jpegs, picked[0], shown, LARGE_PICTURE)
+        images = page.proof([page.Gallery([page.Photo("", "", f"The same image. {drawing.KEY}", tiles)])])
+    return replace(
+        front,
+        verdicts=_verdicts(evidence),
+        images=images,
+        chart=_chart(evidence, FRONT_ROWS),
+        steps=[*steps, *detector_steps(evidence)],
+        warnings=[f"{evidence.short[row['model']]}: {text}" for row in records for text in row["warnings"]],
+    )
 
 
 def detector_steps(evidence: DetectorEvidence) -> list[tuple[str, str]]:
@@ -283,6 +286,6 @@ def detected(report: ReportEvidence) -> DetectorEvidence:
 
 
 DETECTORS = ReportSection(
-    lambda report: detector_sections(report.once(detected), report.pictures, report.steps), of_task(DETECT),
-    lambda report: report.once(detected).front(), measures=("objects",),
+    lambda report: detector_sections(report.once(detected), report.pictures), of_task(DETECT),
+    lambda report: detector_front(report.once(detected), report.pictures, report.steps), measures=("objects",),
 )  # fmt: skip

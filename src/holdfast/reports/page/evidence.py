@@ -219,6 +219,12 @@ class Evidence:
         return [str(name) for name in means.sort_values(ascending=False, kind="stable").index]
 
     @cached_property
+    def own_names(self) -> dict[str, str]:
+        """Display name → the model's own name, without what it was trained on."""
+        known = self.counts.cells[["model", "trained_on"]].drop_duplicates()
+        return dict(zip(with_display_names(known)["model"].astype(str), known["model"].astype(str), strict=True))
+
+    @cached_property
     def short(self) -> dict[str, str]:
         """Names of models that fit beside a chart."""
         return short_names(self.models)

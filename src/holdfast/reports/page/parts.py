@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable, Collection, Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 from holdfast.core.lazy import pd
@@ -50,7 +50,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class ModelVerdict:
-    """The verdict on one model, in words; ``small`` says what is open."""
+    """The verdict on one model (or, without one, on all that the page is about), in words; ``small``: what is open."""
 
     model: str
     word: str
@@ -146,7 +146,6 @@ Part = Heading | Text | Notice | Listing | Verdicts | Table | Figure | Gallery |
 class Section:
     """A section of a page: ``lead`` says what it shows and what was found.
 
-    ``front``: it is the first screen, and says itself what it rests on; ``folded``: the reader opens it.
     ``template``: Jinja source of what is below the heading, instead of lead and parts; ``data``: what it shows.
     """
 
@@ -154,25 +153,56 @@ class Section:
     title: str
     lead: list[str] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
-    front: bool = False
-    folded: bool = False
     template: str = ""
     data: dict[str, Any] = field(default_factory=dict)
 
     @property
     def gist(self) -> str:
-        """The first sentence of the lead, beside the title of a folded section."""
-        first, dot, _ = self.lead[0].partition(". ") if self.lead else ("", "", "")
-        return first + dot.strip()
+        """The first text of the lead, beside the title of a section that is not open."""
+        return self.lead[0] if self.lead else ""
 
 
 @dataclass(frozen=True)
 class Front:
-    """What is at the top of a page: its title, the numbers of its data, and what the numbers mean."""
+    """The first screen of a page: a question, its answer, images that prove it, one chart, and what to do next.
+
+    Args:
+        title: the question that the page answers.
+        verdicts: the answer; one without a model is about the whole page.
+        facts: the numbers of the data.
+        limits: what the numbers mean, and what they cannot say.
+        images: images that prove the answer.
+        chart: the one chart.
+        steps: what to do next, each with a command or nothing.
+        warnings: what to bear in mind.
+    """
 
     title: str
+    verdicts: Sequence[ModelVerdict]
     facts: Sequence[tuple[str, str]]
     limits: str
+    images: Gallery | None = None
+    chart: Figure | None = None
+    steps: Sequence[tuple[str, str]] = ()
+    warnings: Sequence[str] = ()
+
+
+def answer(sentence: str, more: str = "", *, sign: str = "", small: str = "") -> list[ModelVerdict]:
+    """Return the verdict of a page that is about more than one model, or about none."""
+    return [ModelVerdict("", sentence.removesuffix("."), sign, more, small)]
+
+
+def first_figure(parts: Sequence[Part]) -> Figure | None:
+    """Return the first figure among some parts, to be the chart of the first screen."""
+    return next((part for part in parts if isinstance(part, Figure)), None)
+
+
+def proof(parts: Sequence[Part], tiles: int = 3, rows: int = 1) -> Gallery | None:
+    """Return the first images of the galleries among some parts, large; None if no image is at hand."""
+    photos = [photo for part in parts if isinstance(part, Gallery) for photo in part.photos]
+    kept = [replace(photo, tiles=[tile for tile in photo.tiles if tile.picture][:tiles]) for photo in photos]
+    kept = [photo for photo in kept if photo.tiles][:rows]
+    return Gallery(kept, large=True) if kept else None
 
 
 class RunPictures(Protocol):

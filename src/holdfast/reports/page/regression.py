@@ -82,7 +82,7 @@ def residuals(frame: pd.DataFrame, width: int) -> Chart:
         layers = [charts.dot_layer(encoding, 9, opacity=0.45, color=COLOURS[0])]
         if zero is not None:
             layers.insert(0, charts.rule_at(zero, "y"))
-        if title.startswith("Normal"):
+        if across == "quantile":
             ends = [float(shown["quantile"].min()), float(shown["quantile"].max())]
             layers.insert(0, charts.dashed_line([{"x": end, "y": end} for end in ends]))
         parts.append({"title": {"text": title, "fontSize": 12}, "width": inner, "height": 150, "layer": layers})

@@ -188,7 +188,7 @@ class ReportSection:
     Args:
         build: makes the section from the evidence, or several, or none (an empty list).
         applies: says whether the section belongs into the report of this evidence.
-        front: makes the first screen of reports that have nothing more general; None if it never does.
+        front: makes the first screen of reports that have nothing more general; returns None if it has none.
         template: Jinja source of what is below the heading; it knows ``section`` (what ``build`` returned, with
             its ``data``) and ``parts`` (the macros of tables, figures, galleries …). Empty: lead, then parts.
         after: name of the section that it follows; by default it comes before errors and provenance.
@@ -197,7 +197,7 @@ class ReportSection:
 
     build: Callable[[ReportEvidence], Section | Sequence[Section]]
     applies: Callable[[ReportEvidence], bool] = always
-    front: Callable[[ReportEvidence], Front] | None = None
+    front: Callable[[ReportEvidence], Front | None] | None = None
     template: str = ""
     after: str = ""
     measures: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from holdfast.core.errors import cannot_write
 from holdfast.core.files import clear_leftovers, clear_unfinished, write_atomic
 from holdfast.reports.page import figures, tables
 from holdfast.reports.page.figures import Figure
-from holdfast.reports.page.parts import Part, Section
+from holdfast.reports.page.parts import Front, Part, Section
 from holdfast.reports.page.tables import Table
 from holdfast.reports.page.words import listing
 from holdfast.store import Run
@@ -47,45 +47,39 @@ def about_runs(runs: Sequence[Run], note: str = "") -> dict[str, str]:
 
 
 def write_page(
-    sections: Sequence[Section],
-    out: Path,
-    *,
-    title: str,
-    subject: str,
-    facts: Sequence[tuple[str, str]],
-    limits: str,
-    run_names: str,
-    note: str = "",
+    front: Front, sections: Sequence[Section], out: Path, *, subject: str, run_names: str, note: str = ""
 ) -> Path:
     """Draw the figures, write ``figures/``, ``tables/`` and, last of all, ``index.html``; return its path.
 
-    ``subject``: what it is about, below the heading. ``facts``: (number, noun) pairs for the top of the page.
-    ``limits``: what the numbers mean, and what they cannot say. ``note``: what a reader must know first.
+    ``subject``: what the page is about, beside its title. ``note``: what a reader must know first.
     """
-    about = {"title": title, "subject": subject, "facts": facts, "limits": limits, "run_names": run_names, "note": note}
+    about = {"subject": subject, "run_names": run_names, "note": note}
     try:
         for part_of_page in ("figures", "tables"):
             clear_unfinished(out / part_of_page)
         clear_leftovers(out / "index.html")
-        wanted = [part for section in sections for part in section.parts if isinstance(part, Figure)]
+        wanted = [front.chart] if front.chart is not None else []
+        wanted += [part for section in sections for part in section.parts if isinstance(part, Figure)]
+        wanted = list({figure.name: figure for figure in reversed(wanted)}.values())
         with ThreadPoolExecutor(2) as threads:  # the renderer lets other threads run
             pairs = list(threads.map(lambda figure: figures.drawn(figure, out / "figures"), wanted))
-        drawn: dict[str, Part] = {figure.name: figure for figure, _ in pairs}
+        drawn = {figure.name: figure for figure, _ in pairs}
         shown = []
         for section in sections:
             for part in section.parts:
                 if isinstance(part, Table):
                     tables.write(part, out / "tables")
-            parts = [drawn[part.name] if isinstance(part, Figure) else part for part in section.parts]
+            parts: list[Part] = [drawn[part.name] if isinstance(part, Figure) else part for part in section.parts]
             shown.append(replace(section, parts=parts))
-        page = render(shown, {figure.name: data for figure, data in pairs}, about)
+        first = replace(front, chart=drawn[front.chart.name] if front.chart is not None else None)
+        page = render(first, shown, {figure.name: data for figure, data in pairs}, about)
         write_atomic(out / "index.html", page.encode())
     except OSError as error:
         raise cannot_write(f"the page to {out}", error) from error
     return out / "index.html"
 
 
-def render(sections: Sequence[Section], charts: Mapping[str, Any], about: Mapping[str, Any]) -> str:
+def render(front: Front, sections: Sequence[Section], charts: Mapping[str, Any], about: Mapping[str, Any]) -> str:
     """Return the HTML of a page."""
     from markupsafe import Markup
 
@@ -93,8 +87,9 @@ def render(sections: Sequence[Section], charts: Mapping[str, Any], about: Mappin
     library = chart_library()
     allowed = " ".join(f"'sha256-{_digest(text)}'" for text in (library, script))
     # Nothing is loaded from elsewhere, and only these two scripts run: text in a name cannot become one.
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; form-action 'none'"  # noqa: E501
+    policy = f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; form-action 'none'"  # noqa: E501
     return templates().get_template("report.html.j2").render(
+        front=front,
         sections=sections,
         bodies={section.name: body(section) for section in sections},
         charts=Markup(script_json(charts)),  # noqa: S704 - escaped by script_json

@@ -17,7 +17,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
 from holdfast.reports.page.evidence import Evidence, ReportRows
 from holdfast.reports.page.figures import Figure
-from holdfast.reports.page.parts import Front, Section
+from holdfast.reports.page.parts import Front, Section, answer
 from holdfast.reports.page.sections import ReportEvidence, ReportSection, of_task, usual
 from holdfast.reports.page.tables import CLASS, CONDITION, Column, Table, model_column, plain
 from holdfast.reports.page.words import (
@@ -34,6 +34,7 @@ from holdfast.stats.effects.drops import LABEL_COLUMNS, label_drops
 
 LABELLED = ds.field("task") == MULTILABEL
 ALL_CLASSES = 40  # Where there are more classes, a map shows the worst and the most affected ones
+LABELS_SHOWN = 8  # Rows of the first chart of a page about labels
 PICKED = 15  # How many of each of those two kinds it shows
 
 
@@ -117,13 +118,14 @@ def maps(evidence: Evidence) -> Section:
     words = class_names(frame["label"].unique())
     picked = [words[name] for name in picked]
     wide = frame.assign(
-        row=frame["label"].map(words), column=frame["condition"].map(condition_label), estimate=frame["accuracy"]
-    )
-    wide = wide[wide["row"].isin(picked)][["model", "row", "column", "estimate", "n"]]
+        row=frame["label"].map(words), column=frame["condition"].map(condition_label), estimate=frame["accuracy"],
+        kept=~frame["condition"].map(without_object),
+    )  # fmt: skip
+    wide = wide[wide["row"].isin(picked)][["model", "row", "column", "estimate", "n", "kept"]]
     columns = [condition_label(name) for name in evidence.conditions]
     if len(evidence.models) > 1:
         few = picked[: 2 * PICKED]
-        small = wide[wide["row"].isin(few)].assign(model=wide["model"].map(evidence.short))
+        small = wide.drop(columns="kept")[wide["row"].isin(few)].assign(model=wide["model"].map(evidence.short))
         models = [evidence.short[name] for name in evidence.models]
         figure = Figure(
             "class_maps",
@@ -141,7 +143,7 @@ def maps(evidence: Evidence) -> Section:
 
 def _map(evidence: Evidence, frame: pd.DataFrame, rows: list[str], columns: list[str]) -> Figure:
     model, cells = evidence.models[0], frame.drop(columns="model")
-    lowest = cells[~cells["column"].str.endswith("†")].sort_values("estimate").head(3)
+    lowest = cells[cells["kept"]].sort_values("estimate").head(3)
     named = [
         f"{cell['row']} under {cell['column']} ({percent(cell['estimate'], 0)})" for cell in lowest.to_dict("records")
     ]
@@ -149,7 +151,7 @@ def _map(evidence: Evidence, frame: pd.DataFrame, rows: list[str], columns: list
         "class_map",
         f"Accuracy density map of {evidence.short[model]}, in per cent, class by condition",
         f"Accuracy of {evidence.short[model]} by class and condition; the lowest cells are {listing(named)}.",
-        lambda width: charts.density(cells, width, rows=rows, columns=columns),
+        lambda width: charts.density(cells.drop(columns="kept"), width, rows=rows, columns=columns),
         "Cells that stand out from the page are where the model fails. " + _notes(evidence),
     )
 
@@ -220,7 +222,16 @@ class Labelled:
         """Return the top of a page that is about labels only."""
         facts = page_facts((self.table["model"].nunique(), "model"), (len(self.rows["source_id"].unique()), "photo"),
                           (self.table["label"].nunique(), "label"), (len(self.rows), "answer"))  # fmt: skip
-        return Front("What conditions cost each label", facts, self.limits())
+        first = label_section(self).lead[0]
+        worst = self.table.head(LABELS_SHOWN)
+        rows = [f"{row['label']}, {condition_label(row['condition'])}" for row in worst.to_dict("records")]
+        tidy = worst.assign(row=rows, estimate=worst["drop"], model="")
+        chart = charts.dot_figure(
+            "label_drops", "The largest drops of a label under a condition, with 95 % intervals", first,
+            tidy[["model", "row", "estimate", "low", "high"]].drop_duplicates("row"), axis="points lost", zero=True,
+        )  # fmt: skip
+        return Front("Which labels does the model lose under which condition?", answer(first), facts, self.limits(),
+                     chart=chart if len(tidy) else None)  # fmt: skip
 
     def limits(self) -> str:
         """Return what right means on the page."""

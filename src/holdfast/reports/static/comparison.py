@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
-from holdfast.core.numbers import number, p_value, percent, points, span
+from holdfast.core.numbers import number, p_words, percent, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
 from holdfast.reports.page.evidence import Evidence
@@ -110,10 +110,9 @@ def _pair_sentence(evidence: Evidence, table: pd.DataFrame) -> str:
         verdict = "a difference that chance does not explain" if len(apart) else "which may be chance"
         first, second = (evidence.name(row[key]) for key in ("first", "second"))
         more = "more" if row["difference"] >= 0 else "less"
-        p = p_value(row["p_holm"])
         return (
             f"Over all conditions, {first} is {points(abs(row['difference']))} {more} accurate than {second} "
-            f"(difference {span(row['low'], row['high'])}, p {p if p.startswith('<') else '= ' + p}), {verdict}."
+            f"(difference {span(row['low'], row['high'])}, {p_words(row['p_holm'])}), {verdict}."
         )
     largest = table.sort_values("difference", key=abs).iloc[-1]
     first, second = (evidence.short.get(largest[key], largest[key]) for key in ("first", "second"))

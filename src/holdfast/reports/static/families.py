@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.numbers import estimate, p_value, percent, points, span
+from holdfast.core.numbers import estimate, p_words, percent, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
 from holdfast.reports.page.evidence import Evidence, with_display_names
@@ -88,10 +88,9 @@ def _groups(lost: FamilyDrops) -> list[Heading | Text | Table]:
             for group in (row["first"], row["second"])
         }
         said = [f"{plural(end['models'], f'{group} model')} lose {points(end['drop'])}" for group, end in ends.items()]
-        p = p_value(row["p"])
         texts.append(
             f"On average {said[0]} and {said[1]}: a difference of {points(row['difference'])} "
-            f"({span(row['low'], row['high'])} with other photos, p {p if p.startswith('<') else '= ' + p}"
+            f"({span(row['low'], row['high'])} with other photos, {p_words(row['p'])}"
             + (
                 f"; {span(row['models_low'], row['models_high'])} with other models of the groups, too)."
                 if row["models_low"] == row["models_low"]

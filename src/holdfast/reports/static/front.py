@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.core.lazy import pd
@@ -30,11 +30,11 @@ from holdfast.reports.static.gallery import model_answer, most_harmed, wrong_as_
 from holdfast.stats.core.reduce import Counts, right_column
 from holdfast.stats.effects.sequential import sequential_looks
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
-from holdfast.stats.effects.verdict_words import NOT_JUDGED, SIGNS, open_numbers, photo_advice
+from holdfast.stats.effects.verdict_words import SIGNS, open_numbers, photo_advice
 from holdfast.store import Run
 
-TITLE = "What the models hold on to"
-_ONE_MODEL = "What the model holds on to"
+TITLE = "Do the models rely on the background?"
+_ONE_MODEL = "Does the model rely on the background?"
 
 LOOKS = 8  # Rounds that the first chart of an early check shows
 CARDS = 4  # Models that get a card of their own; where there are more, those with one headline share a line
@@ -45,30 +45,37 @@ FEWEST = 5  # Photos of a class below which its drop is no advice
 FEW = 30  # Photos of a class below which its drop, picked as the largest, may well be chance
 
 
-def front(
-    evidence: Evidence, rows: ReportRows, pictures: page.RunPictures | None, steps: Sequence[tuple[str, str]] = ()
-) -> page.Section:
-    """Return the first screen; ``steps`` are things to do first, each with a command or nothing."""
-    section = page.Section("verdict", "Verdict", front=True)
+def classified_front(report: ReportEvidence) -> page.Front:
+    """Return the first screen of a report on classifiers."""
+    evidence, rows = report.classified, report.static_rows
+    shown = evidence if evidence.every is not None and evidence.models else report.whole
+    front = page.Front(
+        TITLE if len(shown.models) != 1 else _ONE_MODEL, [], facts_of(shown),
+        limits_of(report.whole, walks="walks" in report.tasks),
+    )  # fmt: skip
+    if not evidence.models:
+        none = page.ModelVerdict("", "No model has a prediction for any image", SIGNS["undecided"], "See the errors.")
+        return replace(front, verdicts=[none], steps=report.steps)
     by_model = {row["model"]: row for row in evidence.holds.to_dict("records")}
     records = [(name, by_model[name]) for name in evidence.models if name in by_model]
-    section.parts = [page.Verdicts(_items(evidence, records))]
-    if evidence.rounds and not evidence.all_early:
-        section.parts.append(page.Text([early_words(evidence)]))
     doubtful = {name for run in rows.runs for name in doubtful_masks(run.spec().get("masks"))}
-    flip = pick_flip(evidence, doubtful)
-    if all(row["headline"].startswith(NOT_JUDGED) for _, row in records):
-        section.parts += wrong_as_they_are(evidence, rows, most_harmed(evidence), pictures, most=3)
+    flip, images = pick_flip(evidence, doubtful), None
+    if all(row["unjudged"] for _, row in records):
+        images = wrong_as_they_are(evidence, rows, most_harmed(evidence), report.pictures, most=3)
     elif flip is not None:
-        section.parts += _three_pictures(evidence, rows, flip, pictures)
-    section.parts.append(narrowing_figure(evidence) if evidence.all_early else answer_figure(evidence))
+        images = _three_images(evidence, rows, flip, report.pictures)
     run, lost = rows.runs[0] if rows.runs else None, most_lost(evidence.classes)
     next_steps = step_list(evidence.holds.to_dict("records"), run, evidence.counts, lost, early=evidence.all_early)
-    section.parts.append(page.Steps("What to do next", [*steps, *next_steps]))
     warnings = [f"{evidence.name(name)}: {text}" for name, row in records for text in row["warnings"]]
-    if warnings:
-        section.parts.append(page.Listing(f"What to bear in mind ({len(warnings)})", warnings))
-    return section
+    mixed = [early_words(evidence)] if evidence.rounds and not evidence.all_early else []
+    return replace(
+        front,
+        verdicts=_items(evidence, records),
+        images=images,
+        chart=narrowing_figure(evidence) if evidence.all_early else answer_figure(evidence),
+        steps=[*report.steps, *next_steps],
+        warnings=[*mixed, *warnings],
+    )
 
 
 def verdict_items(evidence: Evidence) -> list[page.ModelVerdict]:
@@ -110,7 +117,7 @@ def pick_flip(evidence: Evidence, doubtful: Collection[str] = ()) -> Flip | None
     answer. Where no answer turns, it is any photo that is answered rightly. Photos with a ``doubtful`` mask are taken
     only where there are no others.
     """
-    judged = evidence.holds[~evidence.holds["headline"].str.startswith(NOT_JUDGED)]
+    judged = evidence.holds[evidence.holds["unjudged"] == ""]
     effects = judged.set_index("model")["background_effect"].reindex(evidence.models)
     model = str(effects.idxmax()) if effects.notna().any() else evidence.models[0]
     cells = with_display_names(evidence.counts.cells)
@@ -139,9 +146,9 @@ def pick_flip(evidence: Evidence, doubtful: Collection[str] = ()) -> Flip | None
     return Flip(str(right[shown].notna().sum(axis=1).idxmax()), model, (ORIGINAL, *shown[:2]), False)
 
 
-def _three_pictures(
+def _three_images(
     evidence: Evidence, rows: ReportRows, flip: Flip, pictures: page.RunPictures | None
-) -> list[page.Gallery]:
+) -> page.Gallery | None:
     images = page.pictures_of(pictures, rows.runs, {flip.source}, size=LARGE_PICTURE, only=flip.conditions)
     said = with_display_names(answers(rows, [flip.source], evidence.counts.conditions))
     said = said[said["model"] == flip.model]
@@ -156,9 +163,9 @@ def _three_pictures(
             page.tile(condition_words(condition), images.get((str(row["sample_id"]), condition), b""), [given])
         )
     if not any(shown.picture for shown in tiles):
-        return []
+        return None
     label = class_words(str(said["label"].iloc[0]))
-    return [page.Gallery([page.Photo("", label, _flips(evidence, flip, label), tiles)], large=True)]
+    return page.Gallery([page.Photo("", label, _flips(evidence, flip, label), tiles)], large=True)
 
 
 def _flips(evidence: Evidence, flip: Flip, label: str) -> str:
@@ -166,16 +173,16 @@ def _flips(evidence: Evidence, flip: Flip, label: str) -> str:
     last = flip.conditions[-1]
     drops = evidence.drops[(evidence.drops["model"] == flip.model) & (evidence.drops["condition"] == last)]
     where = f"under {condition_label(last)}"
-    text = f"The same photo ({label}): " + ("the answer turns" if flip.turned else "the answer stays") + "."
+    text = f"The same image ({label}): the prediction {'changes' if flip.turned else 'stays'}."
     if {SAME, RANDOM} & set(flip.conditions):
-        text += " The new background is another photo's; where its object stood, what is around it is mirrored in."
+        text += " The new background is another image's; where its object was, the surroundings are mirrored in."
     if drops.empty:
         return text
     row = drops.iloc[0]
     lost, gained, n = (int(row[name]) for name in ("lost", "gained", "n"))
     picked = " This one was picked because it does." if flip.turned else ""
-    changes = f"on {lost:,} of {n:,} photos and gains one on {gained:,}"
-    return f"{text} {evidence.name(flip.model)} loses its right answer {where} {changes}.{picked}"
+    changes = f"on {lost:,} of {n:,} images and gains one on {gained:,}"
+    return f"{text} {evidence.name(flip.model)} loses its right prediction {where} {changes}.{picked}"
 
 
 def answer_figure(evidence: Evidence) -> Figure:
@@ -249,17 +256,17 @@ def step_list(
     ``lost``: a sentence on the class that loses most; ``early``: asked in rounds.
     """
     steps: list[tuple[str, str]] = []
-    wrong = [row for row in records if row["headline"].startswith(NOT_JUDGED)]
+    wrong = [row for row in records if row["unjudged"]]
     for row in wrong[:CARDS]:
         who = f" ({row['model']})" if len(records) > 1 else ""
-        text = sentence(row["headline"].removeprefix(NOT_JUDGED))
+        text = sentence(row["unjudged"])
         advice = "check the names of its outputs and its preprocessing (docs/my-model.md)."
         if row["why_leans"] == "uneven":
             advice = "add images of the small classes."
         steps.append((f"{text}{who}: {advice}", ""))
     if wrong and len(wrong) == len(records):
         return steps
-    records = [row for row in records if not row["headline"].startswith(NOT_JUDGED)]
+    records = [row for row in records if not row["unjudged"]]
     open_rows = [row for row in records if "open" in (row["leans"], row["sees"])]
     place, data = (shlex.quote(str(text)) for text in ((run.path, run.spec().get("data")) if run else ("RUN", "DATA")))
     missing = [row for row in open_rows if row["why_leans"] == "missing"]
@@ -364,22 +371,8 @@ def limits_of(evidence: Evidence, *, walks: bool) -> str:
     return text
 
 
-def classified_front(report: ReportEvidence) -> page.Front:
-    """Return the top of a page on classifiers."""
-    own = report.classified
-    shown = own if own.every is not None and own.models else report.whole
-    return page.Front(
-        TITLE if len(shown.models) != 1 else _ONE_MODEL,
-        facts_of(shown),
-        limits_of(report.whole, walks="walks" in report.tasks),
-    )
+def _front(report: ReportEvidence) -> page.Front | None:
+    return classified_front(report) if len(report.trained) < len(report.runs) else None  # training has its own
 
 
-def _verdict(report: ReportEvidence) -> page.Section:
-    if not report.classified.models:
-        notice = page.Notice("No model has a prediction for any image; the reasons are below.")
-        return page.Section("verdict", "Verdict", parts=[notice])
-    return front(report.classified, report.static_rows, report.pictures, report.steps)
-
-
-VERDICT = ReportSection(_verdict, lambda report: report.is_static, classified_front, measures=("verdicts",))
+VERDICT = ReportSection(lambda _: [], lambda report: report.is_static, _front, measures=("verdicts",))

@@ -110,10 +110,11 @@ def _photo(
         by_model = {str(row["model"]): row for row in own[own["sample_id"] == sample].to_dict("records")}
         given = [model_answer(evidence, name, by_model.get(name), condition) for name in evidence.models]
         wrong = sum(answer.kind == "wrong" for answer in given)
-        known = sum(answer.said != NO_ANSWER for answer in given)
+        known = sum(row["status"] == "ok" for row in by_model.values())
         count = f"✗ {wrong} of {known} wrong" if wrong else f"✓ {known} of {known} right"
         if without_object(condition):
-            count = f"○ {sum(answer.said.startswith('right') for answer in given)} of {known} right"
+            right = sum(_is_right(evidence, by_model.get(name)) for name in evidence.models)
+            count = f"○ {right} of {known} right"
         jpeg = images.get((str(sample), condition), b"")
         tiles.append(page.tile(condition_label(condition), jpeg, given, count=count))
     lost = [shown.caption for shown in tiles if shown.wrong and shown.caption != condition_label(ORIGINAL)]
@@ -125,13 +126,17 @@ def _photo(
     return page.Photo(source, class_words(str(record["label"])), summary, tiles)
 
 
+def _is_right(evidence: Evidence, row: dict[Any, Any] | None) -> bool:
+    column = "correct" if evidence.outcome == "full" else "correct_restricted"
+    return row is not None and row["status"] == "ok" and bool(row[column])
+
+
 def model_answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, condition: str) -> page.Answer:
     """Return what a model said about a picture, with the sign of right or wrong where the object is in it."""
     name = evidence.short[model]
     if row is None or row["status"] != "ok":
         return page.Answer(name, NO_ANSWER, "–", "none")
-    full = evidence.outcome == "full"
-    right = bool(row["correct" if full else "correct_restricted"])
+    full, right = evidence.outcome == "full", _is_right(evidence, row)
     prediction = class_words(str(row["prediction" if full else "prediction_restricted"]))
     if without_object(condition):  # without the object, right and wrong mean little, so they are not marked
         return page.Answer(name, f"{'right' if right else 'other'}: {prediction}", "○", "none")
@@ -145,11 +150,11 @@ def wrong_as_they_are(
     pictures: page.RunPictures | None,
     *,
     most: int = page.TILES,
-) -> list[page.Gallery]:
-    """Return originals that no model answers rightly, of as many classes as can be; nothing without their pictures."""
+) -> page.Gallery | None:
+    """Return originals that no model answers rightly, of as many classes as can be; None without their pictures."""
     picked = _one_per_class(harmed[harmed["original"] == 0], most)
     if picked.empty:
-        return []
+        return None
     images = page.pictures_of(pictures, rows.runs, set(picked["source_id"]), size=240, only=[ORIGINAL])
     said = with_display_names(answers(rows, list(picked["source_id"]), [ORIGINAL])) if images else pd.DataFrame()
     tiles = []
@@ -161,9 +166,9 @@ def wrong_as_they_are(
         count = f"✗ {len(given)} of {len(given)} wrong"
         tiles.append(page.tile(class_words(str(record["label"])), jpeg, given, count=count))
     if not any(shown.picture for shown in tiles):
-        return []
-    text = "Unchanged photos under their labels, with the answers: is the label wrong, or the model?"
-    return [page.Gallery([page.Photo("", "", text, tiles)], large=len(tiles) <= LARGE)]
+        return None
+    text = "Unchanged images under their labels, with the answers: is the label wrong, or the model?"
+    return page.Gallery([page.Photo("", "", text, tiles)], large=len(tiles) <= LARGE)
 
 
 def worst(
@@ -188,7 +193,7 @@ def worst(
     common = _common_mistakes(evidence, answers(rows, list(top["source_id"]), evidence.counts.conditions))
     photos = photos.assign(mistake=photos["source_id"].map(common).astype(object).fillna(""))
     section.parts = [
-        *wrong_as_they_are(evidence, rows, harmed, pictures),
+        *([] if (wrong := wrong_as_they_are(evidence, rows, harmed, pictures)) is None else [wrong]),
         Table(
             "worst_classes",
             "Classes, the worst first",

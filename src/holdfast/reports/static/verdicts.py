@@ -14,7 +14,7 @@ from holdfast.reports.page.sections import ReportSection, answered
 from holdfast.reports.page.tables import Column, Table, model_column, plain, ranged
 from holdfast.reports.page.words import plural
 from holdfast.reports.static.score import score_parts
-from holdfast.stats.effects.verdict_words import NOT_JUDGED, score_weakness
+from holdfast.stats.effects.verdict_words import score_weakness
 
 _RESTS_ON = (
     ("background_effect", "Background effect", "same-class background minus random background, same photos"),
@@ -118,7 +118,7 @@ def score_frame(evidence: Evidence) -> pd.DataFrame:
         frame["rank"] = frame["model"].map(ranking["rank"])
         frame["headline"] = frame["model"].map(holds["headline"])
     frame["weakness"] = frame["model"].map(holds["leans"]).map(score_weakness)
-    nothing = frame["model"].map(holds["headline"]).str.startswith(NOT_JUDGED).eq(True)
+    nothing = frame["model"].map(holds["unjudged"]).fillna("").ne("")
     frame.loc[nothing, "weakness"] = "says nothing: guesses and constant answers score high, too"
     for key in ("background_effect", "paste_effect"):
         for part in (key, f"{key}_low", f"{key}_high"):
@@ -129,7 +129,7 @@ def score_frame(evidence: Evidence) -> pd.DataFrame:
             frame[column] = frame["model"].map(robust[key])
     for column in ("parameters", "milliseconds", "fast", "slow"):
         values = {name: getattr(cost, column) for name, cost in evidence.analysis.costs.items()}
-        known = frame["model"].str.partition(" trained on ")[0].map(values).astype(float)
+        known = frame["model"].map(evidence.own_names).map(values).astype(float)
         if known.notna().any():
             frame[column] = known / 1e6 if column == "parameters" else known
     if not isinstance(evidence.background_scores, str):

@@ -16,7 +16,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
 from holdfast.reports.page.evidence import Evidence, join_runs, trained, with_display_names
 from holdfast.reports.page.figures import COLOURS, INK, WIDE, Chart, Figure
-from holdfast.reports.page.parts import Heading, Notice, Part, Section, Text
+from holdfast.reports.page.parts import Front, Heading, Notice, Part, Section, Text, answer, first_figure
 from holdfast.reports.page.provenance import trouble, what_was_run
 from holdfast.reports.page.tables import Column, Table, model_column, plain, ranged, with_intervals
 from holdfast.reports.page.words import listing, page_facts, short_names
@@ -262,13 +262,7 @@ def _control_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
 
 def _trainings(runs: Sequence[Run], evidence: Evidence) -> Section:
     """Return the curves of the trainings; what training within scenarios gains is no question here."""
-    section = training(trained(runs), evidence)
-    kept = [
-        part
-        for part in section.parts
-        if not (isinstance(part, (Figure, Table)) and part.name.startswith("trained_within"))
-    ]
-    return replace(section, title="How the training went", lead=section.lead[:1], parts=kept)
+    return replace(training(trained(runs), evidence, compared=False), title="How the training went")
 
 
 def build_detection(runs: Sequence[Run], out: Path, *, note: str = "") -> Path:
@@ -294,4 +288,10 @@ def build_detection(runs: Sequence[Run], out: Path, *, note: str = "") -> Path:
         "nothing follows. No photo, and no photo that lent a background, is on both sides of a split. Intervals are at "
         "the 95 % level and treat photos, not pictures, as independent."
     )
-    return write_page(sections, out, title=TITLE, facts=facts, limits=limits, **about_runs(runs, note))
+    found = sections[0].lead
+    front = Front(
+        "Can a network tell generated backgrounds from real ones?",
+        answer(found[0] if found else "No image has a prediction"), facts, limits,
+        chart=first_figure(sections[0].parts),
+    )  # fmt: skip
+    return write_page(front, sections, out, **about_runs(runs, note))

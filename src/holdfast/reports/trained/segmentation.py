@@ -17,7 +17,20 @@ from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
 from holdfast.reports.page.evidence import AS_PUBLISHED, Analysis, ReportRows, details
 from holdfast.reports.page.figures import Figure
-from holdfast.reports.page.parts import Front, Gallery, Heading, Notice, Part, Photo, Section, Text, Tile, png_tile
+from holdfast.reports.page.parts import (
+    Front,
+    Gallery,
+    Heading,
+    Notice,
+    Part,
+    Photo,
+    Section,
+    Text,
+    Tile,
+    answer,
+    png_tile,
+    proof,
+)
 from holdfast.reports.page.regression import fitted_sentence, regression_parts
 from holdfast.reports.page.sections import ReportEvidence, ReportSection, of_task
 from holdfast.reports.page.tables import CONDITION, Column, Table, model_column, plain, ranged, with_intervals
@@ -102,7 +115,12 @@ class Segmented:
             (self.rows["condition"].nunique(), "condition"),
             (len(good), "segmented picture"),
         )
-        return Front("What the segmenters hold on to", facts, self.limits())
+        title = "How well is the object segmented when the image changes?"
+        if self.frame.empty:
+            return Front(title, answer("No image was segmented", "See the errors."), facts, self.limits())
+        found = [*_cost(self), _finding(self)]
+        images = proof(_gallery(self))
+        return Front(title, answer(found[0], " ".join(found[1:])), facts, self.limits(), images, _chart(self))
 
     def limits(self) -> str:
         """Return what the numbers mean."""
@@ -138,13 +156,9 @@ def segmentation(segmented: Segmented) -> Section:
         notice = Notice("No picture was segmented; the reasons are below.")
         section.parts = [notice, *_trainings(segmented), *_errors(segmented)]
         return section
-    rows = [condition_label(name) for name in segmented.conditions]
-    title = "Mean IoU of every model under every condition, with 95 % intervals"
-    look: dict[str, Any] = {"short": segmented.short, "rows": rows, "axis": "mean IoU", "domain": (0, 1)}
-    finding = " ".join([_finding(segmented), *_cost(segmented)])
     section.lead = [_finding(segmented), *_cost(segmented), _HOW]
     section.parts = [
-        charts.model_figure("segmentation", title, finding, segmented.table, "miou", **look),
+        _chart(segmented),
         _table(segmented),
         _density(segmented),
         _class_table(segmented),
@@ -155,6 +169,14 @@ def segmentation(segmented: Segmented) -> Section:
         *_errors(segmented),
     ]
     return section
+
+
+def _chart(segmented: Segmented) -> Figure:
+    rows = [condition_label(name) for name in segmented.conditions]
+    title = "Mean IoU of every model under every condition, with 95 % intervals"
+    look: dict[str, Any] = {"short": segmented.short, "rows": rows, "axis": "mean IoU", "domain": (0, 1)}
+    finding = " ".join([_finding(segmented), *_cost(segmented)])
+    return charts.model_figure("segmentation", title, finding, segmented.table, "miou", **look)
 
 
 def _by_attribute(segmented: Segmented) -> list[Part]:

@@ -15,10 +15,11 @@ from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
 from holdfast.reports.page.evidence import Evidence
 from holdfast.reports.page.figures import COLOURS, WIDE, Chart, Figure
-from holdfast.reports.page.parts import Listing, Part, Section
-from holdfast.reports.page.sections import ReportSection
+from holdfast.reports.page.parts import Front, Listing, Part, Section, answer, first_figure
+from holdfast.reports.page.picture_grid import images_of_classes
+from holdfast.reports.page.sections import ReportEvidence, ReportSection
 from holdfast.reports.page.tables import CLASS, CONDITION, Column, Table, model_column, plain, with_intervals
-from holdfast.reports.page.words import condition_label, listing, plural, short_names
+from holdfast.reports.page.words import condition_label, listing, page_facts, plural, short_names
 from holdfast.stats.trained import within
 from holdfast.store import Parts, Run, read_table
 
@@ -55,15 +56,15 @@ UNSEEN = Contrast(
 _OPTIMISERS = {"adam": "Adam", "adamw": "AdamW"}
 
 
-def training(runs: Sequence[Run], evidence: Evidence) -> Section:
-    """Return what training within each scenario gains, how the trainings went, and which failed."""
+def training(runs: Sequence[Run], evidence: Evidence, *, compared: bool = True) -> Section:
+    """Return what training within each scenario gains (if ``compared``), how the trainings went, and which failed."""
     jobs, curves = read_trainings(runs, "classify")
     short = short_names(sorted(jobs["model"].unique()))
     section = Section("training", TITLE, lead=[_lead(runs, jobs)])
     failed = jobs[jobs["status"] != "ok"]
     if len(failed):
         section.parts.append(failed_trainings(failed))
-    if len(evidence.counts.cells):
+    if compared and len(evidence.counts.cells):
         trained_on = set(evidence.counts.cells["trained_on"].astype(str))
         unseen = any(name.startswith(UNSEEN.trained_as[:-2]) for name in trained_on)
         if not unseen or trained_on & set(evidence.counts.conditions) - {ORIGINAL}:
@@ -248,7 +249,32 @@ def trainings_table(name: str, jobs: pd.DataFrame, short: dict[str, str], measur
     return Table(name, "The trainings", jobs, columns, folded=True)
 
 
-TRAINING = ReportSection(
-    lambda report: training(report.trained, Evidence(report.counts, **report.settings)),
-    lambda report: bool(report.trained),
-)
+def _section(report: ReportEvidence) -> Section:
+    return training(report.trained, _every(report))
+
+
+def _every(report: ReportEvidence) -> Evidence:
+    return Evidence(report.counts, **report.settings)
+
+
+def _front(report: ReportEvidence) -> Front:
+    every, section, rows = _every(report), report.once(_section), report.static
+    jobs, curves = read_trainings(report.trained, "classify")
+    charts_of_curves = _curve_figures(curves, short_names(sorted(jobs["model"].unique())))
+    gained = section.lead[1:]
+    return Front(
+        "What does training within each scenario gain?",
+        answer(gained[0] if gained else "The trainings ended; nothing can be compared yet", section.lead[0]),
+        page_facts(
+            (len(every.models), "model"),
+            (rows.dataset.count_rows(), "row"),
+            (len(every.conditions), "condition"),
+        ),
+        "Each network is tested on images that it did not see in training. Intervals are at the 95 % level and treat "
+        "photos as independent.",
+        images_of_classes(every, rows, report.pictures, classes=3, columns=4),
+        first_figure(charts_of_curves) or first_figure(section.parts),
+    )
+
+
+TRAINING = ReportSection(lambda report: report.once(_section), lambda report: bool(report.trained), _front)

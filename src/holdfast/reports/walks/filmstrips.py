@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,27 @@ from holdfast.core.numbers import number, percent
 from holdfast.core.schema import end_picture, original_picture
 from holdfast.reports.page.charts import chart_of, facet_of, layer, row_axis, tooltip
 from holdfast.reports.page.figures import COLOURS, WIDE, Chart, Figure
-from holdfast.reports.page.parts import Answer, Gallery, Heading, Notice, Part, Photo, Section, Text, Tile, judged
+from holdfast.reports.page.parts import (
+    Answer,
+    Gallery,
+    Heading,
+    Notice,
+    Part,
+    Photo,
+    Section,
+    Text,
+    Tile,
+    judged,
+    proof,
+)
 from holdfast.reports.page.tables import Column, Table, plain
-from holdfast.reports.page.words import listing, plural, unbroken
+from holdfast.reports.page.words import class_words, listing, plural, unbroken
 from holdfast.reports.walks.evidence import ReportWalks, walk_section
 
 PHOTOS = 4
 STRIPS = 6
 FRAMES_SHOWN = 8
+LARGE = 256  # Pixels of the longer side of an image on the first screen
 SIDE = 112  # Pixels of the longer side of a picture on the page
 
 STOPS = {
@@ -80,9 +94,9 @@ def _end(walks: ReportWalks, folders: Sequence[Path], record: dict[Any, Any], la
     return Tile(caption, *_first(folders, end_picture(str(record["row_id"]))), [answer, oracle], not right)
 
 
-def _first(folders: Sequence[Path], name: str) -> tuple[str, int, int]:
+def _first(folders: Sequence[Path], name: str, side: int = SIDE) -> tuple[str, int, int]:
     """Return the picture of a file from the first run folder that has it."""
-    return next((picture for folder in folders if (picture := _picture(folder, name))[0]), ("", 0, 0))
+    return next((picture for folder in folders if (picture := _picture(folder, name, side))[0]), ("", 0, 0))
 
 
 def filmstrips(walks: ReportWalks) -> Section:
@@ -114,6 +128,35 @@ def filmstrips(walks: ReportWalks) -> Section:
     if not any(step.picture for strip in strips for step in strip.tiles):
         section.parts.insert(0, Notice("The pictures: their files are not in the run folder any more."))
     return section
+
+
+def shown_walk(walks: ReportWalks) -> Gallery | None:
+    """Return one walk, large: the original, its reconstruction, and the last image that counts; None without images."""
+    filmed = walks.images[walks.images["row_id"].isin(set(walks.frames["row_id"])) & walks.images["validated"]]
+    if filmed.empty:
+        return None
+    record = _picked(filmed).to_dict("records")[0]
+    label, folder = str(record["label"]), walks.folders[record["row_id"]]
+    steps = walks.frames[walks.frames["row_id"] == record["row_id"]]
+    steps = steps.sort_values("step", kind="stable").drop_duplicates("step")
+    kept = int(record["steps"]) if record["steps"] == record["steps"] else int(steps["step"].iloc[-1])
+    end = steps[steps["step"] <= kept].iloc[-1]
+    right = bool(record["right_original"])
+    original = _first([run.path for run in walks.runs], original_picture(str(record["sample_id"])), LARGE)
+    tiles = [
+        Tile("original", *original, [judged("model", f"{'right' if right else 'wrong'}", right)], not right),
+        replace(_tile(folder, steps.iloc[0].to_dict(), label, None, LARGE), caption="reconstruction"),
+        replace(_tile(folder, end.to_dict(), label, None, LARGE), caption=f"walked, step {int(end['step'])}"),
+    ]
+    wrong = steps[(steps["prediction"] != label) & (steps["step"] <= kept)]
+    who = f"{walks.row(record['model'], record['walk'])} ({class_words(label)})"
+    text = (
+        f"{who}: the prediction stays right up to step {kept}."
+        if wrong.empty
+        else f"{who}: the prediction turns to {class_words(str(wrong['prediction'].iloc[0]))} at step "
+        f"{int(wrong['step'].iloc[0])}, and the oracle still accepts the image at step {kept}."
+    )
+    return proof([Gallery([Photo("", label, text, tiles)])])
 
 
 def _picked(filmed: pd.DataFrame) -> pd.DataFrame:
@@ -158,7 +201,7 @@ def _chosen(steps: pd.DataFrame, label: str, kept: int | None) -> list[int]:
     return sorted(wanted | set(spread))
 
 
-def _tile(folder: Path, row: dict[Any, Any], label: str, kept: int | None) -> Tile:
+def _tile(folder: Path, row: dict[Any, Any], label: str, kept: int | None, side: int = SIDE) -> Tile:
     step = int(row["step"])
     right = row["prediction"] == label
     probability = "" if row["probability"] is None else f" · p\N{NO-BREAK SPACE}{number(float(row['probability']))}"
@@ -168,7 +211,7 @@ def _tile(folder: Path, row: dict[Any, Any], label: str, kept: int | None) -> Ti
         judged("model", said, right),
         _oracle("accepts" if accepted else "rejects", row["oracle_score"], accepted),
     ]
-    picture, mark = _picture(folder, str(row["image"] or "")), "counts" if step == kept else ""
+    picture, mark = _picture(folder, str(row["image"] or ""), side), "counts" if step == kept else ""
     return Tile(f"step {step}", *picture, answers, not right, mark=mark)
 
 
@@ -178,7 +221,7 @@ def _oracle(verdict: str, score: Any, accepted: bool) -> Answer:
     return Answer("oracle", verdict + shown, "●" if accepted else "○", "right" if accepted else "none")
 
 
-def _picture(folder: Path, name: str) -> tuple[str, int, int]:
+def _picture(folder: Path, name: str, side: int = SIDE) -> tuple[str, int, int]:
     """Return a small JPEG in base64 with its size; empty for a file that is missing, too large, or outside the run."""
     import cv2
 
@@ -192,7 +235,7 @@ def _picture(folder: Path, name: str) -> tuple[str, int, int]:
         image = decode_image(read_file(path), max_pixels=MAX_PIXELS)
     except SampleError:
         return "", 0, 0
-    scale = SIDE / max(image.shape[:2])
+    scale = side / max(image.shape[:2])
     if scale < 1:
         shape = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
         image = cv2.resize(image, shape, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]

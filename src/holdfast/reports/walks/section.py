@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.core.lazy import pd
@@ -10,10 +11,21 @@ from holdfast.core.numbers import estimate, percent
 from holdfast.reports.page import charts
 from holdfast.reports.page.charts import FIT, INTERVAL, chart_of, dot_layer, layer, row_axis, rule_at, tooltip
 from holdfast.reports.page.figures import COLOURS, Chart, Figure
-from holdfast.reports.page.parts import Heading, Listing, Notice, Part, Section, Text
+from holdfast.reports.page.parts import (
+    Front,
+    Heading,
+    Listing,
+    ModelVerdict,
+    Notice,
+    Part,
+    Section,
+    Text,
+    answer,
+    first_figure,
+)
 from holdfast.reports.page.sections import ReportEvidence, ReportSection, of_task
 from holdfast.reports.page.tables import Column, Table, model_column
-from holdfast.reports.page.words import listing, plural
+from holdfast.reports.page.words import listing, page_facts, plural
 from holdfast.reports.walks.evidence import (
     COUNTS,
     FAMILY,
@@ -26,12 +38,14 @@ from holdfast.reports.walks.evidence import (
     walks_of,
     wide,
 )
+from holdfast.reports.walks.filmstrips import shown_walk
 from holdfast.reports.walks.groups import by_attributes
 from holdfast.reports.walks.settings import how, setting_sentences, settings_compared, time
 from holdfast.reports.walks.steps import step_parts
 from holdfast.stats.walks.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED, fmr_ranking
 
-TITLE = "As far as the oracle still agrees"
+TITLE = "Accuracy after latent walks"
+QUESTION = "Do predictions survive changes that keep the object?"
 MEANING = (
     "Each image is pushed through a generator's latent space against the model under test, as far as an oracle still "
     "sees the class. FMR = PA / SA is the share of the accuracy on originals (SA) that is left on the images which the "
@@ -286,4 +300,49 @@ def _dynamic(report: ReportEvidence) -> Section:
     return dynamic_section(walks, **report.resampling, attributes=report.analysis.attributes)
 
 
-DYNAMIC_SECTION = ReportSection(_dynamic, of_task("walks"), measures=("fmr",))
+def _front(report: ReportEvidence) -> Front:
+    walks = report.once(walks_of)
+    none = answer("No walk of any image ended", "See the errors.")
+    front = Front(QUESTION, none, facts_of_walks(report, walks), _LIMITS)
+    if walks is None:
+        return front
+    frame = wide(walks, walks.family[walks.family["label"] == ""])
+    steps = [("Have people check the accepted images: an oracle errs, too, and their votes correct FMR.", "")]
+    figure = first_figure(_fmr_parts(walks, frame))
+    verdicts = [_verdict(walks, row) for row in frame.to_dict("records")]
+    return replace(front, verdicts=verdicts, images=shown_walk(walks), chart=figure, steps=[*report.steps, *steps])
+
+
+def _verdict(walks: ReportWalks, row: dict[Any, Any]) -> ModelVerdict:
+    name = walks.row(row["model"], row["walk"])
+    if row["reason"]:
+        return ModelVerdict(name, "No verdict", "◌", f"{row['validated']:,} of {row['n']:,} images were accepted.")
+    kept = estimate(row["fmr"], row["fmr_from"], row["fmr_to"])
+    return ModelVerdict(
+        name,
+        f"Keeps {percent(row['fmr'], 0)} of its accuracy",
+        "",
+        f"Right on {percent(row['standard_accuracy'])} of {row['n']:,} originals and on "
+        f"{percent(row['perturbed_accuracy'])} of the {row['validated']:,} walked images that the oracle accepts; "
+        f"their ratio, FMR, is {kept}.",
+    )
+
+
+def facts_of_walks(report: ReportEvidence, walks: ReportWalks | None) -> list[tuple[str, str]]:
+    """Return the numbers at the top of a page that is about walks only."""
+    if walks is None:
+        return page_facts((len(report.runs), "run"))
+    images = walks.images
+    return page_facts(
+        (len(walks.models), "model"),
+        (images["source_id"].nunique(), "image"),
+        (len(images), "walk"),
+        (images["label"].nunique(), "class", "classes"),
+    )
+
+
+_LIMITS = (
+    "Every image counts the same; each walk states its own label space. Intervals are at the 95 % level and treat "
+    "images as independent. Images that the oracle rejects leave PA, so a strict oracle moves FMR."
+)
+DYNAMIC_SECTION = ReportSection(_dynamic, of_task("walks"), _front, measures=("fmr",))

@@ -136,9 +136,10 @@ def outcome_words(evidence: VerdictEvidence, margin: float, *, unit: str, succes
     steps = decide(evidence, margin)
     row: dict[str, Any] = {"verdict": steps.verdict, "leans": steps.leans, "sees": steps.sees}
     row |= {"why_leans": steps.why_leans, "why_sees": steps.why_sees, "n": evidence.background.n}
+    row["unjudged"] = ""
     if steps.why_leans == "wrong":
-        row |= {"headline": f"{NOT_JUDGED}{success} on almost none of {evidence.wrong} {unit}s of unchanged photos"}
-        row |= {"rests_on": "", "small_print": WRONG, "warnings": []}
+        row["unjudged"] = f"{success} on almost none of {evidence.wrong} {unit}s of unchanged photos"
+        row |= {"headline": f"{NOT_JUDGED}{row['unjudged']}", "rests_on": "", "small_print": WRONG, "warnings": []}
     else:
         rests_on = [background_words(measure, evidence.background)] if evidence.background.n else []
         if evidence.replaced.n:

@@ -54,6 +54,7 @@ class VerdictWords:
     rests_on: str  # the numbers, each with the direction that is good
     small_print: str  # what is open, and why; empty if nothing is
     warnings: list[str]  # what a reader should know before believing it
+    unjudged: str = ""  # why there is no verdict; empty if there is one
 
     @property
     def sentence(self) -> str:
@@ -68,6 +69,7 @@ class VerdictWords:
             "leans": self.steps.leans, "sees": self.steps.sees, "why_leans": self.steps.why_leans,
             "why_sees": self.steps.why_sees, "headline": self.headline, "rests_on": self.rests_on,
             "small_print": self.small_print, "sentence": self.sentence, "warnings": self.warnings,
+            "unjudged": self.unjudged,
         }  # fmt: skip
 
 
@@ -77,9 +79,8 @@ def in_words(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictWords:
     headline = HEADLINES[steps.leans, steps.sees]
     if steps.why_leans == steps.why_sees and (reason := _not_judged(evidence, steps.why_leans, margin)):
         sure = steps.why_leans in ("wrong", "constant")
-        return VerdictWords(
-            steps, f"{NOT_JUDGED}{reason}", "", WRONG if sure else small_print(evidence, steps, margin), []
-        )
+        small = WRONG if sure else small_print(evidence, steps, margin)
+        return VerdictWords(steps, f"{NOT_JUDGED}{reason}", "", small, [], reason)
     return VerdictWords(
         steps, headline, _rests_on(evidence, margin), small_print(evidence, steps, margin),
         _warnings(evidence, steps, margin),

@@ -67,9 +67,10 @@ def what_detectors_hold(
         row: dict[str, Any] = {"model": model, "verdict": steps.verdict, "leans": steps.leans, "sees": steps.sees}
         row["n"] = evidence.background.n
         if steps.why_leans == "wrong":
-            row |= {"headline": f"{NOT_JUDGED}{_broken(answers, model)}", "rests_on": "", "small_print": WRONG}
-            row["warnings"] = []
+            row["unjudged"] = _broken(answers, model)
+            row |= {"headline": f"{NOT_JUDGED}{row['unjudged']}", "rests_on": "", "small_print": WRONG, "warnings": []}
         else:
+            row["unjudged"] = ""
             row |= {"headline": HEADLINES[steps.leans, steps.sees], "rests_on": _rests_on(evidence, numbers)}
             row |= {"small_print": small_print(evidence, steps, margin, _reason)}
             row["warnings"] = _warnings(evidence, numbers, margin)

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import number, percent, span
 from holdfast.reports.page import charts
-from holdfast.reports.page.parts import Notice, Section
+from holdfast.reports.page.parts import Front, Notice, Section, answer, first_figure
 from holdfast.reports.page.tables import CONDITION, Column, Table
 from holdfast.reports.page.words import condition_label, page_facts, plural
 from holdfast.reports.page.writer import write_page
@@ -43,10 +43,10 @@ def write_series_page(entries: Sequence[Mapping[str, Any]], folder: Path, missin
     )
     sections = [_runs(runs, missing), *([_checks(checks)] if checks else []), listed]
     facts = page_facts((len(runs), "run"), (len(checks), "check of new photos", "checks of new photos"))
-    return write_page(
-        sections, folder, title="What changed over time?", subject=f"{runs[0]['model']} and its successors",
-        facts=facts, limits=LIMITS, run_names=", ".join(Path(entry["run"]).name for entry in runs[-SHOWN:]),
-    )  # fmt: skip
+    said = answer(sentence(runs[-1]), sentence(checks[-1]) if checks else "")
+    front = Front("What changed over time?", said, facts, LIMITS, chart=first_figure(sections[0].parts))
+    names = ", ".join(Path(entry["run"]).name for entry in runs[-SHOWN:])
+    return write_page(front, sections, folder, subject=f"{runs[0]['model']} and its successors", run_names=names)
 
 
 def sentence(entry: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from holdfast.stats.people.votes import VERDICT, rule_effects
 from holdfast.store import read_table
 from holdfast_people.report.charts import MOST_ROWS, crowd_figure, divided_figure, grades
 
-TITLE = "What people say of the images"
+TITLE = "Which images do people accept?"
 WORDS = {
     "category": "Category",
     "kind": "Kind of nuisance",
@@ -81,15 +81,17 @@ def build(folder: Path, pictures: page.Thumbnails | None = None) -> Path:
         _gallery(tables["images"], votes, pictures),
         _asked(campaign),
     ]
-    return write_page(
-        sections,
-        folder / "report",
-        title=TITLE,
-        subject=votes.campaign,
-        facts=_numbers(campaign),
-        limits=_limits(campaign),
-        run_names=folder.name,
+    by_name = {section.name: section for section in sections}
+    accepted, shown = by_name["accepted"], by_name["gallery"]
+    front = page.Front(
+        TITLE,
+        page.answer(accepted.lead[0]),
+        _numbers(campaign),
+        _limits(campaign),
+        page.proof(shown.parts, tiles=2, rows=3),
+        page.first_figure(accepted.parts),
     )
+    return write_page(front, sections, folder / "report", subject=votes.campaign, run_names=folder.name)
 
 
 def _numbers(campaign: CampaignExport) -> list[tuple[str, str]]:

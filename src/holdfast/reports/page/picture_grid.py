@@ -18,15 +18,30 @@ SIDE = 96  # pixels of the longer side of an image
 
 
 def grid(evidence: Evidence, rows: ReportRows, pictures: page.RunPictures | None) -> list[page.Section]:
-    """Return the section; none if no image can be shown.
+    """Return the section; none if no image can be shown."""
+    shown = images_of_classes(evidence, rows, pictures)
+    if shown is None:
+        return []
+    lead = (
+        f"One image of {plural(len(shown.photos), 'class', 'classes')} under "
+        f"{plural(len(shown.photos[0].tiles), 'condition')}: the first of its class by name, whatever the predictions."
+    )
+    return [page.Section("grid", "Images by class and condition", [lead], [shown])]
 
-    Of each class the image whose name comes first is shown, whatever the models answered.
+
+def images_of_classes(
+    evidence: Evidence, rows: ReportRows, pictures: page.RunPictures | None, *, classes: int = CLASSES,
+    columns: int = COLUMNS,
+) -> page.Gallery | None:  # fmt: skip
+    """Return a row of images per class and a column per condition; None if no image can be shown.
+
+    Of each class the image whose name comes first is shown, whatever the predictions.
     """
     cells = evidence.counts.cells[["label", "source_id", "condition"]].astype(str)
     originals = cells[cells["condition"] == ORIGINAL] if ORIGINAL in evidence.counts.conditions else cells
-    chosen = originals.groupby("label", sort=True)["source_id"].min().head(CLASSES)
+    chosen = originals.groupby("label", sort=True)["source_id"].min().head(classes)
     attacks = {*evidence.counts.attacks}
-    names = [name for name in evidence.conditions if name not in attacks][:COLUMNS]
+    names = [name for name in evidence.conditions if name not in attacks][:columns]
     images = page.pictures_of(pictures, rows.runs, set(chosen), size=SIDE)
     sample_of = _samples(rows, set(chosen))
     shown = []
@@ -37,13 +52,7 @@ def grid(evidence: Evidence, rows: ReportRows, pictures: page.RunPictures | None
             tiles.append(page.tile(condition_label(name), jpeg, []))
         if any(each.picture for each in tiles):
             shown.append(page.Photo(class_words(str(label)), str(source), "", tiles, of="image"))
-    if not shown:
-        return []
-    lead = (
-        f"One image of {plural(len(shown), 'class', 'classes')} under {plural(len(names), 'condition')}: the first of "
-        "its class by name, whatever the models answered."
-    )
-    return [page.Section("grid", "Images by class and condition", [lead], [page.Gallery(shown, grid=True)])]
+    return page.Gallery(shown, grid=True) if shown else None
 
 
 def _samples(rows: ReportRows, sources: set[str]) -> Callable[[str, str], str]:

@@ -17,6 +17,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import holdfast
+from holdfast.models.runtimes.exported import sidecar
 
 ORIGINAL = "packaged:efficientnet_lite0"
 EVERY, MOST = 4, 64
@@ -44,7 +45,7 @@ def export(file: Path) -> None:
     torch.onnx.export(network.module, (example,), dynamic_shapes=shapes, dynamo=True, external_data=False).save(
         str(file)
     )
-    holdfast.sidecar(f"onnx:{file}", ORIGINAL)
+    sidecar(f"onnx:{file}", ORIGINAL)
 
 
 def quantise(file: Path, small: Path, photos: Path) -> None:
@@ -66,7 +67,7 @@ def main(pets: Path, tflite: Path, out: Path) -> None:
     export(file)
     quantise(file, small, pets / "images")
     shutil.copy(tflite, lite)
-    holdfast.sidecar(f"litert:{lite}?labels=imagenet")
+    sidecar(f"litert:{lite}?labels=imagenet")
     pairs = {
         "int8": (ORIGINAL, f"onnx:{small}"), "float32": (ORIGINAL, f"onnx:{file}"),
         "openvino": (ORIGINAL, f"openvino:{file}"), "litert": (f"litert:{lite}", f"openvino:{lite}"),

@@ -113,16 +113,16 @@ def test_eval_prints_the_pictures_of_each_cell_where_they_differ(photos: Path, t
     assert "(pictures)" in said and "100.0 % / 100.0 % (12)" in said and " % (11)" in said
 
 
-def test_leaks_looks_as_far_as_the_library_advises() -> None:
+def test_data_duplicates_looks_as_far_as_the_library_advises() -> None:
     from inspect import signature
 
-    from holdfast.cli.generated import leaks
+    from holdfast.cli.datasets import data_duplicates
     from holdfast.pipeline.leaks import DEFAULT_MAX_DISTANCE
 
-    assert signature(leaks).parameters["distance"].default == DEFAULT_MAX_DISTANCE
+    assert signature(data_duplicates).parameters["distance"].default == DEFAULT_MAX_DISTANCE
 
 
-def test_mask_split_leaks_and_doctor(photos: Path, tmp_path: Path) -> None:
+def test_mask_split_duplicates_and_doctor(photos: Path, tmp_path: Path) -> None:
     masks = tmp_path / "masks"
     first = run("mask", photos, "--with", "threshold", "--out", masks, "--doubtful", 1, "--workers", 1)
     assert "12 made, 0 there already" in first.stdout and "worst first" in first.stdout

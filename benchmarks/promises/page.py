@@ -14,8 +14,8 @@ HEAD = """\
 # Promises
 
 Every coverage and error rate on these pages is measured on simulated data whose truth is known
-(`benchmarks/promises`). The table has the lowest and the highest measured rate over the simulated settings, and the
-promised range. [promises.csv](promises.csv) has every setting with its number of draws and the error (half of the
+(`benchmarks/promises`). The table has the lowest and the highest measured rate over the simulated settings.
+[promises.csv](promises.csv) has every setting with its number of draws, the promised range, and the error (half of the
 95 % interval).
 
 - `make promises` redraws every rate, rewrites this page, and fails if a rate is outside its range by more than its
@@ -25,9 +25,10 @@ promised range. [promises.csv](promises.csv) has every setting with its number o
 
 {outside}
 
-| page | sentence | measured | promised | settings |
-|---|---|---|---|---|
+| promise | measured | settings |
+|---|---|---|
 """
+PAGE = '| <a id="{page}"></a>**[{page}]({page}.md)** | | |\n'
 
 Row = dict[str, str]
 
@@ -84,23 +85,17 @@ def page(table: list[Row]) -> str:
         else f"All {len(drawn)} rates are in their ranges, or outside by less than this error."
     )
     parts = [HEAD.format(outside=said + (f" {missing} are not drawn yet." if missing else ""))]
-    seen = ""
-    for (name, sentence), group in groupby(table, key=lambda row: (row["page"], row["sentence"])):
-        anchor = "" if name == seen else f'<a id="{name}"></a>'
-        parts.append(f"| {anchor}[{name}]({name}.md) | {sentence.replace('|', chr(92) + '|')} | {_line(list(group))}\n")
-        seen = name
+    for name, promises in groupby(table, key=lambda row: row["page"]):
+        parts.append(PAGE.format(page=name))
+        for sentence, group in groupby(promises, key=lambda row: row["sentence"]):
+            parts.append(f"| {sentence.strip('| ').replace(' | ', ', ')} | {_line(list(group))}\n")
     return "".join(parts)
 
 
 def _line(group: list[Row]) -> str:
-    lows = sorted({float(row["low"]) for row in group})
-    low, high = lows[0], max(float(row["high"]) for row in group)
     drawn = [float(row["measured"]) for row in group if row["measured"]]
-    digits = 2 if max([*drawn, high]) < 0.01 else 1
+    digits = 2 if max([*drawn, *(float(row["high"]) for row in group)]) < 0.01 else 1
     ends = [f"{100 * rate:.{digits}f}" for rate in (min(drawn), max(drawn))] if drawn else ["not drawn yet"]
     shown = "–".join(dict.fromkeys(ends)) + (" %" if drawn else "")
-    span = f"{100 * low:g}–{100 * high:g} %" if low else f"at most {100 * high:g} %"
-    if high == 1:
-        span = "at least " + " to ".join(f"{100 * end:g}" for end in dict.fromkeys((low, lows[-1]))) + " %"
     mark = " **outside**" if any(outside(row) for row in group if row["measured"]) else ""
-    return f"{shown}{mark} | {span} | {len(group)} |"
+    return f"{shown}{mark} | {len(group)} |"

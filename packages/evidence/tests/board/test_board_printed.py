@@ -11,12 +11,12 @@ import pytest
 from made_board import make_board, make_run, static_rows, walk_rows
 from typer.testing import CliRunner
 
+from holdfast.cli.main import app
 from holdfast.core.errors import UserError
 from holdfast_evidence.board.add import add
 from holdfast_evidence.board.check import check
 from holdfast_evidence.board.entry import Entry, entry_json, parse_entry, read_entry
 from holdfast_evidence.board.printed import comparable, import_model_info, model_info, printed_entries
-from holdfast_evidence.cli import board_app as app
 
 FACTS = Path(__file__).parents[4].parent / "shared" / "facts"
 CONDITIONS = {
@@ -259,19 +259,19 @@ def test_a_bad_model_info_is_a_sentence_and_nothing_is_written(
 def test_the_command_line(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", static_rows("python:a"))
     runner = CliRunner()
-    added = runner.invoke(app, ["add", str(run), "--out", str(tmp_path / "board")], catch_exceptions=False)
+    added = runner.invoke(app, ["board", "add", str(run), "--out", str(tmp_path / "board")], catch_exceptions=False)
     assert added.exit_code == 0
     path = Path(added.output.strip())
     assert path.is_file()
-    assert runner.invoke(app, ["check", str(tmp_path / "board")]).exit_code == 0
+    assert runner.invoke(app, ["board", "check", str(tmp_path / "board")]).exit_code == 0
     info = _info(tmp_path / "model_info" / "cifar10" / "L2")
-    assert runner.invoke(app, ["import", str(info), "--out", str(tmp_path / "board")]).exit_code == 0
-    both = runner.invoke(app, ["check", str(tmp_path / "board")])
+    assert runner.invoke(app, ["board", "import", str(info), "--out", str(tmp_path / "board")]).exit_code == 0
+    both = runner.invoke(app, ["board", "check", str(tmp_path / "board")])
     assert both.exit_code == 0
     assert "measured entries recomputed: 1\n" in both.output  # the printed one was not
     path.write_text("{}")
-    failed = runner.invoke(app, ["check", str(path)])
+    failed = runner.invoke(app, ["board", "check", str(path)])
     assert failed.exit_code == 1
     assert "is not an entry" in failed.output
-    wrong = runner.invoke(app, ["check", str(tmp_path / "nothing")])
+    wrong = runner.invoke(app, ["board", "check", str(tmp_path / "nothing")])
     assert isinstance(wrong.exception, UserError)

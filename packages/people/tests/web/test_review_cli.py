@@ -32,6 +32,7 @@ def test_the_link_lands_on_the_campaign(tmp_path: Path) -> None:
         sys.executable,
         "-m",
         "holdfast.cli.main",
+        "people",
         "review",
         *words,
         "--state",

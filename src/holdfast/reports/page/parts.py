@@ -69,12 +69,13 @@ class Verdicts:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model, an oracle or people said about a picture: ``kind`` is right, wrong or none."""
+    """What a model, an oracle or people said about an image: ``kind`` is right, wrong or none."""
 
     who: str
     said: str
     sign: str
     kind: str
+    confidence: float | None = None  # of the prediction, 0 to 1
 
 
 @dataclass(frozen=True)
@@ -230,9 +231,9 @@ LARGEST_PICTURE = 60_000  # Bytes of a picture; larger ones are left out, so tha
 TILES = 8  # Pictures per group
 
 
-def judged(who: str, said: str, right: bool) -> Answer:
+def judged(who: str, said: str, right: bool, confidence: float | None = None) -> Answer:
     """Return an answer with the sign of right or wrong."""
-    return Answer(who, said, "✓" if right else "✗", "right" if right else "wrong")
+    return Answer(who, said, "✓" if right else "✗", "right" if right else "wrong", confidence)
 
 
 def tile(caption: str, jpeg: bytes, answers: Sequence[Answer], *, count: str = "", wrong: bool | None = None) -> Tile:

@@ -107,14 +107,24 @@ class Table:
 
     @cached_property
     def heads(self) -> list[Column]:
-        """The columns that are shown."""
-        return [column for column in self.columns if not column.alone]
+        """The columns that are shown: without one that has no value in any row."""
+        return [column for column in self.written if not column.alone]
+
+    @cached_property
+    def written(self) -> list[Column]:
+        """The columns of the LaTeX file: those that have a value in some row, the model's even if there is only one."""
+        known = [column.key in self.frame and self.frame[column.key].notna().any() for column in self.columns]
+        return [column for column, has_any in zip(self.columns, known, strict=True) if has_any or self.frame.empty]
 
     @cached_property
     def rows(self) -> list[list[Cell]]:
         """The cells that are shown, row by row."""
+        return self.cells(self.heads)
+
+    def cells(self, columns: Sequence[Column]) -> list[list[Cell]]:
+        """Return the cells of some columns, row by row."""
         records = self.frame.head(self.shown).to_dict("records")
-        return [[_cell(record, column) for column in self.heads] for record in records]
+        return [[_cell(record, column) for column in columns] for record in records]
 
     @property
     def left_out(self) -> int:
@@ -180,9 +190,9 @@ def _csv_value(value: Any) -> Any:
 def as_latex(table: Table) -> str:
     """Return a booktabs table as shown on the page, with more rows."""
     whole = Table(table.name, table.caption, table.frame, table.columns, shown=max(table.shown, LATEX_ROWS))
-    align = "".join("l" if column.kind == "text" else "r" for column in table.heads)
-    heads = [latex(f"{column.title} ({column.unit})" if column.unit else column.title) for column in table.heads]
-    rows = [[_latex_cell(cell) for cell in row] for row in whole.rows]
+    align = "".join("l" if column.kind == "text" else "r" for column in table.written)
+    heads = [latex(f"{column.title} ({column.unit})" if column.unit else column.title) for column in table.written]
+    rows = [[_latex_cell(cell) for cell in row] for row in whole.cells(table.written)]
     more = [f"% {whole.left_out} more rows are in {table.name}.csv"] if whole.left_out else []
     return _booktabs(table.caption, align, heads, rows, more)
 

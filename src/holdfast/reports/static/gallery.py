@@ -138,9 +138,10 @@ def model_answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, con
         return page.Answer(name, NO_ANSWER, "–", "none")
     full, right = evidence.outcome == "full", _is_right(evidence, row)
     prediction = class_words(str(row["prediction" if full else "prediction_restricted"]))
+    sure = row["confidence"] if row["confidence"] == row["confidence"] else None
     if without_object(condition):  # without the object, right and wrong mean little, so they are not marked
-        return page.Answer(name, f"{'right' if right else 'other'}: {prediction}", "○", "none")
-    return page.judged(name, f"{'right' if right else 'wrong'}: {prediction}", right)
+        return page.Answer(name, f"{'right' if right else 'other'}: {prediction}", "○", "none", sure)
+    return page.judged(name, f"{'right' if right else 'wrong'}: {prediction}", right, sure)
 
 
 def wrong_as_they_are(

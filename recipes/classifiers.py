@@ -210,7 +210,7 @@ def text_of(recipe: ClassifierRecipe) -> str:
 
 A small {recipe.network.architecture} of timm for the twelve classes of Diorama-12, trained{how} on drawn
 scenes{size} in which class and background go together with ρ = {recipe.rho} (P(home background) = ρ + (1 − ρ)/16).
-How much it can lean on the background is therefore known. Use it as `embedded:{recipe.name}`.
+How much it can rely on the background is therefore known. Use it as `embedded:{recipe.name}`.
 """
 
 

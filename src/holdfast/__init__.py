@@ -1,4 +1,4 @@
-"""Does my vision model see the object, or lean on everything around it?"""
+"""Does my vision model see the object, or rely on everything around it?"""
 
 from __future__ import annotations
 

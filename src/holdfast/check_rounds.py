@@ -73,7 +73,7 @@ def decision_chances(collection: Collection, *, budget: str = "") -> list[str]:
     for effect in EFFECTS:
         yes, no, photos = simulated_decisions(effect, effect + NOISE, sizes)
         lines.append(
-            f"{100 * effect:3.0f} points: it says that it leans on the background in {percent(yes, 0):>5} of cases, "
+            f"{100 * effect:3.0f} points: it says that it relies on the background in {percent(yes, 0):>5} of cases, "
             f"that it does not in {percent(no, 0):>5}, after {photos:,.0f} photos on average"
         )
     return [
@@ -99,7 +99,7 @@ class Look:
 
     @property
     def decided(self) -> bool:
-        """Return whether it leans on the background, or neither question is open: the verdict needs no more."""
+        """Return whether it relies on the background, or neither question is open: the verdict needs no more."""
         return self.row["leans"] == "yes" or "open" not in (self.row["leans"], self.row["sees"])
 
     def line(self, number: int, *, last: bool = False) -> str:

@@ -87,7 +87,7 @@ def test_known_answers_and_no_word_of_masks_where_the_dataset_has_them(readers: 
     page = seen.page.read_text(encoding="utf8")
     steps = [line.removeprefix("Next: ").split(" holdfast ")[0] for line in seen.lines if line.startswith("Next: ")]
     assert steps and all(step in page for step in steps)  # the page has the terminal's next steps
-    assert leaning.lines[1] == "Leans on the background, and does not see the object."
+    assert leaning.lines[1] == "Relies on the background, and does not see the object."
     assert seen.page == Path("checks/squares/python-readers-object_reader/report/index.html") and seen.page.is_file()
     assert not Path("checks/squares/masks").exists()
     rows = seen.results.rows(["status", "sample_id"]).to_pandas()
@@ -298,7 +298,7 @@ def test_a_check_shows_the_gravest_findings_about_the_photos(photos: Path, toy_m
 def test_in_rounds_known_readers_are_decided_early(readers: str, tmp_path: Path) -> None:
     photos = make(tmp_path / "squares", 60)
     seen = run("check", f"{readers}:background_reader", photos, "-q", "--stop", "when-decided")
-    assert "Leans on the background." in seen.stdout
+    assert "Relies on the background." in seen.stdout
     looks = [line for line in seen.stdout.splitlines() if line.startswith("Round ")]
     assert len(looks) == 1 and "going on" not in looks[-1] and "decided after" in seen.stdout
     page = Path(seen.stdout.splitlines()[-1])

@@ -36,7 +36,7 @@ def test_numbers_of_detectors_that_are_known(run: Results) -> None:
 
 def test_the_verdict_on_the_perfect_one(run: Results) -> None:
     rows = run.verdicts(resamples=100).set_index("model")
-    assert rows.loc["known:perfect", "headline"] == "Sees the object, and does not lean on the background"
+    assert rows.loc["known:perfect", "headline"] == "Sees the object, and does not rely on the background"
     # it loses everything as soon as anything is pasted, so pasted scenes cannot say what the background does
     assert rows.loc["known:texture", "verdict"] == "undecided"
     assert any("Paste artefact" in text for text in rows.loc["known:texture", "warnings"])

@@ -47,9 +47,9 @@ def test_a_detector_that_finds_nothing_is_called_broken(tmp_path: Path, monkeypa
     assert all("objects in unchanged photos" in note and "docs/my-model.md" in note for note in broken)
     verdicts = holdfast.Results(run).verdicts().set_index("model")
     for name in names[:2]:
-        assert verdicts.loc[name, "headline"].startswith("Not judged: finds none of "), verdicts.loc[name, "headline"]
+        assert verdicts.loc[name, "headline"].startswith("No verdict: finds none of "), verdicts.loc[name, "headline"]
         assert "labels or its preprocessing" in verdicts.loc[name, "small_print"]
-    assert not verdicts.loc["known:perfect", "headline"].startswith("Not judged")
+    assert not verdicts.loc["known:perfect", "headline"].startswith("No verdict")
 
 
 class _Labels:

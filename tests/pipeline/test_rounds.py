@@ -139,7 +139,7 @@ def test_a_plan_says_how_likely_a_decision_is() -> None:
     assert whole[0].startswith("at most 240 photos in 11 rounds, 720 answers")
     assert small[0].startswith("at most 30 photos in 2 rounds, 90 answers")
     clear = next(line for line in whole if line.startswith(" 30 points"))
-    assert "leans on the background in 100 % of cases" in clear and "does not in   0 %" in clear
+    assert "relies on the background in 100 % of cases" in clear and "does not in   0 %" in clear
     for refused in ("9", "10min"):
         with pytest.raises(UserError, match="budget"):
             decision_chances(photos, budget=refused)

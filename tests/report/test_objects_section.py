@@ -60,7 +60,7 @@ def drawn_pictures(run: Run, source_ids: Collection[str], /, *, size: int = 160)
 def test_the_page_says_what_was_planted(run: Run, tmp_path: Path) -> None:
     page = build([run], tmp_path / "report", pictures=drawn_pictures, resamples=200)
     text = unescape(re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf8").split("<script")[0]))
-    assert "Do the detectors rely on the background?" in text and "Leans on the background" in text
+    assert "Do the detectors rely on the background?" in text and "Relies on the background" in text
     assert "random background" in text and "Lost objects, the worst first" in text
     assert "✗ and a dashed line: lost" in text and "as pycocotools computes it" in text
     numbers = (tmp_path / "report" / "tables" / "detector_numbers.csv").read_text(encoding="utf8")

@@ -249,8 +249,8 @@ def test_the_reason_of_an_undecided_verdict_does_not_repeat_the_word(tmp_path: P
     for name, conditions in (("few", CONDITIONS), ("none", ("original", "grey"))):
         run = make_run(tmp_path / name, models=["timm:only"], photos=3, conditions=conditions)
         text = html_summary(reduce(run.predictions.dataset()))
-        said = re.search(r"<strong>Undecided</strong>\. (.*?)</li>", text)
-        assert said and "Undecided" not in said[1] and said[1][0].isupper() and said[1].endswith(".")
+        said = re.search(r"<strong>Inconclusive</strong>\. (.*?)</li>", text)
+        assert said and "Inconclusive" not in said[1] and said[1][0].isupper() and said[1].endswith(".")
 
 
 def test_fast_answers_are_told_from_exact_ones() -> None:

@@ -158,7 +158,7 @@ def test_constant_answers_are_no_better_than_permuted_ones(verdicts: pd.DataFram
     one = verdicts.loc["constant"]
     assert one["original_excess"] == pytest.approx(0)
     assert one["only_background_p"] == 1
-    assert one["sentence"].startswith("Not judged: answers c0 to 600 of 600 ")
+    assert one["sentence"].startswith("No verdict: answers c0 to 600 of 600 ")
 
 
 def test_leaks_are_told(verdicts: pd.DataFrame) -> None:
@@ -170,7 +170,7 @@ def test_leaks_are_told(verdicts: pd.DataFrame) -> None:
 
 def test_the_sentence_reads_plainly(verdicts: pd.DataFrame) -> None:
     row = verdicts.loc["background pixels"]
-    assert row["headline"] == "Leans on the background, and does not see the object" and not row["small_print"]
+    assert row["headline"] == "Relies on the background, and does not see the object" and not row["small_print"]
     start = f"{row['headline']}: its accuracy falls by {100 * row['background_effect']:.1f} points ("
     assert row["sentence"].startswith(start)
     assert "lost; 0 is best) when only the background changes: " in row["rests_on"]
@@ -210,7 +210,7 @@ def test_leaning_on_the_background_needs_only_the_first_question() -> None:
     row = what_it_holds(simulate({"m": KNOWN["background pixels"][0]}, photos=30), resamples=500).iloc[0]
     assert row["background_effect_low"] > 0.05 and row["object_effect_low"] < 0.05 < row["object_effect_high"]
     assert (row["leans"], row["sees"], row["verdict"]) == ("yes", "open", "background")
-    assert row["headline"] == "Leans on the background"
+    assert row["headline"] == "Relies on the background"
     assert row["small_print"].startswith("Open: whether it sees the object (30 photos do not tell: ")
 
 
@@ -287,7 +287,7 @@ def test_uneven_classes_are_not_called_guessing(wrong: int):
     ]  # fmt: skip
     counts = reduce(table(rows))
     row = what_it_holds(counts).iloc[0]
-    assert row["headline"].startswith("Not judged: the classes are too uneven to tell (44 images of the largest, 2 of ")
+    assert row["headline"].startswith("No verdict: the classes are too uneven to tell (44 images of the largest, 2 of ")
     assert "balanced accuracy" in row["headline"] and "guessing" not in row["headline"]
     assert not not_judged(counts)  # nothing that labels or preprocessing would explain
 

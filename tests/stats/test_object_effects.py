@@ -96,9 +96,9 @@ def test_shared_donors_widen_every_interval() -> None:
 @pytest.mark.parametrize(
     ("random", "verdict", "words"),
     [
-        (Planted(0.85, donors=50), "foreground", "Sees the object, and does not lean on the background"),
-        (Planted(0.5, donors=50), "both", "Leans on the background, and sees the object too"),
-        (Planted(0.0, donors=50), "background", "Leans on the background, and does not see the object"),
+        (Planted(0.85, donors=50), "foreground", "Sees the object, and does not rely on the background"),
+        (Planted(0.5, donors=50), "both", "Relies on the background, and sees the object too"),
+        (Planted(0.0, donors=50), "background", "Relies on the background, and does not see the object"),
     ],
 )
 def test_the_verdict_follows_recall(random: Planted, verdict: str, words: str) -> None:

@@ -115,18 +115,18 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
         return row[f"{name}_low"] > MARGIN
 
     if row["why_leans"] == row["why_sees"] == "wrong":
-        assert re.fullmatch(r"Not judged: right on none of \d\d+ unchanged photos", row["headline"])
+        assert re.fullmatch(r"No verdict: right on none of \d\d+ unchanged photos", row["headline"])
         assert "labels or its preprocessing" in row["small_print"] and not row["rests_on"]
         return
     if row["why_leans"] == row["why_sees"] == "constant":
-        shown = re.fullmatch(r"Not judged: answers \w+ to (\d+) of (\d+) unchanged photos", row["headline"])
+        shown = re.fullmatch(r"No verdict: answers \w+ to (\d+) of (\d+) unchanged photos", row["headline"])
         assert shown
         count, of = shown.groups()
         assert int(count) >= 0.9 * int(of) >= 0.9 * 12 or (count == of and int(of) >= 6)
         assert not above("original_excess") and not row["rests_on"]
         return
     if unclear := re.fullmatch(
-        r"Not judged: (no|not clearly) better than guessing on \d\d+ unchanged.*", row["headline"]
+        r"No verdict: (no|not clearly) better than guessing on \d\d+ unchanged.*", row["headline"]
     ):
         assert row["original_excess"] <= MARGIN and below("original_excess") == (unclear[1] == "no")
         assert row["leans"] == row["sees"] == "open" and "guessing" in row["small_print"] and not row["rests_on"]
@@ -203,7 +203,7 @@ def test_a_model_that_is_never_right_is_not_judged() -> None:
         for source, name in photos
     ]  # fmt: skip
     row = what_it_holds(reduce(table(rows)), resamples=60).iloc[0]
-    assert row["headline"] == "Not judged: right on none of 24 unchanged photos" and row["why_leans"] == "wrong"
+    assert row["headline"] == "No verdict: right on none of 24 unchanged photos" and row["why_leans"] == "wrong"
     few = what_it_holds(reduce(table(rows[: 3 * 11])), resamples=60).iloc[0]
     assert few["why_leans"] != "wrong", "eleven wrong answers may be chance"
 
@@ -219,14 +219,14 @@ def test_a_model_with_one_answer_is_not_told_to_get_more_photos() -> None:
         for said in ["c3" if source else "c0"]
     ]  # fmt: skip
     row = what_it_holds(reduce(table(rows)), resamples=60).iloc[0].to_dict()
-    assert row["headline"] == "Not judged: answers c3 to 47 of 48 unchanged photos"
+    assert row["headline"] == "No verdict: answers c3 to 47 of 48 unchanged photos"
     steps = step_list([row], None, lost="Look at c3")
     assert len(steps) == 1 and steps[0][0].startswith("Answers c3 to 47 of 48 unchanged photos: check the names of")
     fewer = [line for line in rows[3:] if line["condition"] != "same_class_background"]
     for part in (rows[3:27], fewer, [line for line in fewer if line["condition"] == "original"]):
         said = what_it_holds(reduce(table(part)), resamples=60).iloc[0]["headline"]
         photos = len({line["source_id"] for line in part})
-        assert said == f"Not judged: answers c3 to {photos} of {photos} unchanged photos", "originals alone decide"
+        assert said == f"No verdict: answers c3 to {photos} of {photos} unchanged photos", "originals alone decide"
     few = [line | {"label": "c3", "correct": line["prediction"] == "c3"} for line in rows[3:]]
     mostly = what_it_holds(reduce(table([*rows[:3], *few])), resamples=60).iloc[0]
     assert mostly["why_leans"] != "constant", "all right, where nearly all photos are of one class"
@@ -238,7 +238,7 @@ def test_the_good_direction_is_said() -> None:
     words: VerdictWords = in_words(
         VerdictEvidence((), none, good, none, NO_EFFECT, clear, clear, clear, NO_EXCESS, NO_EXCESS)
     )
-    assert words.headline == "Sees the object, and does not lean on the background"
+    assert words.headline == "Sees the object, and does not rely on the background"
     assert "When only the object changes, 97.0 of 100 answers follow it (92.0 to 100.0; 100 is best)." in words.rests_on
     assert "loses" not in words.sentence
 

@@ -35,7 +35,7 @@ def test_results_of_detectors(run: Run) -> None:
     rows = opened.objects(resamples=100).set_index("condition")
     assert rows.loc["random_background", "recall_drop_low"] > 0.2
     assert opened.verdicts(resamples=100).iloc[0]["leans"] == "yes"
-    assert "Leans on the background" in opened._repr_html_()
+    assert "Relies on the background" in opened._repr_html_()
 
 
 def test_compare_is_a_gate_with_exit_codes(run: Run, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def build() -> typer.Typer:
     app = typer.Typer(
         name="holdfast",
         cls=_Commands,
-        help="Does my vision model see the object, or lean on everything around it?",
+        help="Does my vision model see the object, or rely on everything around it?",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

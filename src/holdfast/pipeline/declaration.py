@@ -47,7 +47,7 @@ class DeclaredProtocol:
     data: str
     models: tuple[str, ...]
     scenarios: str = "all"
-    question: str = "Does the model see the object, or lean on everything around it?"
+    question: str = "Does the model see the object, or rely on everything around it?"
     masks: str | None = None
     labels: str | None = None
     backgrounds: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast import registry
 
 TABLE = (
-    ("dose", "trained.dose:STUDY", "how much models lean on the background, by how far their training let them"),
+    ("dose", "trained.dose:STUDY", "how much models rely on the background, by how far their training let them"),
     (
         "background-truth",
         "background_truth:STUDY",

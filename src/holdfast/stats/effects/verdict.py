@@ -55,7 +55,7 @@ class VerdictSteps:
 
     @property
     def verdict(self) -> Verdict:
-        """Return both answers in one word; leaning on the background needs only the first."""
+        """Return both answers in one word; relying on the background needs only the first."""
         if self.leans == "yes":
             return "both" if self.sees == "yes" else "background"
         return "foreground" if (self.leans, self.sees) == ("no", "yes") else "undecided"
@@ -118,7 +118,7 @@ def what_it_holds(
 ) -> pd.DataFrame:
     """Return one row per model × trained_on: numbers, ``verdict``, its words and ``warnings`` (a list).
 
-    ``leans`` and ``sees``: whether it leans on the background and sees the object (yes, no, open); ``headline`` says
+    ``leans`` and ``sees``: whether it relies on the background and sees the object (yes, no, open); ``headline`` says
     what is known, ``rests_on`` the numbers, ``small_print`` what is open and why. Each with ``…_low`` and ``…_high``:
     ``background_effect`` = accuracy(same_class_background) − accuracy(random_background), same photos;
     ``object_effect`` = how often the answer is the background's class when the object agrees − when it does not;
@@ -161,7 +161,7 @@ def verdict_row(model: str, trained_on: str, evidence: VerdictEvidence, margin: 
 def decide(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictSteps:
     """Answer the two questions of a verdict, each from its own interval.
 
-    1. Does it lean on the background? *Yes* when the interval of the background effect lies above the margin. *No* when
+    1. Does it rely on the background? *Yes* when the interval of the background effect lies above the margin. *No* when
        it lies below, and the model recognises the originals and the pasted objects by more than the margin.
     2. Does it see the object? The same of the object effect. Backgrounds from elsewhere have no class that an answer
        could be: then *yes* is accuracy on them above the permuted rate by more than the margin.

@@ -30,19 +30,19 @@ from holdfast.stats.effects.verdict import (
 from holdfast.stats.models.power import photo_range
 
 WRONG = "Its labels or its preprocessing are probably wrong; mend them first, whatever the numbers say."
-NOT_JUDGED = "Not judged: "
+NOT_JUDGED = "No verdict: "
 SIGNS = {"foreground": "●", "background": "○", "both": "◐", "undecided": "◌"}
 HEADLINES: dict[tuple[Step, Step], str] = {
-    ("yes", "yes"): "Leans on the background, and sees the object too",
-    ("yes", "no"): "Leans on the background, and does not see the object",
-    ("yes", "open"): "Leans on the background",
-    ("no", "yes"): "Sees the object, and does not lean on the background",
-    ("no", "no"): "Neither the object nor the background moves its answers",
-    ("no", "open"): "Does not lean on the background",
-    ("open", "yes"): "Sees the object; whether it leans on the background is open",
-    ("open", "no"): "Does not see the object; whether it leans on the background is open",
-    ("open", "open"): "Undecided",
-}  # (leans on the background, sees the object) → what is known
+    ("yes", "yes"): "Relies on the background, and sees the object too",
+    ("yes", "no"): "Relies on the background, and does not see the object",
+    ("yes", "open"): "Relies on the background",
+    ("no", "yes"): "Sees the object, and does not rely on the background",
+    ("no", "no"): "Neither the object nor the background changes its predictions",
+    ("no", "open"): "Does not rely on the background",
+    ("open", "yes"): "Sees the object; whether it relies on the background is inconclusive",
+    ("open", "no"): "Does not see the object; whether it relies on the background is inconclusive",
+    ("open", "open"): "Inconclusive",
+}  # (relies on the background, sees the object) → what is known
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ def photo_advice(row: Mapping[str, Any]) -> str:
 def score_weakness(leans: str) -> str:
     """Return what a robustness score hides, for the cell that it stands in."""
     if leans == "yes":
-        return "hides that it leans on the background"
-    return "a constant answer scores 1, too" if leans == "no" else "cannot show whether it leans on the background"
+        return "hides that it relies on the background"
+    return "a constant answer scores 1, too" if leans == "no" else "cannot show whether it relies on the background"
 
 
 def two_digits(count: float) -> int:
@@ -214,7 +214,7 @@ def small_print(
     reason = reason or _reason
     measured: Effect | Excess = evidence.object if evidence.object.n else evidence.replaced
     questions: list[tuple[str, Reason, Effect | Excess]] = [
-        ("whether it leans on the background", steps.why_leans, evidence.background),
+        ("whether it relies on the background", steps.why_leans, evidence.background),
         ("whether it sees the object", steps.why_sees, measured),
     ]
     if steps.why_leans == steps.why_sees and steps.why_leans not in ("", "interval"):
@@ -286,7 +286,7 @@ def _warnings(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> 
     elif steps.verdict == "background" and only.high < margin:
         warnings.append(
             f"The empty backgrounds give only {percent(only.accuracy, 0)} right answers ({percent(only.permuted, 0)} "
-            "with shuffled labels), though it leans on the background: look at the pasted scenes."
+            "with shuffled labels), though it relies on the background: look at the pasted scenes."
         )
     shape = evidence.silhouette
     if shape.n == 0 and not evidence.missing:

@@ -41,7 +41,7 @@ Part = tuple[Chapter, dict[str, str]]
 
 
 def _asked(evidence: DossierEvidence) -> Part:
-    question = "Does the model see the object, or lean on everything around it?"
+    question = "Does the model see the object, or rely on everything around it?"
     questions = dict.fromkeys(run.protocol.get("question") or question for run in evidence.runs)
     lines = [_sentence(decision, confirmatory=confirmatory) for decision, confirmatory in _decisions(evidence)]
     nothing = [] if lines else ["Nothing was decided: the runs have no conditions on which a rule could rest."]

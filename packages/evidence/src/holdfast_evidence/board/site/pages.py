@@ -31,7 +31,7 @@ Kind = Literal["percent", "points", "number"]
 HERE = Path(__file__).parent
 VERDICTS = {
     "foreground": "sees the object",
-    "background": "leans on the background",
+    "background": "relies on the background",
     "both": "leans on it, sees the object too",
     "undecided": "open",
 }

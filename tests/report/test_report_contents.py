@@ -171,7 +171,8 @@ def test_answers_are_told_apart_by_sign_and_word(report: tuple[Run, Path, str]) 
     text = report[2]
     for kind, sign in (("right", "✓"), ("wrong", "✗")):
         found = re.findall(
-            rf'<li class="{kind}"><span class="sign" aria-hidden="true">(.)</span>.*?<span class="said">(\w+)', text
+            rf'<li class="{kind}"[^>]*><span class="sign" aria-hidden="true">(.)</span>.*?<span class="said">(\w+)',
+            text,
         )
         assert found and set(found) == {(sign, kind)}
 

@@ -47,9 +47,9 @@ def command(photos: Path, models: str, out: Path, *more: str) -> list[str]:
 def test_every_kind_of_trouble_in_one_run(photos: Path, server: int, tmp_path: Path) -> None:
     out = tmp_path / "run"
     names = ["sees", "broken", "refuses", "refuses-by-field", "empty", "huge", "chatty", "too-large"]
-    results = holdfast.ask(
-        photos, models=[model(server, name) for name in names], out=out, questions="full_list", limit=3
-    )
+    with pytest.raises(UserError, match="broken gave no answer at all: .*huge gave no .*too-large gave no"):
+        holdfast.ask(photos, models=[model(server, name) for name in names], out=out, questions="full_list", limit=3)
+    results = holdfast.open_run(out)
     found = results.questions().set_index("model")
     assert found.loc["vlm+http:sees", "strict"] == 1  # the picture arrived as it is
     for name, column in (("refuses", "refusal"), ("refuses-by-field", "refusal"), ("empty", "unmatched")):
@@ -68,7 +68,7 @@ def test_the_key_is_nowhere(photos: Path, server: int, tmp_path: Path, monkeypat
     out = tmp_path / "run"
     names = ["sees", "repeats-key", "refuses", "broken"]
     monkeypatch.setenv("HOLDFAST_API_KEY", KEY)
-    done = run(*command(photos, ",".join(model(server, name) for name in names), out)[len(HOLDFAST) :])
+    done = run(*command(photos, ",".join(model(server, name) for name in names), out)[len(HOLDFAST) :], code=2)
     holdfast.report([out], out / "report")
     refused = run(*command(photos, model(server, "wants-key"), tmp_path / "refused")[len(HOLDFAST) :], code=2)
     assert "refuses the key" in refused.stderr and "[key]" in refused.stderr and "HOLDFAST_API_KEY" in refused.stderr

@@ -380,8 +380,8 @@ def test_an_answer_that_is_no_image_is_told(tmp_path: Path, lists: dict[str, Any
         def generate(self, prompts: Any, seeds: Any) -> Any:
             return [image[..., 0] for image in super().generate(prompts, seeds)]
 
-    summary = generate(GenerateSpec("toy:", **lists), tmp_path / "pool", maker=Grey())
-    assert summary.rows == 0 and all("uint8 of shape (8, 12)" in message for message in summary.trouble)
+    with pytest.raises(UserError, match=r"no image could be made: 12 errors, the first: .*uint8 of shape \(8, 12\)"):
+        generate(GenerateSpec("toy:", **lists), tmp_path / "pool", maker=Grey())
 
 
 def test_a_long_name_in_any_script_has_a_file(lists: dict[str, Any], tmp_path: Path) -> None:

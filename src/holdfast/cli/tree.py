@@ -27,7 +27,7 @@ class Leaf:
     takes_anything: bool = False
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Commands below one name. ``own`` is what the name does by itself, if it does anything."""
 
     own: Any = None
@@ -92,14 +92,14 @@ def _add(app: typer.Typer, name: str, leaf: Leaf, panel: str | None, **settings:
 
 def _add_group(app: typer.Typer, name: str, leaf: Leaf, below: Mapping[str, Leaf]) -> None:
     """Add a name with commands below it."""
-    kind: Any = Group
+    kind: Any = CommandGroup
     help = leaf.help or f"{', '.join(below)}."
     if leaf.command is not None:
         alone = typer.Typer(add_completion=False)
         _add(alone, name, leaf, None)
         own = typer.main.get_command(alone)
         help = own.help or help
-        kind = type("GroupWithOwn", (Group,), {"own": own})
+        kind = type("GroupWithOwn", (CommandGroup,), {"own": own})
     group = typer.Typer(cls=kind, no_args_is_help=leaf.command is None, help=help, epilog=leaf.epilog)
     for word, each in below.items():
         _add(group, word, each, each.panel if each.takes_anything else None)

@@ -111,8 +111,8 @@ def _options_of(spec: type) -> Mapping[str, Declared]:
             default = MISSING if known.is_needed else each.default if each.default_factory is MISSING else None
             declared = Declared(each.name, types[each.name], default, known, known.panel or panel)
             by_home[homes[each.name]].append(declared)
-    found = [option for several in by_home.values() for option in several]
-    return {option.name: option for option in sorted(found, key=lambda option: not option.option.argument)}
+    known_options = [option for several in by_home.values() for option in several]
+    return {option.name: option for option in sorted(known_options, key=lambda option: not option.option.argument)}
 
 
 def check(name: str, known: Option, value: Any, default: Any = None) -> None:

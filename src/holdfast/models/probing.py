@@ -79,8 +79,8 @@ def colours_of(transform: Transform, stated: Colours | None = None) -> Colours:
 
 def size_after(transform: Transform, height: int, width: int) -> tuple[int, int]:
     """Return height and width of what a transform makes of an image of this size."""
-    made = _values(transform, PIL.Image.new("RGB", (width, height)))
-    return int(made.shape[1]), int(made.shape[2])
+    output = _values(transform, PIL.Image.new("RGB", (width, height)))
+    return int(output.shape[1]), int(output.shape[2])
 
 
 def kept_of(transform: Transform, colours: Colours, size: int) -> tuple[int, int] | None:
@@ -124,8 +124,8 @@ def _unclear(why: str) -> Colours:
 
 
 def _values(transform: Transform, image: PIL.Image.Image) -> NDArray[np.float64]:
-    made = transform(image)
-    return np.asarray(made.detach().cpu() if hasattr(made, "detach") else made, np.float64)
+    output = transform(image)
+    return np.asarray(output.detach().cpu() if hasattr(output, "detach") else output, np.float64)
 
 
 def _middle(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.numbers import percent
 from holdfast.core.protocols import Classifier, DifferentiableClassifier
 from holdfast.core.types import Image
 from holdfast.models.attacks import answers, model_input
@@ -98,7 +99,7 @@ def prove_segmenter(segmenter: Any, originals: Sequence[Image]) -> Agreement | N
     close = sum(share >= _PIXELS for share in shares)
     agreement = Agreement(segmenter.name, len(shares), close, close, 1 - min(shares))
     if close < LEAST * len(shares):
-        raise disagreement(segmenter, f"only {min(shares):.0%} of the pixels of an original get the same class")
+        raise disagreement(segmenter, f"only {percent(min(shares), 0)} of the pixels of an original get the same class")
     return agreement
 
 

@@ -73,9 +73,9 @@ def page_front(report: ReportEvidence) -> Front:
 def report_sections(report: ReportEvidence) -> list[Section]:
     """Return all sections in the order of the page."""
     known = in_order()
-    made = {name: section.sections(report) for name, section in known.items()}
-    own = [each for name in known if name not in LAST for each in made[name]]
-    last = [each for name in LAST for each in made[name]]
+    by_name = {name: section.sections(report) for name, section in known.items()}
+    own = [each for name in known if name not in LAST for each in by_name[name]]
+    last = [each for name in LAST for each in by_name[name]]
     shown = {name for each in known.values() for name in each.measures}
     return [*own, *measure_sections(report, shown), *last]
 

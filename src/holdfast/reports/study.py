@@ -88,15 +88,15 @@ def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Pat
                     part.frame.to_parquet(unfinished, index=False)
     except OSError as error:
         raise cannot_write(f"the study to {out}", error) from error
-    found = next((section for section in sections[1:] if section.lead), first)
+    leading = next((section for section in sections[1:] if section.lead), first)
     parts = [part for section in sections for part in section.parts]
     front = Front(
         result.title,
-        answer(found.lead[0], " ".join(found.lead[1:3])),
+        answer(leading.lead[0], " ".join(leading.lead[1:3])),
         [(str(number), noun) for noun, number in result.facts.items()],
         "Settings, versions and seeds are at the end.",
         proof(parts),
-        first_figure(found.parts) or first_figure(parts),
+        first_figure(leading.parts) or first_figure(parts),
     )
     return write_page(
         front,

@@ -32,13 +32,13 @@ def register_own(name: str) -> Scenario:
     id = f"{SCHEME}:{name}"
     target, identity = registry.find_attribute(Name(SCHEME, name))
     source = identity.rpartition(" ")[2][:16]
-    made = (
+    definition = (
         replace(target, id=id, aliases=(), source=source) if isinstance(target, Scenario) else _made(id, target, source)
     )
     if id in registry.scenarios:
         registry.scenarios.remove(id)
-    registry.scenarios.register(id, made, summary=made.summary)
-    return made
+    registry.scenarios.register(id, definition, summary=definition.summary)
+    return definition
 
 
 def _made(id: str, function: Callable[..., Any], source: str) -> Scenario:

@@ -76,15 +76,15 @@ def _check_declared(name: str, measure: Measure) -> None:
         assert ends <= set(declared), f"{where}: declare {', '.join(sorted(ends - set(declared)))} as columns, too"
 
 
-def _assert_same(measure: Measure, one: pd.DataFrame, other: pd.DataFrame, what: str) -> None:
+def _assert_same(measure: Measure, first: pd.DataFrame, other: pd.DataFrame, what: str) -> None:
     names = [column.name for column in measure.columns]
     keys = [column.name for column in measure.columns if column.shown == "text"] or names
-    one, other = (
+    first, other = (
         frame[names].astype(dict.fromkeys(keys, str)).sort_values(keys, kind="stable").reset_index(drop=True)
-        for frame in (one, other)
+        for frame in (first, other)
     )
     try:
-        pd.testing.assert_frame_equal(one, other, check_dtype=False, check_categorical=False, rtol=1e-9)
+        pd.testing.assert_frame_equal(first, other, check_dtype=False, check_categorical=False, rtol=1e-9)
     except AssertionError as error:
         raise AssertionError(f"{what}: {error}") from error
 

@@ -438,7 +438,7 @@ def test_walks_with_hostile_parameters_are_refused(tmp_path: Path) -> None:
             return pa.Table.from_pylist(rows, schema=table.schema)
 
         path = retable(path, change)
-        assert "not a JSON object" in _message(path)
+        assert "expected a JSON object" in _message(path)
 
 
 def test_bad_use_is_a_user_error(tmp_path: Path) -> None:

@@ -280,8 +280,8 @@ class ExplainWorker:
         with thread_pool() as threads:
             make = partial(self._views, subject, ids)  # in turns with a network on the same cores
             on_cores = subject.network.device == "cpu"
-            made = map(make, jobs) if on_cores else ahead(threads, make, jobs, 2 * core_count())
-            for job, views in zip(jobs, made, strict=True):
+            all_views = map(make, jobs) if on_cores else ahead(threads, make, jobs, 2 * core_count())
+            for job, views in zip(jobs, all_views, strict=True):
                 notes.unmade += len(job.parts) - sum(
                     len(view.methods or ()) for _, view in views if isinstance(view, Item)
                 )

@@ -23,9 +23,9 @@ from holdfast.models.local_dir import folder_of
 from holdfast.oracle.lineage import Shared, in_common, lineages
 from holdfast.pipeline.classifiers import load_judge, parameter_count
 from holdfast.pipeline.evaluate.evaluate import evaluate
-from holdfast.pipeline.jobs.execute import Worker, choose_executor, elsewhere, execute, shard_size
+from holdfast.pipeline.jobs.execute import Made, Worker, choose_executor, elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, plan
-from holdfast.pipeline.jobs.progress import Progress
+from holdfast.pipeline.jobs.progress import Progress, Summary
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import MineSpec as MineSpec
 from holdfast.pipeline.specs.images import OUTCOME_COLUMNS
@@ -154,7 +154,7 @@ class JudgeWorker(Worker[Oracle]):
         """Load the oracle."""
         return load_judge(self.name, self._bare, labels=self.spec.labels, device=self.spec.device)
 
-    def run(self, oracle: Oracle, jobs: Sequence[Job[Sample, None]]) -> Iterator[dict[str, Any]]:
+    def run(self, oracle: Oracle, jobs: Sequence[Job[Sample, None]]) -> Iterator[Made]:
         """Yield a row per image that can be read and that the oracle knows."""
 
         def load(job: Job[Sample, None]) -> tuple[Job[Sample, None], Image | None]:
@@ -166,19 +166,21 @@ class JudgeWorker(Worker[Oracle]):
         with thread_pool() as threads:
             loaded = ahead(threads, load, jobs, _JUDGED_AT_ONCE)
             while some := list(islice(loaded, _JUDGED_AT_ONCE)):
-                yield from self._judged(
-                    oracle, [(job, job.item.label, image) for job, image in some if image is not None]
-                )
+                rows = self._judged(oracle, [(job, job.item.label, image) for job, image in some if image is not None])
+                yield from rows
+                yield Summary(unmade=len(some) - len(rows))  # images without a verdict have no row
 
-    def _judged(self, oracle: Oracle, good: list[tuple[Job[Sample, None], str, Image]]) -> Iterator[dict[str, Any]]:
-        """Yield a row per image that the oracle knows."""
+    def _judged(self, oracle: Oracle, good: list[tuple[Job[Sample, None], str, Image]]) -> list[dict[str, Any]]:
+        """Return a row per image that the oracle knows."""
         if hasattr(oracle, "knows"):  # people have not judged every image; of the others nothing is said
             known = oracle.knows([image for *_, image in good], [label for _, label, _ in good])
             good = [item for item, is_known in zip(good, known, strict=True) if is_known]
         verdicts = oracle.judge([image for *_, image in good], [label for _, label, _ in good])
-        for (job, *_), verdict in zip(good, verdicts, strict=True):
-            said = {name: getattr(verdict, name) for name in ("accepted", "score", "saw", "reason")}
-            yield said | {"row_id": job.ids[0], "sample_id": job.item.sample_id, "oracle": oracle.name}
+        return [
+            {name: getattr(verdict, name) for name in ("accepted", "score", "saw", "reason")}
+            | {"row_id": job.ids[0], "sample_id": job.item.sample_id, "oracle": oracle.name}
+            for (job, *_), verdict in zip(good, verdicts, strict=True)
+        ]
 
 
 def _measured(spec: MineSpec, collection: Collection, run: Run, judged: Mapping[str, dict[str, Any]]) -> MeasuredPool:

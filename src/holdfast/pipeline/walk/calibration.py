@@ -56,13 +56,13 @@ def latent_scale(setting: WalkSetting, images: Sequence[Image]) -> float:
 
 def spread_images(spec: PerturbSpec, setting: WalkSetting, samples: Sequence[Sample]) -> list[tuple[Sample, Image]]:
     """Return up to ``IMAGES`` readable images, spread over the dataset."""
-    found: list[tuple[Sample, Image]] = []
+    readable: list[tuple[Sample, Image]] = []
     for sample in samples[:: max(1, len(samples) // IMAGES)]:
         try:
-            found.append((sample, square(sample.image.load(max_pixels=spec.max_pixels), setting.size)))
+            readable.append((sample, square(sample.image.load(max_pixels=spec.max_pixels), setting.size)))
         except SampleError:
             continue
-    return found[:IMAGES]
+    return readable[:IMAGES]
 
 
 def calibrated(
@@ -132,8 +132,8 @@ def step_trials(
         else:
             long = step
         step = math.sqrt(short * long) if short and long else step * factor
-    found = chosen(trials, spec.walk.steps).step_size
-    beside = [step for step in (found / 4, found * 4) if all(abs(math.log2(t.step_size / step)) > 1 for t in trials)]
+    best = chosen(trials, spec.walk.steps).step_size
+    beside = [step for step in (best / 4, best * 4) if all(abs(math.log2(t.step_size / step)) > 1 for t in trials)]
     return trials + [one_trial(spec, setting, tested, collection, images, step, scale) for step in beside]
 
 

@@ -371,9 +371,10 @@ def build_looking(run: Run, out: Path, *, resamples: int = RESAMPLES, seed: int 
         "A map shows what an answer depends on by one method's definition, not what a model understands. Intervals are "
         "at the 95 % level and treat photos, not maps, as independent."
     )
-    found = section.lead[1:]  # after what a map is
+    sentences = section.lead[1:]  # after what a map is
     front = Front(
-        "Do the models look at the object?", answer(found[0] if found else "No map could be made"), facts, limits,
+        "Do the models look at the object?", answer(sentences[0] if sentences else "No map could be made"),
+        facts, limits,
         proof(section.parts, tiles=3), first_figure(section.parts),
     )  # fmt: skip
     return write_page(front, [section], out, **about_runs([run]))

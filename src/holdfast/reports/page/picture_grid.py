@@ -66,8 +66,8 @@ def _samples(rows: ReportRows, sources: set[str]) -> Callable[[str, str], str]:
     }
 
     def sample(source: str, condition: str) -> str:
-        made = stored.get((source, scenario_of(condition)))
-        return made or stored.get((source, ORIGINAL), source)
+        stored_name = stored.get((source, scenario_of(condition)))
+        return stored_name or stored.get((source, ORIGINAL), source)
 
     return sample
 

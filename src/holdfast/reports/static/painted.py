@@ -25,10 +25,10 @@ def painted_images(runs: Sequence[Run], pictures: page.RunPictures | None) -> li
     if frame.empty:
         return []
     shown = page.by_turns(frame.sort_values(["label", "sample_id"]), "label", SHOWN)
-    made = page.pictures_of(pictures, runs, set(shown["source_id"].dropna()), only=[PAINTED])
+    jpegs = page.pictures_of(pictures, runs, set(shown["source_id"].dropna()), only=[PAINTED])
     tiles = []
     for row in shown.to_dict("records"):
-        jpeg = row["file"].read_bytes() if row["file"] is not None else _made(made, str(row["sample_id"]))
+        jpeg = row["file"].read_bytes() if row["file"] is not None else _made(jpegs, str(row["sample_id"]))
         said = page.Answer("prompt", str(row["prompt"]), "", "none")
         tiles.append(page.tile(class_words(str(row["label"])), jpeg, [said]))
     prompts = frame.groupby(["label", "prompt", "generator"], dropna=False).size().reset_index(name="n")
@@ -66,8 +66,8 @@ def _painted_before(run: Run) -> pd.DataFrame:
     return pd.DataFrame(records, columns=_RECORDED)
 
 
-def _made(made: dict[tuple[str, str], bytes], sample: str) -> bytes:
-    return next((jpeg for (name, shown), jpeg in made.items() if name == sample and shown.startswith(PAINTED)), b"")
+def _made(jpegs: dict[tuple[str, str], bytes], sample: str) -> bytes:
+    return next((jpeg for (name, shown), jpeg in jpegs.items() if name == sample and shown.startswith(PAINTED)), b"")
 
 
 PAINTED_IMAGES = ReportSection(lambda report: painted_images(report.runs, report.pictures))

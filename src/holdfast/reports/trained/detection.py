@@ -288,10 +288,10 @@ def build_detection(runs: Sequence[Run], out: Path, *, note: str = "") -> Path:
         "nothing follows. No photo, and no photo that lent a background, is on both sides of a split. Intervals are at "
         "the 95 % level and treat photos, not pictures, as independent."
     )
-    found = sections[0].lead
+    sentences = sections[0].lead
     front = Front(
         "Can a network tell generated backgrounds from real ones?",
-        answer(found[0] if found else "No image has a prediction"), facts, limits,
+        answer(sentences[0] if sentences else "No image has a prediction"), facts, limits,
         chart=first_figure(sections[0].parts),
     )  # fmt: skip
     return write_page(front, sections, out, **about_runs(runs, note))

@@ -118,9 +118,9 @@ class Segmented:
         title = "How well is the object segmented when the image changes?"
         if self.frame.empty:
             return Front(title, answer("No image was segmented", "See the errors."), facts, self.limits())
-        found = [*_cost(self), _finding(self)]
+        sentences = [*_cost(self), _finding(self)]
         images = proof(_gallery(self))
-        return Front(title, answer(found[0], " ".join(found[1:])), facts, self.limits(), images, _chart(self))
+        return Front(title, answer(sentences[0], " ".join(sentences[1:])), facts, self.limits(), images, _chart(self))
 
     def limits(self) -> str:
         """Return what the numbers mean."""

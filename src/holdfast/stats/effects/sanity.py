@@ -54,10 +54,12 @@ def broken_labels(table: pa.Table) -> dict[str, str]:
     """Return model → what is wrong, from rows of photos with several labels (``sample_id`` ends in ``#label``)."""
     fine = (pc.field("condition") == ORIGINAL) & (pc.field("status") == "ok")
     rows = table.filter(fine).select(["model", "sample_id", "label", "correct"]).to_pandas().astype({"model": str})
-    there = rows["label"].astype(str) == rows["sample_id"].astype(str).str.rpartition("#")[2]
-    reasons = _reasons(rows[there].groupby("model")["correct"], finds="finds", what="labels that unchanged photos have")
+    has_label = rows["label"].astype(str) == rows["sample_id"].astype(str).str.rpartition("#")[2]
+    reasons = _reasons(
+        rows[has_label].groupby("model")["correct"], finds="finds", what="labels that unchanged photos have"
+    )
     for model, own in rows.groupby("model"):
-        yes, no = (own[there[own.index] == kind]["correct"].astype(float) for kind in (True, False))
+        yes, no = (own[has_label[own.index] == kind]["correct"].astype(float) for kind in (True, False))
         if model in reasons or min(len(yes), len(no)) < LEAST_WRONG:
             continue
         excess = yes.mean() + no.mean() - 1

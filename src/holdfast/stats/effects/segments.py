@@ -88,7 +88,7 @@ def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0, 
     for key, group in frame.groupby(KEYS, sort=False):
         row = dict(zip(KEYS, key, strict=True)) | {"n": group["row_id"].nunique()}
         classes = sorted(group["class"].unique())
-        cells, options = _cells(group, classes), Draws(resamples, seed, level)
+        cells, options = _cells(group, classes), DrawOptions(resamples, seed, level)
         for name in MEASURES:
             row |= cells.estimate(partial(_measure, name=name, classes=len(classes)), SHARE, options).row(name)
         rows.append(row | _drop(frame, group, (str(row["model"]), str(row["trained_on"])), options))
@@ -129,7 +129,7 @@ def by_class(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
             row = dict(zip(KEYS, key, strict=True)) | {"class": name, "n": int(seen.get(name, 0))}
             for measure in ("iou", "pixel_accuracy", "boundary_f"):
                 own = partial(_of_class, place=place, name=measure, classes=len(classes))
-                row |= cells.estimate(own, SHARE, Draws(resamples, seed)).row(measure)
+                row |= cells.estimate(own, SHARE, DrawOptions(resamples, seed)).row(measure)
             ratios = _ratios(cells.counts.sum(0).reshape(len(classes), -1)[place])
             row |= {name: float(ratios[name]) for name in ("boundary_precision", "boundary_recall")}
             rows.append(row)
@@ -178,7 +178,7 @@ def experiments(frame: pd.DataFrame) -> pd.DataFrame:
 WITHIN = ", trained within"
 
 
-class Draws(NamedTuple):
+class DrawOptions(NamedTuple):
     """How intervals are drawn."""
 
     resamples: int = RESAMPLES
@@ -196,7 +196,7 @@ class _Cells:
     donor: Codes
     side: Codes  # the original, or the condition
 
-    def estimate(self, statistic: Callable[[Floats], Floats], possible: Range, draws: Draws) -> Estimate:
+    def estimate(self, statistic: Callable[[Floats], Floats], possible: Range, draws: DrawOptions) -> Estimate:
         """Return a statistic of sums with its interval: what each image adds, resampled by photo and donor.
 
         How many photos a class has is a choice of whoever made the dataset, so deviations are taken from the class's
@@ -277,7 +277,7 @@ def _mean(values: Floats) -> Floats:
         return np.asarray(np.where(known, values, 0).sum(-1) / known.sum(-1))
 
 
-def _drop(frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], options: Draws) -> dict[str, float]:
+def _drop(frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], options: DrawOptions) -> dict[str, float]:
     """Return how much lower the mIoU is than that of the same photos' originals, resampled together."""
     model, trained_on = key
     same = (frame["model"] == model) & (frame["condition"] == ORIGINAL)

@@ -144,8 +144,8 @@ def with_copies(verdicts: pd.DataFrame, copies: int) -> pd.DataFrame:
     """Return verdicts with a warning of photos that the dataset has several times."""
     if not copies or verdicts.empty:
         return verdicts
-    there = f"{copies} images are copies of others" if copies > 1 else "1 image is a copy of another"
-    text = f"{there}, byte for byte: copies count as one photo. Remove them; holdfast data check lists them."
+    subject = f"{copies} images are copies of others" if copies > 1 else "1 image is a copy of another"
+    text = f"{subject}, byte for byte: copies count as one photo. Remove them; holdfast data check lists them."
     return verdicts.assign(warnings=verdicts["warnings"].map(lambda own: [*own, text]))
 
 

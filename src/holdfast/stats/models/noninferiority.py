@@ -152,8 +152,8 @@ def _once_bound(better: int, worse: int, n: int, tail: float) -> float:
         return float(scipy_special.ndtri(min(max(p, 1e-300), 1 - 1e-12)) - scipy_special.ndtri(tail))
 
     around = max(ends[0], near - 1 / n), min(ends[1], near + 1 / n)
-    found = around if gap(around[0]) > 0 > gap(around[1]) else ends
-    return min(_crossing(gap, found) + _NEAR, 1.0)
+    bracket = around if gap(around[0]) > 0 > gap(around[1]) else ends
+    return min(_crossing(gap, bracket) + _NEAR, 1.0)
 
 
 def _crossing(gap: Callable[[float], float], ends: tuple[float, float]) -> float:

@@ -246,8 +246,10 @@ def correlates_more(predictor: MetricValues, base: MetricValues, target: MetricV
         return NO_ESTIMATE
     (first, first_drawn), (second, second_drawn), (aim, aim_drawn) = rows
     more = spearman(first, aim)[0] - spearman(second, aim)[0]
-    found = estimated(more, spearman(first_drawn, aim_drawn) - spearman(second_drawn, aim_drawn))
-    return found if found.low < found.high else Estimate(found.value, np.nan, np.nan)  # no resample has another order
+    excess = estimated(more, spearman(first_drawn, aim_drawn) - spearman(second_drawn, aim_drawn))
+    if excess.low < excess.high:
+        return excess
+    return Estimate(excess.value, np.nan, np.nan)  # no resample has another order
 
 
 def with_holm(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

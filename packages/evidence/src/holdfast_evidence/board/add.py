@@ -199,11 +199,13 @@ def _model(run: Run, name: str, meta: Meta, device: str) -> Model:
     text = choosing.sources([run]).get(name, "")
     if text and (parameters is None or size is None or not heads) and run.spec().get("task") != DETECT:
         try:
-            counted, side, found = choosing.architecture_facts(text, classes=run.spec().get("classes"), device=device)
+            counted, side, counted_heads = choosing.architecture_facts(
+                text, classes=run.spec().get("classes"), device=device
+            )
         except (HoldfastError, OSError, ImportError, RuntimeError, ValueError):
-            counted, side, found = None, None, ""  # an entry without them is an entry, too
+            counted, side, counted_heads = None, None, ""  # an entry without them is an entry, too
         parameters, size = counted if parameters is None else parameters, side if size is None else size
-        heads = heads or found
+        heads = heads or counted_heads
     about = meta.model_dump(include={"paper", "code", "note"})
     return Model(name=name, title=meta.title or name, parameters=parameters, input_size=size, heads=heads, **about)
 

@@ -63,12 +63,12 @@ def changes(table: Printed) -> Iterator[AuditFinding]:
 
 def _pairs(table: Printed, column: str) -> list[tuple[str, str]]:
     """Return the columns before and after that a change may be of: those of its own name, or all."""
-    found = [
+    named = [
         (before, after)
         for before, after in product(table.all_having("before"), table.all_having("after"))
         if _stem(before) == _stem(after)
     ] or list(product(table.all_having("before"), table.all_having("after")))
-    return [pair for pair in found if _stem(column) and _stem(pair[0]) == _stem(column)] or found
+    return [pair for pair in named if _stem(column) and _stem(pair[0]) == _stem(column)] or named
 
 
 def _stem(column: str) -> frozenset[str]:

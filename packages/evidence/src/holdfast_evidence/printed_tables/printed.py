@@ -248,10 +248,10 @@ class Printed:
 
     def having(self, role: str) -> dict[str, str]:
         """Return prefix → numeric column of this role, the first one of each."""
-        found: dict[str, str] = {}
+        by_prefix: dict[str, str] = {}
         for column in self.all_having(role):
-            found.setdefault(self.roles[column][0], column)
-        return found
+            by_prefix.setdefault(self.roles[column][0], column)
+        return by_prefix
 
     def all_having(self, role: str) -> list[str]:
         """Return all numeric columns of this role."""

@@ -19,7 +19,7 @@ def variances(table: Printed) -> Iterator[AuditFinding]:
 
     Where fewer than half of the rows fit either formula, the column is the variance of something else.
     """
-    found: list[AuditFinding] = []
+    slips: list[AuditFinding] = []
     rows = off = 0
     for row in table.rows:
         variance = _variance(table, row)
@@ -36,8 +36,8 @@ def variances(table: Printed) -> Iterator[AuditFinding]:
         else:
             off += 1
             kind, why = "variance_off", f"the {count} squares divided by {count} give {expected}"
-        found.append(table.slip(kind, row, column, printed.text, expected, f"Variance {printed.text}: {why}."))
-    yield from found if 2 * off <= rows else ()
+        slips.append(table.slip(kind, row, column, printed.text, expected, f"Variance {printed.text}: {why}."))
+    yield from slips if 2 * off <= rows else ()
 
 
 def _variance(table: Printed, row: int) -> tuple[str, PrintedNumber, Interval, int] | None:
@@ -99,7 +99,7 @@ def scores(table: Printed) -> Iterator[AuditFinding]:
     for row in table.rows:
         lone = (str(row), "") if len(spread) > 1 or not table.labels else None
         groups.setdefault(lone or (table.columns[table.labels[0]][row], table.columns[column][row]), []).append(row)
-    found, judged = [], 0
+    slips, judged = [], 0
     for rows in groups.values():
         printed = table.figure(rows[0], column)
         parts = [figure for row in rows for name in spread if (figure := table.figure(row, name))]
@@ -112,8 +112,8 @@ def scores(table: Printed) -> Iterator[AuditFinding]:
             expected = f"{1 - sum(figure.value for figure in parts):.{max(printed.decimals, 0)}f}"
             sum_text = " + ".join(figure.text for figure in parts)
             sentence = f"Score {printed.text} is not 1 − ({sum_text}) = {expected}."
-            found.append(table.slip("score_off", rows[0], column, printed.text, expected, sentence))
-    yield from found if 2 * len(found) < judged else ()  # most are something else: a score of another kind
+            slips.append(table.slip("score_off", rows[0], column, printed.text, expected, sentence))
+    yield from slips if 2 * len(slips) < judged else ()  # most are something else: a score of another kind
 
 
 def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:

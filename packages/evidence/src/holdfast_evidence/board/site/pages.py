@@ -38,7 +38,7 @@ VERDICTS = {
 
 
 @dataclass(frozen=True)
-class Measure:
+class BoardColumn:
     """A column. ``best``: whether high or low values are the better ones."""
 
     name: str
@@ -50,12 +50,12 @@ class Measure:
 
 _WORDS = tomllib.loads((HERE / "measures.toml").read_text(encoding="utf8"))
 PROTOCOLS: dict[str, dict[str, Any]] = _WORDS["protocols"]  # title, words, columns and axes of each
-KNOWN = {name: Measure(name, **facts) for name, facts in _WORDS["measures"].items()}
+KNOWN = {name: BoardColumn(name, **facts) for name, facts in _WORDS["measures"].items()}
 MOST_COLUMNS = 7
 
 
 @lru_cache(maxsize=1000)
-def measure_of(name: str, protocol: str) -> Measure:
+def measure_of(name: str, protocol: str) -> BoardColumn:
     """Return how a score of a protocol is called; ``accuracy:grey`` is the accuracy under grey."""
     if (protocol, name) == ("static", "accuracy"):
         return replace(KNOWN["standard_accuracy"], name=name)
@@ -68,12 +68,12 @@ def measure_of(name: str, protocol: str) -> Measure:
         within = " (trained on it)" if what == "accuracy_within" else ""
         kind: Kind = KNOWN[what].kind if what in KNOWN else "percent"
         words = f"{what.replace('_', ' ')} under {condition}"
-        return Measure(name, condition_words(condition) + within, kind, hint=words)
+        return BoardColumn(name, condition_words(condition) + within, kind, hint=words)
     kind = "percent" if any(word in name for word in ("accuracy", "rate", "acc", "fmr")) else "number"
-    return Measure(name, name.replace("_", " ").capitalize(), kind)
+    return BoardColumn(name, name.replace("_", " ").capitalize(), kind)
 
 
-def columns_of(protocol: str, members: Sequence[Measured]) -> list[Measure]:
+def columns_of(protocol: str, members: Sequence[Measured]) -> list[BoardColumn]:
     """Return the scores of a table: those of its protocol, then others that entries have, conditions last."""
     have = dict.fromkeys(score.name for member in members for score in member.entry.scores)
     wanted = [name for name in PROTOCOLS[protocol]["columns"] if name in have]
@@ -83,7 +83,7 @@ def columns_of(protocol: str, members: Sequence[Measured]) -> list[Measure]:
     return [measure_of(name, protocol) for name in names[:MOST_COLUMNS]]
 
 
-def text_of(measure: Measure, value: float | None) -> str:
+def text_of(measure: BoardColumn, value: float | None) -> str:
     """Return a value as people read it."""
     if value is None:
         return MISSING
@@ -92,7 +92,7 @@ def text_of(measure: Measure, value: float | None) -> str:
     return percent(value) if measure.kind == "percent" else number(100 * value, 1)
 
 
-def interval_of(measure: Measure, score: Score) -> str:
+def interval_of(measure: BoardColumn, score: Score) -> str:
     """Return its interval, or "" without one."""
     if score.low is None and score.high is None:
         return ""
@@ -238,7 +238,7 @@ def model(member: Measured, place: EntryPlace, *, title: str, report: bool) -> s
     )  # fmt: skip
 
 
-def _facts(member: Measured, pairs: Sequence[tuple[Measure, Score]]) -> list[tuple[str, str, str]]:
+def _facts(member: Measured, pairs: Sequence[tuple[BoardColumn, Score]]) -> list[tuple[str, str, str]]:
     wanted = PROTOCOLS[member.entry.protocol.name]["columns"]
     by_name = {score.name: (measure, score) for measure, score in pairs}
     # The published score never stands alone: its row below has its weakness beside it.
@@ -249,9 +249,11 @@ def _facts(member: Measured, pairs: Sequence[tuple[Measure, Score]]) -> list[tup
 _BARS = {"recall": "Recall", "false_alarms": "False alarms per image", "ap": "AP"}
 
 
-def _conditions(pairs: Sequence[tuple[Measure, Score]]) -> dict[str, list[tuple[Measure, Score, dict[str, float]]]]:
+def _conditions(
+    pairs: Sequence[tuple[BoardColumn, Score]],
+) -> dict[str, list[tuple[BoardColumn, Score, dict[str, float]]]]:
     """Return what is measured → measure, score and bar of each condition; long bars end at the highest bound."""
-    tables: dict[str, list[tuple[Measure, Score]]] = {}
+    tables: dict[str, list[tuple[BoardColumn, Score]]] = {}
     for measure, score in pairs:
         if ":" in score.name:
             tables.setdefault(_BARS.get(score.name.partition(":")[0], "Accuracy"), []).append((measure, score))

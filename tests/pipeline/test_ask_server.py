@@ -47,7 +47,7 @@ def command(photos: Path, models: str, out: Path, *more: str) -> list[str]:
 def test_every_kind_of_trouble_in_one_run(photos: Path, server: int, tmp_path: Path) -> None:
     out = tmp_path / "run"
     names = ["sees", "broken", "refuses", "refuses-by-field", "empty", "huge", "chatty", "too-large"]
-    with pytest.raises(UserError, match="broken gave no answer at all: .*huge gave no .*too-large gave no"):
+    with pytest.raises(UserError, match=r"broken gave no answer at all: .*huge gave no .*too-large gave no"):
         holdfast.ask(photos, models=[model(server, name) for name in names], out=out, questions="full_list", limit=3)
     results = holdfast.open_run(out)
     found = results.questions().set_index("model")

@@ -114,7 +114,7 @@ def test_a_shard_that_nothing_records_is_cleared_away(tmp_path: Path, photos: Pa
 
 def test_a_larger_limit_mends_what_was_refused(tmp_path: Path, photos: Path) -> None:
     spec = SynthSpec(str(photos), scenarios="grey", workers=1, max_pixels=10)
-    with pytest.raises(UserError, match="no image could be made: 12 errors, the first: .*above --max-pixels 10"):
+    with pytest.raises(UserError, match=r"no image could be made: 12 errors, the first: .*above --max-pixels 10"):
         synth(spec, tmp_path / "out")
     assert not synth(replace(spec, max_pixels=10_000), tmp_path / "out").trouble
 

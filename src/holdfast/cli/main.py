@@ -16,7 +16,7 @@ import typer
 
 from holdfast import registry
 from holdfast.cli import plan
-from holdfast.cli.tree import BROKEN, Group, Leaf, grow
+from holdfast.cli.tree import BROKEN, CommandGroup, Leaf, grow
 from holdfast.cli.verb import command_of
 from holdfast.core.distribution import installed_version
 from holdfast.core.errors import (
@@ -37,7 +37,7 @@ from holdfast.core.secrets import redacted
 _UsageError: Any = typer.BadParameter.__bases__[0]  # of the click that this typer uses, its own or the package
 
 
-class _Commands(Group):
+class _Commands(CommandGroup):
     """All commands, in which nothing but typer itself ends the process."""
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -224,7 +224,7 @@ def left_out(statistic: Callable[[Floats], Floats], cells: Floats, share: float 
     return np.nan_to_num((statistic(whole[None]) - statistic(whole - share * cells)) / share)
 
 
-class Shared(NamedTuple):
+class SharedClusters(NamedTuple):
     """What shared donors do to an interval that comes from resampled photos.
 
     Attributes:
@@ -241,10 +241,10 @@ class Shared(NamedTuple):
         return self.stretch * t_quantile(self.freedom) / Z
 
 
-NO_DONORS = Shared()
+NO_DONORS = SharedClusters()
 
 
-def shared_donors(residuals: ArrayLike, photo: Codes, donor: Codes) -> Shared:
+def shared_donors(residuals: ArrayLike, photo: Codes, donor: Codes) -> SharedClusters:
     """Return what donors do to the interval of a statistic, from what each cell (image) adds to its deviation.
 
     For statistics that are no means, such as average precision or mIoU: their resamples of photos are stretched to the
@@ -259,7 +259,7 @@ def shared_donors(residuals: ArrayLike, photo: Codes, donor: Codes) -> Shared:
     assert lender is not None
     grouped, both = two_way(values[kept], number[kept], lender)
     alone = float(np.square(grouped[0]).sum())
-    return Shared(float(np.sqrt(both / alone)) if alone > 0 else 1.0, cluster_freedom(lender))
+    return SharedClusters(float(np.sqrt(both / alone)) if alone > 0 else 1.0, cluster_freedom(lender))
 
 
 def others_share(share: Floats) -> Floats:

@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.lazy import scipy_sparse
-from holdfast.stats.core.bootstrap import NO_DONORS, Codes, Estimate, Floats, Shared, drawn_weights, t_quantile, unseen
+from holdfast.stats.core.bootstrap import (
+    NO_DONORS,
+    Codes,
+    Estimate,
+    Floats,
+    SharedClusters,
+    drawn_weights,
+    t_quantile,
+    unseen,
+)
 from holdfast.stats.objects.matching import OVERLAPS, SIZES, MatchTable
 
 RECALLS: Floats = np.linspace(0.0, 1.0, 101)  # Where the curve of precision over recall is read off
@@ -175,7 +184,7 @@ def _moved_area(image: Codes, met: NDArray[np.int8], true: Floats) -> Floats:
     return np.asarray(np.bincount(image, moved, len(true)) - area * true / objects)
 
 
-def change_interval(value: float, drawn: Floats, photos: int, shared: Shared = NO_DONORS) -> Estimate:
+def change_interval(value: float, drawn: Floats, photos: int, shared: SharedClusters = NO_DONORS) -> Estimate:
     """Return a number with its 95 % interval from its resamples: t × their standard deviation to either side.
 
     Few photos give too high an AP, because the curve is the largest precision from a point on: resamples lie above the

@@ -410,7 +410,7 @@ def _front(report: ReportEvidence) -> page.Front:
     steps = [("See which answers name no option: the prompt may have to say how to answer.", "")] if len(unread) else []
     steps.append(("Ask about the same images on other backgrounds: ask with --scenarios random_background.", ""))
     return replace(
-        front, verdicts=verdicts, images=page.proof(_gallery(asked, report.pictures), tiles=1, rows=2),
+        front, verdicts=verdicts, images=page.proof(_gallery(asked, report.pictures), tiles=1, rows=3),
         chart=_accuracy_chart(asked), steps=steps,
     )  # fmt: skip
 

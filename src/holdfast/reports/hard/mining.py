@@ -149,9 +149,9 @@ def _judged(name: str, cells: dict[str, Any], drops: dict[str, Any]) -> ModelVer
                 losses[-1] += f" (on the {cells[MATCHED]['n']:,} that have one)"
     harder = [bool(drops.get(key, {}).get("low", 0) > 0) for key in ("pool", "control")]
     word, sign = (
-        ("harder than the pool and the control", "▼") if all(harder)
-        else ("harder than the pool", "▽") if harder[0]
-        else ("not shown to be harder", "○")
+        ("Harder than the pool and the control", "▼") if all(harder)
+        else ("Harder than the pool", "▽") if harder[0]
+        else ("Not shown to be harder", "○")
     )  # fmt: skip
     sentence = f"Right on {estimate(hard['estimate'], hard['low'], hard['high'])} of {hard['n']:,} hard images"
     return ModelVerdict(name, word, sign, sentence + (": " + ", and ".join(losses) if losses else "") + ".")

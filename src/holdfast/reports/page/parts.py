@@ -188,6 +188,9 @@ class Front:
     warnings: Sequence[str] = ()
 
 
+MOST_PROOF = 4  # Images of several rows on the first screen
+
+
 def answer(sentence: str, more: str = "", *, sign: str = "", small: str = "") -> list[ModelVerdict]:
     """Return the verdict of a page that is about more than one model, or about none."""
     return [ModelVerdict("", sentence.removesuffix("."), sign, more, small)]
@@ -199,10 +202,16 @@ def first_figure(parts: Sequence[Part]) -> Figure | None:
 
 
 def proof(parts: Sequence[Part], tiles: int = 3, rows: int = 1) -> Gallery | None:
-    """Return the first images of the galleries among some parts, large; None if no image is at hand."""
+    """Return the first images of the galleries among some parts, large; None if no image is at hand.
+
+    ``tiles`` of each of ``rows`` rows of tiles; several rows become one, whose tiles name what they are of.
+    """
     photos = [photo for part in parts if isinstance(part, Gallery) for photo in part.photos]
     kept = [replace(photo, tiles=[tile for tile in photo.tiles if tile.picture][:tiles]) for photo in photos]
     kept = [photo for photo in kept if photo.tiles][:rows]
+    if len(kept) > 1:
+        joined = [replace(tile, mark=tile.mark or photo.name) for photo in kept for tile in photo.tiles]
+        kept = [Photo("", "", "", joined[:MOST_PROOF])]
     return Gallery(kept, large=True) if kept else None
 
 

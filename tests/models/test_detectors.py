@@ -357,3 +357,10 @@ def test_a_model_of_ultralytics_gets_blue_first_and_answers_in_pixels(monkeypatc
     assert answer.boxes.tolist() == [[0, 0, 30, 20]]
     with pytest.raises(UserError, match="no model of ultralytics"):
         load_detector(f"ultralytics:{Path(__file__).stem}:Middle")
+
+
+def test_torchvisions_detectors_are_known_without_its_import() -> None:
+    from torchvision.models import detection, list_models
+
+    known = {name for name in list_models() if is_detector(f"torchvision:{name}")}
+    assert known == set(list_models(module=detection))

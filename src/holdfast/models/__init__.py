@@ -121,6 +121,10 @@ def available(scheme: str) -> list[str]:
     return [f"{scheme}:{name}" for name in names]
 
 
+TORCHVISION_DETECTORS = ("fasterrcnn_", "fcos_", "keypointrcnn_", "maskrcnn_", "retinanet_", "ssd300_", "ssdlite320_")
+"""How torchvision's names of detectors begin: its list of them takes a second to import."""
+
+
 def _recognises_detector(name: Name) -> bool:
     """Return whether a name means a detector. Nothing is loaded, except for the module of a ``python:`` name."""
     if name.options.get("task") == "detect":
@@ -132,9 +136,7 @@ def _recognises_detector(name: Name) -> bool:
     if name.scheme == "onnx":
         return "decode" in name.options
     if name.scheme == "torchvision":
-        import torchvision.models
-
-        return name.name in torchvision.models.list_models(module=torchvision.models.detection)
+        return name.name.startswith(TORCHVISION_DETECTORS)
     if name.scheme == "python":
         return hasattr(find_attribute(name)[0], "detect")
     return name.scheme == "hf" and any("ObjectDetection" in each for each in _architectures(name.name))

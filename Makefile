@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS ?= all,test
 PACKAGES := $(wildcard packages/*)
-SOURCES := src tests packages benchmarks recipes conftest.py docs/hooks.py docs/counts.py docs/house.py docs/packages.py docs/environment.py docs/release.py docs/papers.py
+SOURCES := src tests packages examples benchmarks recipes conftest.py docs/hooks.py docs/counts.py docs/house.py docs/packages.py docs/environment.py docs/release.py docs/papers.py
 
 .PHONY: setup system lint audit bom test test-all pytest lowest demo bench promises load storm storm-faults seeds docs house clean
 

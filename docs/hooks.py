@@ -59,8 +59,8 @@ OF_PACKAGES = {
     path: f"{path.parents[len(path.relative_to(docs).parts)].name}/{path.relative_to(docs).as_posix()}"
     for docs in sorted(ROOT.glob("packages/*/docs"))
     for path in sorted(docs.rglob("*.*"))
-}
-"""Pages and images of the companion packages → where the site has them: ``packages/X/docs/y.md`` is ``X/y.md``."""
+} | {ROOT / "examples" / "plugin" / "README.md": "adding/example.md"}
+"""Pages and images of companions and examples → where the site has them: ``packages/X/docs/y.md`` is ``X/y.md``."""
 HOMES = {where: path for path, where in OF_PACKAGES.items()}
 PAGES_OF = OF_PACKAGES | {
     ROOT / "docs" / "notebook.ipynb": "notebook.md",

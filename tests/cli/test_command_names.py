@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"(?<![\w./@:-])(?<!import )(?<!from )holdfast ([a-z][a-z-]*)\b(?![\w.(=/])(?: ([a-z-]+)\b)?")
 NOT_COMMANDS = {
     "import", "as", "that", "has", "and", "accuracy", "recall", "release",  # of Python and of prose
-    "greet-me", "made-here", "evaluate",  # of tests of other packages' commands and of wrong ones
+    "greet-me", "made-here", "evaluate", "coins",  # of tests of other packages' commands and of wrong ones
 }  # fmt: skip
 TEXTS = (".py", ".md", ".html", ".j2", ".toml", ".yml", ".yaml", ".ipynb")
 

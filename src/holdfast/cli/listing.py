@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 KINDS = (
     *("scenarios", "models", "data", "masks", "generators", "image-makers", "oracles", "segmenters", "detectors"),
-    "studies", "measures", "sections",
+    "studies", "tasks", "measures", "sections",
 )  # fmt: skip
 WORD_KINDS = ("categories", "nuisances")
 
@@ -102,7 +102,8 @@ def _entries(kind: str) -> Iterator[tuple[str, str]]:
     for entry in kept.entries():
         if entry.name == "live" or entry.summary.startswith("refused"):  # nothing that a command takes
             continue
-        yield entry.name if kind in ("masks", "studies", "measures", "sections") else f"{entry.name}:", entry.summary
+        plain = kind in ("masks", "studies", "tasks", "measures", "sections")
+        yield entry.name if plain else f"{entry.name}:", entry.summary
     if kind == "models":
         from holdfast.models import available
 

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.measures import Measure, MeasureColumn
-from holdfast.reports.page.evidence import rows_of_tasks
 from holdfast.reports.page.parts import Notice, Section
 from holdfast.reports.page.sections import ReportEvidence
 from holdfast.reports.page.tables import CLASS, CONDITION, Column, Table, model_column
@@ -28,7 +27,7 @@ def measure_sections(report: ReportEvidence, shown: Collection[str]) -> list[Sec
 def _section(name: str, measure: Measure, report: ReportEvidence) -> Section:
     section = Section(f"measure-{name}", measure.question)
     try:
-        frame = measure.of(report.rows.photos(list(measure.reads), rows_of_tasks(measure.tasks)).to_pandas())
+        frame = report.measure(name)
     except UserError as error:
         section.parts = [Notice(str(error))]
         return section

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow.dataset as ds
 
 from holdfast import registry
+from holdfast.core.lazy import pd
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page.evidence import (
     Analysis,
@@ -19,6 +20,7 @@ from holdfast.reports.page.evidence import (
     join_runs,
     on_originals,
     recorded_rounds,
+    rows_of_tasks,
     trained,
 )
 from holdfast.reports.page.parts import Front, RunPictures, Section
@@ -99,6 +101,11 @@ class ReportEvidence:
         if "walks" not in self.tasks:
             return self.rows
         return ReportRows(self.rows.runs_with(~_WALKED), self.rows.dataset.filter(~_WALKED))
+
+    def measure(self, name: str) -> pd.DataFrame:
+        """Return the table of a registered measure; UserError if it cannot be computed."""
+        measure = registry.measures.get(name)
+        return measure.of(self.rows.photos(list(measure.reads), rows_of_tasks(measure.tasks)).to_pandas())
 
     @cached_property
     def counts(self) -> Counts:

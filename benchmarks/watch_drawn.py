@@ -1,6 +1,6 @@
 """How ``holdfast audit watch --photos`` answers in the drawn world, where the accuracy on new photos is known.
 
-python benchmarks/watch_drawn.py    # some minutes on one core; prints the table of packages/evidence/docs/watch.md
+python benchmarks/watch_drawn.py    # some minutes on one core; prints the table of packages/evidence/docs/dossier.md
 """
 
 from __future__ import annotations

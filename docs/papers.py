@@ -1,4 +1,4 @@
-"""Run every row of docs/seeds: its command, and a look at what it wrote. ``make seeds`` calls it.
+"""Run every row of docs/seeds.md: its command, and a look at what it wrote. ``make seeds`` calls it.
 
 A row is a line of a table with five cells: where it is in the paper, what it asks, a command in backticks, what the
 command writes in backticks, and limits. A command that several rows share runs once. What is written is a file below
@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(ROOT / "docs" / "seeds" / name for name in ("fmr.md", "imagenet-d.md", "ximagenet12.md"))
+PAGE = ROOT / "docs" / "seeds.md"
+PAPERS = ("fmr", "imagenet-d", "ximagenet-12")
 HEADER = ["there", "asks", "command", "writes", "limits"]
 BROWSER = "browser"
 _CODE = re.compile(r"^`([^`]+)`$")
@@ -30,9 +31,9 @@ _CODE = re.compile(r"^`([^`]+)`$")
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a page: where it is in the paper, what it asks, its command, what it writes, and limits."""
+    """A row of a paper: where it is in the paper, what it asks, its command, what it writes, and limits."""
 
-    page: str
+    paper: str
     there: str
     asks: str
     command: str
@@ -40,22 +41,23 @@ class Row:
     limits: str
 
     def __str__(self) -> str:
-        return f"{self.page}: {self.there}"
+        return f"{self.paper}: {self.there}"
 
 
-def rows(pages: Sequence[Path] = PAGES) -> list[Row]:
-    """Return the rows of the pages in order; a ValueError if a table has another form."""
-    found = []
-    for page in pages:
-        for number, line in enumerate(page.read_text(encoding="utf8").splitlines(), start=1):
-            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-            if not line.startswith("|") or cells == HEADER or set(line) <= set("|- "):
-                continue
-            codes = [_CODE.match(cell) for cell in cells[2:4]]
-            if len(cells) != len(HEADER) or not all(cells[:2]) or not all(codes):
-                raise ValueError(f"{page.name}:{number} is not a row of {', '.join(HEADER)}")
-            command, writes = (code[1] for code in codes if code)
-            found.append(Row(page.stem, cells[0], cells[1], command, writes, cells[4]))
+def rows(page: Path = PAGE) -> list[Row]:
+    """Return the rows of the page in order, each with the paper of its heading; a ValueError if a table has another form."""
+    found, paper = [], ""
+    for number, line in enumerate(page.read_text(encoding="utf8").splitlines(), start=1):
+        if line.startswith("## "):
+            paper = line.removeprefix("## ").partition(",")[0].lower()
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.startswith("|") or cells == HEADER or set(line) <= set("|- "):
+            continue
+        codes = [_CODE.match(cell) for cell in cells[2:4]]
+        if len(cells) != len(HEADER) or not all(cells[:2]) or not all(codes):
+            raise ValueError(f"{page.name}:{number} is not a row of {', '.join(HEADER)}")
+        command, writes = (code[1] for code in codes if code)
+        found.append(Row(paper, cells[0], cells[1], command, writes, cells[4]))
     return found
 
 
@@ -108,10 +110,10 @@ def missing(writes: str, folder: Path) -> str:
 
 def main() -> int:
     """Run the rows and print a table; return 1 if a row failed."""
-    parser = argparse.ArgumentParser(description="Run every row of docs/seeds.")
+    parser = argparse.ArgumentParser(description="Run every row of docs/seeds.md.")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "seeds", help="working folder, emptied first")
     parser.add_argument("--only", default="", help="only commands that match this regular expression")
-    parser.add_argument("--page", choices=[page.stem for page in PAGES], help="only the rows of one page")
+    parser.add_argument("--paper", choices=PAPERS, help="only the rows of one paper")
     parser.add_argument("--keep", action="store_true", help="keep the working folder; finished runs resume")
     asked = parser.parse_args()
     if not asked.keep:
@@ -119,7 +121,7 @@ def main() -> int:
     asked.out.mkdir(parents=True, exist_ok=True)
     done: dict[str, tuple[str, float]] = {}
     failed = 0
-    wanted = [row for row in rows() if asked.page in (None, row.page) and re.search(asked.only, row.command)]
+    wanted = [row for row in rows() if asked.paper in (None, row.paper) and re.search(asked.only, row.command)]
     for row in wanted:
         first = row.command not in done
         if first:

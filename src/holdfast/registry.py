@@ -193,7 +193,7 @@ _MODELS = (
     ("litert", "runtimes.engines:load", "a TensorFlow Lite file, by LiteRT"),
     ("tensorrt", "runtimes.engines:load", "an engine of TensorRT, on an NVIDIA GPU"),
     *(
-        (scheme, "runtimes.engines:refuse", "refused, since such files are code; see docs/parity.md")
+        (scheme, "runtimes.engines:refuse", "refused, since such files are code; see docs/my-model.md")
         for scheme in ("torchscript", "torch-export", "aotinductor")
     ),
     ("python", "python:load", "any callable on images (MODULE:ATTRIBUTE)"),

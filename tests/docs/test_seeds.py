@@ -17,7 +17,7 @@ ROWS = papers.rows()
 NUMBERS = {
     "fmr": {*(f"Table {number}" for number in (1, 2, 3, 4, 5, 8, 9, 10, 12, 13, 14)),
             *(f"Figure {number}" for number in range(1, 5)), "Appendix A", "Appendix J", "Appendix K"},
-    "ximagenet12": {"Table 1", "Table 2", "Table 3",
+    "ximagenet-12": {"Table 1", "Table 2", "Table 3",
                     *(f"Figure {number}" for number in (1, 3, 4, 5, 6, *range(9, 15)))},
 }  # fmt: skip
 """What the audit of the papers numbered; ImageNet-D's rows are named by their subject."""
@@ -31,6 +31,10 @@ def test_a_command_is_one_that_the_parser_takes(command: str) -> None:
         check_command(part)
 
 
+def test_every_row_belongs_to_a_paper() -> None:
+    assert {row.paper for row in ROWS} == set(papers.PAPERS)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_a_row_writes_below_the_working_folder_and_states_its_limits(row: papers.Row) -> None:
     assert row.writes == papers.BROWSER or not Path(row.writes).is_absolute()
@@ -39,10 +43,10 @@ def test_a_row_writes_below_the_working_folder_and_states_its_limits(row: papers
     assert "whole" not in row.limits
 
 
-@pytest.mark.parametrize("page", sorted(NUMBERS))
-def test_every_number_of_a_paper_has_a_row(page: str) -> None:
-    there = ", ".join(_numbers(row.there) for row in ROWS if row.page == page)
-    assert {number for number in NUMBERS[page] if f"{number}," not in f"{there},"} == set()
+@pytest.mark.parametrize("paper", sorted(NUMBERS))
+def test_every_number_of_a_paper_has_a_row(paper: str) -> None:
+    there = ", ".join(_numbers(row.there) for row in ROWS if row.paper == paper)
+    assert {number for number in NUMBERS[paper] if f"{number}," not in f"{there},"} == set()
 
 
 def _numbers(there: str) -> str:
@@ -56,13 +60,13 @@ def _numbers(there: str) -> str:
 
 def test_a_row_without_command_or_file_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    head = "| there | asks | command | writes | limits |\n|---|---|---|---|---|\n"
+    head = "## Page, row by row\n\n| there | asks | command | writes | limits |\n|---|---|---|---|---|\n"
     page.write_text(f"{head}| Table 1 | what | `holdfast ls` | `out` | – |\n")
-    assert papers.rows([page]) == [papers.Row("page", "Table 1", "what", "holdfast ls", "out", "–")]
+    assert papers.rows(page) == [papers.Row("page", "Table 1", "what", "holdfast ls", "out", "–")]
     for line in ("| Table 1 | what |  | `out` | – |", "| Table 1 | what | `holdfast ls` | out | – |", "| Table 1 |"):
         page.write_text(f"{head}{line}\n")
-        with pytest.raises(ValueError, match=r"page\.md:3"):
-            papers.rows([page])
+        with pytest.raises(ValueError, match=r"page\.md:5"):
+            papers.rows(page)
 
 
 def test_a_failed_command_and_a_missing_section_are_found(tmp_path: Path) -> None:

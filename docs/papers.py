@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +44,7 @@ class Row:
 
 
 def rows(page: Path = PAGE) -> list[Row]:
-    """Return the rows of the page in order, each with the paper of its heading; a ValueError if a table has another form."""
+    """Return the rows of the page with the paper of their heading; a ValueError if a table has another form."""
     found, paper = [], ""
     for number, line in enumerate(page.read_text(encoding="utf8").splitlines(), start=1):
         if line.startswith("## "):

@@ -1,4 +1,4 @@
-"""A promise: a sentence of docs/statistics, the simulation that measures it, and the range of the rate."""
+"""A promise: a sentence of docs/statistics/promises.md, the simulation that measures it, and the range of the rate."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Promise:
     """One row of the register.
 
     Attributes:
-        page: of docs/statistics, which contains ``statement`` word by word.
+        page: of docs/statistics, which links to its sentences on promises.md.
         statement: what is promised.
         setting: the data that it is tried on, in words.
         simulation: how.

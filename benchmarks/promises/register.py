@@ -464,7 +464,7 @@ def _register() -> Iterator[Promise]:
     text = "ignoring the donors would cover in less than 90 %"
     blind = {name: DROPS_12[name] for name in ("donors-12", "donors-12x3")}
     yield from _rows("drops", text, "blind_covers", 0.0, 0.9, answers.drop, 2_500, blind)
-    text = "the interval is conservative (96–100 %)"
+    text = "with few changed answers, tiny classes or everything lost, intervals of drops are conservative (96–100 %)"
     yield from _rows("drops", text, "covers", 0.96, 1.0, answers.drop, 2_500, DROPS_CAUTIOUS)
     text = "If a fourth of the images are near-copies of others, intervals of drops cover in 90–96 %"
     yield from _rows("drops", text, "covers", 0.90, 0.96, answers.drop, 2_500, DROPS_COPIES)
@@ -519,16 +519,19 @@ def _register() -> Iterator[Promise]:
     }
     yield from _rows("sequential", text, "passed", 0.0, 0.05, answers.gate_looks, 1_000, batches)
     yield from _rows("sequential", text, "failed", 0.0, 0.05, answers.gate_looks, 1_000, batches)
-    text = "at most 25 % of the fixed design's images on average"
+    text = "Three margins from the margin, a check needs at most 25 % of the fixed design's images on average"
     far: Settings = {"three": ("an effect of 20 points, 30 % of photos change", {"effect": 0.2, "changed": 0.3})}
     yield from _rows("sequential", text, "share", 0.0, 0.25, answers.early, 10_000, far)
-    text = "at most 50 % at two margins"
+    text = "two margins from it, at most 50 %"
     near: Settings = {
         "two": ("an effect of 15 points, 30 % of photos change", {"effect": 0.15, "changed": 0.3}),
         "two-below": ("an effect of −5 points, 20 % of photos change", {"effect": -0.05, "changed": 0.2}),
     }
     yield from _rows("sequential", text, "share", 0.0, 0.5, answers.early, 10_000, near)
-    text = "never needs more than 110 %, where the images end, and at most 5 % of its answers are wrong"
+    text = (
+        "A check that stops early never needs more than 110 % of the fixed design's images, "
+        "and at most 5 % of its answers are wrong"
+    )
     anywhere: Settings = (
         far
         | near
@@ -647,12 +650,12 @@ def _register() -> Iterator[Promise]:
     text = "intervals of the weighted accuracy cover in 93–98 %"
     yield from _rows("choice", text, "covers", 0.93, 0.98, models.choices, 600, three)
 
-    text = "It covers in 93–97 % of datasets"
+    text = "The interval of `auroc` covers in 93–97 % of datasets"
     yield from _rows("confidence", text, "covers", 0.93, 0.97, answers.auroc, 20_000, AUROC)
-    text = "near 1 it covers in 96–99 %"
+    text = "near an `auroc` of 1 it covers in 96–99 %"
     yield from _rows("confidence", text, "covers", 0.96, 0.99, answers.auroc, 20_000, AUROC_HIGH)
 
-    text = "With 60 to 1,350 images coverage is 93–97 %"
+    text = "With 60 to 1,350 images intervals of FMR cover in 93–97 %"
     yield from _rows("fmr", text, "covers", 0.93, 0.97, walks.walks, 6_000, WALKS)
     text = "15 images of which 30 % are right are covered in 93–98 %"
     yield from _rows("fmr", text, "covers", 0.93, 0.98, walks.walks, 6_000, WALKS_FEW)
@@ -758,7 +761,7 @@ def _register() -> Iterator[Promise]:
         for photos, share, conditions in ((120, 0.02, 6), (60, 0.04, 6), (120, 0.02, 1))
     }
     yield from _rows("watching", text, "covers", 0.97, 1.0, watching.changed_one_way, 2_000, one_way)
-    text = "It is said of images that are at the tolerance in at most 5 % of checks"
+    text = "*Within* is said of images that are at the tolerance in at most 5 % of checks"
     yield from _rows("watching", text, "within", 0.0, 0.05, watching.new_photos, 2_000, AT_TOLERANCE)
     text = "At most 5 % of series of checks ever say *outside* of images that are at the tolerance"
     checks: Settings = {

@@ -57,7 +57,7 @@ def decision_chances(collection: Collection, *, budget: str = "") -> list[str]:
     """Return in lines how likely ``check --stop when-decided`` decides about the background, by simulation."""
     allowed = parse_budget(budget)
     if allowed.seconds < float("inf"):
-        raise UserError("nobody knows the seconds of an answer yet; plan with a budget of answers, or of money")
+        raise UserError("the time of an answer is not known yet; give the budget in answers or money")
     rounds = plan_rounds(collection, 0)
     sizes: list[int] = []
     for block in rounds.blocks:
@@ -73,13 +73,13 @@ def decision_chances(collection: Collection, *, budget: str = "") -> list[str]:
     for effect in EFFECTS:
         yes, no, photos = simulated_decisions(effect, effect + NOISE, sizes)
         lines.append(
-            f"{100 * effect:3.0f} points: it says that it relies on the background in {percent(yes, 0):>5} of cases, "
+            f"{100 * effect:3.0f} points: reports that it relies on the background in {percent(yes, 0):>5} of cases, "
             f"that it does not in {percent(no, 0):>5}, after {photos:,.0f} photos on average"
         )
     return [
         *lines,
         f"(10,000 simulated checks a line; {100 * NOISE:g} of 100 answers are taken to change by chance, half for "
-        "the better; a model that does not recognise the photos is never said not to lean)",
+        "the better; a model that does not recognise the photos is never reported as not relying on it)",
     ]
 
 

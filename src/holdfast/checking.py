@@ -348,7 +348,7 @@ def _mask_steps(masks: MaskCounts | None, folder: Path) -> list[tuple[str, str]]
     """Return what to do about doubtful masks."""
     if masks is None or not masks.doubtful:
         return []
-    return [(f"Mend {plural(masks.doubtful, 'doubtful mask')}; {folder / 'masks.csv'} lists the least sure first.", "")]
+    return [(f"Fix {plural(masks.doubtful, 'doubtful mask')}; {folder / 'masks.csv'} lists the least sure first.", "")]
 
 
 def _unanswered(counts: Counts) -> list[str]:

@@ -127,10 +127,10 @@ def _scenes(out: Path, size: DemoSize, progress: Progress) -> list[PartCard]:
     worst, fair = bars[0], next(bar for bar in bars if bar.name.endswith("_rho0"))
     tied = int(worst.name.partition("rho")[2].partition("_")[0])
     card = PartCard(
-        "Does it see the object, or lean on what is around it?", points(worst.value, 0), _between(worst),
+        "Does it see the object, or rely on what is around it?", points(worst.value, 0), _between(worst),
         f"{worst.name} loses this much accuracy when only the background changes: in its training {tied} of 100 "
         f"objects stood on the background of their class. {fair.name}, trained with every background as often, loses "
-        f"{points(fair.value, 0)} {_between(fair)}. The dots are the truth, the same scenes drawn anew on the other "
+        f"{points(fair.value, 0)} {_between(fair)}. The dots are the truth, the same scenes redrawn on the other "
         f"background: {inside} of {len(bars)} intervals hold it.",
         "Eight small networks in a drawn world. The number after rho says how many of 100 objects stood on the "
         "background of their class in training; how much of that a network learns differs between architectures.",

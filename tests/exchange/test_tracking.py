@@ -91,7 +91,7 @@ def test_a_tracker_that_cannot_be_reached_is_said_once_and_the_run_goes_on(folde
         MLFLOW_HTTP_REQUEST_MAX_RETRIES="0",
     )  # fmt: skip
     assert done.returncode == 3, done.stderr  # the gate's own answer
-    assert done.stderr.count("mlflow was not told") == 1 and "Undecided" in done.stdout
+    assert done.stderr.count("mlflow did not get the results") == 1 and "Undecided" in done.stdout
 
 
 def test_unknown_trackers_are_refused_before_anything_runs(folder: Path) -> None:

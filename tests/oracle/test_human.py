@@ -57,7 +57,7 @@ def test_verdicts_follow_the_votes(tmp_path: Path) -> None:
     assert [one.margin for one in given] == pytest.approx([0.6, -0.2, 1, -1, -1])
     assert [one.reason for one in given] == [
         "", "2 of 5 people accept it, 3 of 5 have to", "", "people were asked whether it is a bee, not a ant",
-        "nobody judged this image",
+        "no one judged this image",
     ]  # fmt: skip
     assert oracle.knows([image(1), image(9), image(3)], ["ant", "ant", "ant"]) == [True, False, False]
     assert not isinstance(oracle, TensorOracle)

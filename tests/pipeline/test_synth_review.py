@@ -142,7 +142,7 @@ def test_people_as_the_oracle(spec: SynthSpec, out: Path, tmp_path: Path) -> Non
         if name in pending - accepted:
             assert (row["status"], row["error"]) == ("rejected", "0 of 5 people accept it, 3 of 5 have to")
         elif name not in pending:
-            assert (row["status"], row["error"]) == ("rejected", "nobody judged this image")
+            assert (row["status"], row["error"]) == ("rejected", "no one judged this image")
 
 
 def test_mistakes(spec: SynthSpec, out: Path, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ) -> dict[tuple[str, str], bytes]:
         return {(source, condition): picture for source in source_ids for condition in CONDITIONS}
 
-    steps = [("Mend 3 doubtful masks; masks.csv lists the least sure first.", "")]
+    steps = [("Fix 3 doubtful masks; masks.csv lists the least sure first.", "")]
     return build([run], folder / "report", resamples=100, pictures=pictures, steps=steps)
 
 

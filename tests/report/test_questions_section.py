@@ -54,7 +54,7 @@ def test_the_page_of_a_run_of_questions(run: holdfast.Results) -> None:
     body = page[page.index("<body") :]
     assert 'id="questions"' in body and 'id="errors"' not in body
     assert found.loc[("vlm+python:question_talkers:first", "two_way"), "strict"] == 0.5
-    assert "leans on the place of an option (two-way): it is right in 100.0 %" in body
+    assert "prefers options in one place (two-way): it is right in 100.0 %" in body
     assert "A guess is right in 50.0 %" in body and "A guess is right in 33.3 %" in body
     assert "chosen by python:toy_models:second" in body
     assert "24 of 96 questions have no answer" in body

@@ -208,7 +208,7 @@ def test_verdicts_and_sentences():
     undecided = gate(*answers(old[:, [0, 2]], new[:, [0, 2]]))
     assert undecided.verdict == "undecided" and np.isnan(undecided.more_photos)  # 2.5 points are about the margin of 2
     assert "more photos would decide" not in undecided.sentence
-    assert "do not tell how many more would decide" in undecided.conditions["sentence"].iloc[1]
+    assert "how many more would decide cannot be estimated" in undecided.conditions["sentence"].iloc[1]
     row = result.conditions.set_index("condition").loc["c1"]
     assert (row["better"], row["worse"], row["n"]) == (0, 40, 400) and row["difference"] == pytest.approx(-0.1)
     assert row["high"] < -0.02 and np.isnan(row["more_photos"])
@@ -252,7 +252,8 @@ def test_a_comparison_says_who_is_better_on_what_and_what_to_do():
     result = gate(*(reduce(table(part)) for part in tables))
     better, following = result.advice()
     assert better == (
-        "new is better under grey, worse under red; elsewhere it is open which is better, as far as 60 photos tell."
+        "new is better under grey, worse under red; elsewhere which is better is inconclusive, "
+        "as far as 60 photos tell."
     )
     assert result.verdict == "failed" and following.startswith("Next: keep the old model")
     few = (
@@ -263,7 +264,7 @@ def test_a_comparison_says_who_is_better_on_what_and_what_to_do():
     )
     assert (chance.conditions["low"] > 0).any() and chance.advice()[0].startswith("Which of the two")
     alike = gate(*(reduce(table(rows(name, {"original": half}))) for name in ("old", "new")), margin=0.01)
-    assert alike.advice()[0] == "Which of the two is better is open, as far as 60 photos tell."
+    assert alike.advice()[0] == "Which of the two is better is inconclusive, as far as 60 photos tell."
     wide = gate(*(reduce(table(rows(name, {"original": half}))) for name in ("old", "new")), margin=0.2)
     assert wide.advice() == ["new is as good within the margin under original, as far as 60 photos tell."]
     assert alike.verdict == "undecided" and "more photos in both runs" in repr(alike)

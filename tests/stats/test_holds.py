@@ -211,7 +211,7 @@ def test_leaning_on_the_background_needs_only_the_first_question() -> None:
     assert row["background_effect_low"] > 0.05 and row["object_effect_low"] < 0.05 < row["object_effect_high"]
     assert (row["leans"], row["sees"], row["verdict"]) == ("yes", "open", "background")
     assert row["headline"] == "Relies on the background"
-    assert row["small_print"].startswith("Open: whether it sees the object (30 photos do not tell: ")
+    assert row["small_print"].startswith("Inconclusive: whether it sees the object (30 photos: the 95 % interval, ")
 
 
 def test_a_margin_is_a_difference() -> None:

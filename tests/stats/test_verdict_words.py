@@ -143,6 +143,7 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
             assert below(name) and not missing and above("original_excess") and above("same_class_excess")
         if row[f"why_{step}"] == "interval":
             assert row[f"{name}_low"] <= MARGIN <= row[f"{name}_high"]
+            assert "includes the 5-point margin" in row["small_print"]
     small = row["small_print"]
     assert bool(small) == ("open" in (row["leans"], row["sees"]))
     for words, name in (("on the originals it is no", "original_excess"), ("scenes it is no", "same_class_excess")):
@@ -154,7 +155,9 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
     if "on them it is no better" in small:
         assert math.isnan(row["object_effect"]) and row["foreground_evidence_high"] < MARGIN
     assert ("no answers under" in small) <= bool(missing)
-    for low, high in re.findall(r"([−\d.]+) to ([−\d.]+) points (?:above guessing )?include the margin of 5", small):
+    for low, high in re.findall(
+        r"([−\d.]+) to ([−\d.]+) points(?:,| above guessing\)) includes the 5-point margin", small
+    ):
         assert float(low.replace("−", "-")) <= 5 <= float(high.replace("−", "-"))
     fall = re.search(
         r"accuracy (falls|rises) by ([\d.]+) points \(([−\d.]+) to ([−\d.]+) lost; 0 is best\) .*: ([\d.]+) % .* "
@@ -191,7 +194,7 @@ def test_a_reason_is_not_given_to_pasting_where_photos_are_few() -> None:
     there, none = Excess(24, 0.7, 0.5, 0.2, 0.06, 0.4, 0.01), Effect(24, 0.7, 0.7, 0.0, -0.1, 0.1, 0, 0, 1.0)
     few = Excess(24, 0.7, 0.5, 0.2, 0.02, 0.4, 0.01)
     words = in_words(VerdictEvidence((), none, none, none, NO_EFFECT, there, few, few, NO_EXCESS, NO_EXCESS))
-    assert "pasting alone" not in words.sentence and "24 photos do not tell" in words.small_print
+    assert "pasting alone" not in words.sentence and "24 photos: the 95 % interval, " in words.small_print
 
 
 def test_a_model_that_is_never_right_is_not_judged() -> None:

@@ -75,7 +75,7 @@ def compare(
         bool,
         Option("--sidecar", rich_help_panel=_EXPORTED,
                help="Write how images reach NEW into NEW.holdfast.toml, where every command reads it; what its name "
-               "leaves open is as for OLD. One model alone: all from its name."),
+               "does not say is taken from OLD. With one model: everything from its name."),
     ] = False,
     out: Annotated[
         Path | None,

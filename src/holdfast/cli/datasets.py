@@ -58,7 +58,9 @@ def data_check(
     for place, text in enumerate(texts, start=1):
         typer.echo(f"{place}. {text}")
     if held.classes and 1 < (fewest := min(held.classes.values())) < FEW:
-        typer.echo(f"The smallest class has {fewest} photos: verdicts need some {FEW} of each, or they stay open.")
+        typer.echo(
+            f"The smallest class has {fewest} photos: verdicts need about {FEW} of each, or they are inconclusive."
+        )
     raise typer.Exit(int(bool(texts) and not exit_zero))
 
 

@@ -203,7 +203,7 @@ def _passed_over(survey: Survey) -> Iterator[DataFinding]:
     for message, count in counts.most_common():
         what, _, advice = message.partition("; ")
         sentence = f"The reader passed over {names[message][0] if count == 1 else f'{count:,} entries'}: {what}."
-        advice = f"{advice[:1].upper()}{advice[1:]}." if advice else "Mend it or remove it."
+        advice = f"{advice[:1].upper()}{advice[1:]}." if advice else "Fix or remove it."
         yield DataFinding("passed-over", count, sentence, advice, tuple(names[message][:EXAMPLES]))
 
 
@@ -214,7 +214,7 @@ def _named(condition: Callable[[PhotoFacts], bool]) -> Callable[[Sample, PhotoFa
 CHECKS: tuple[DataCheck, ...] = (
     DataCheck(
         "label-rows", "{count} row{s} of the label file {have} no class in this dataset, and would stop a run.",
-        "Mend the name or remove the row.", whole=lambda survey: survey.label_rows,
+        "Fix the name or remove the row.", whole=lambda survey: survey.label_rows,
     ),
     DataCheck(
         "two-classes", "{count} picture{s} {have} two labels: the same bytes lie under several classes.",

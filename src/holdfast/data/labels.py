@@ -128,7 +128,7 @@ def class_keys(collection: Collection, label_file: str | Path | None) -> dict[st
         return dict(collection.keys)
     given = read_label_file(label_file) if label_file else {}
     for sentence in unmatched_rows(given, collection.classes):
-        raise UserError(f"the label file {str(label_file)!r}: {sentence}; mend the row or remove it")
+        raise UserError(f"the label file {str(label_file)!r}: {sentence}; fix or remove the row")
     return {**collection.keys, **given}
 
 

@@ -30,7 +30,7 @@ def in_nine_classes(collection: Collection, labels: str | Path | None) -> Collec
     if file := str(labels).partition(":")[2]:
         given = read_label_file(file)
         for sentence in unmatched_rows(given, collection.classes):
-            raise UserError(f"the label file {file!r}: {sentence}; mend the row or remove it")
+            raise UserError(f"the label file {file!r}: {sentence}; fix or remove the row")
         keys |= given
     groups = {name: _super_class(name, keys.get(name, ClassKeys())) for name in collection.classes}
     samples = tuple(

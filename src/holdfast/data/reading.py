@@ -148,7 +148,7 @@ def _entries(folder: str | Path, problems: list[Problem], prefix: str = "") -> I
             if is_folder or is_file:
                 yield entry.name, is_folder, is_link
             elif is_link:
-                problems.append(Problem(prefix + entry.name, "the link leads nowhere; remove it or mend it"))
+                problems.append(Problem(prefix + entry.name, "the link leads nowhere; fix or remove it"))
 
 
 def visible_folders(folder: Path, problems: list[Problem] | None = None) -> list[str]:

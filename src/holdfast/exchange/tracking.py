@@ -109,7 +109,9 @@ def track(tracker: str, record: TrackedRecord) -> str:
     except ModuleNotFoundError as error:
         raise UserError(missing_extra(error) or f"{tracker} cannot be used: {first_line(error)}") from error
     except Exception as error:  # of the tracker's library, about its server or its files
-        raise MachineError(f"{tracker} was not told, and nothing else is lost: {first_line(error)}") from error
+        raise MachineError(
+            f"{tracker} did not get the results; the run itself is complete: {first_line(error)}"
+        ) from error
 
 
 def _mlflow(record: TrackedRecord) -> str:

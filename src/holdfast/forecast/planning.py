@@ -284,7 +284,7 @@ def _notes(options: Mapping[str, Any], trials: Sequence[Trial], load: Workload) 
             "this machine is busy with other work: its time is processor time, stretched as it was in the trials"
         )
         if _undecided(trials, load):
-            notes.append("the trials do not tell what an image costs: allow them more --seconds")
+            notes.append("the trials were too few to estimate the cost of an image: increase --seconds")
     if len(load.variants) == 1 and len(trials) > 3:
         first, second = (
             (after.processor - before.processor) / (after.size - before.size)

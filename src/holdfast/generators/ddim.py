@@ -196,7 +196,7 @@ def _check_parts(name: str, unet: Any, scheduler: Any) -> None:
             f"{unet.config.in_channels} and {unet.config.out_channels}: it works on something else than RGB pixels"
         )
     if scheduler.config.prediction_type not in ("epsilon", "sample", "v_prediction"):
-        raise UserError(f"{name}: nobody here knows the prediction type {scheduler.config.prediction_type!r}")
+        raise UserError(f"{name}: unknown prediction type {scheduler.config.prediction_type!r}")
 
 
 def _conditioned(name: str, unet: Any, class_label: int | None) -> torch.Tensor | None:

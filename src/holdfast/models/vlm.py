@@ -112,7 +112,7 @@ def load(name: Name, *, device: str) -> TransformersVlm:
     shown = hub_place(name)[3]
     model, processor = _fetch(name, _dtype(options.get("dtype", "auto"), device))
     if not getattr(processor, "chat_template", None):
-        raise UserError(f"vlm:{shown} has no chat template, so nobody knows how it wants to be asked")
+        raise UserError(f"vlm:{shown} has no chat template, which is needed to ask it questions")
     return TransformersVlm(display_name(name, shown), model, processor, device=device, max_new_tokens=limit)
 
 

@@ -18,7 +18,7 @@ from holdfast.core.votes import FILE, Decision, Votes, read_votes
 from holdfast.oracle.classifier import places_of
 from holdfast.oracle.loading import Resources
 
-NOBODY = "nobody judged this image"
+NOBODY = "no one judged this image"
 UNDECIDED = "undecided"  # what people in rounds see in an image about which they have not decided
 
 

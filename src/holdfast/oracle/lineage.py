@@ -174,7 +174,7 @@ _EMBEDDED = (
     "Knows the words of that world only.",
 )
 _IMAGENET = (
-    "Leans on texture more than on shape, and on backgrounds that go with a class.",
+    "Relies on texture more than on shape, and on backgrounds that go with a class.",
     "Knows a thousand classes, many of them breeds: with space=dataset it must choose among the dataset's, whatever "
     "the picture shows.",
 )
@@ -216,7 +216,7 @@ def _facts(oracle: Oracle) -> tuple[str, str, tuple[str, ...], str]:
             what = f"People of the campaign “{votes.campaign}”; {quorum}."
         return what, "none: people looked", _HUMAN, "each image was asked about one class"
     if oracle.name.startswith("http:"):
-        what = "A model behind an address; its answers are kept, and nobody but its owner knows its weights."
+        what = "A model behind an address; its answers are kept, and only its owner knows its weights."
         return what, UNKNOWN, _REMOTE, "the server is told the dataset's classes"
     behind = lineages(getattr(getattr(oracle, "classifier", None), "name", oracle.name))[0]
     what, biases = _described(behind)

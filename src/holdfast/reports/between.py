@@ -193,7 +193,7 @@ def _line_section(lost: DatasetDrops, short: dict[str, str]) -> Section:
         Column("models", "Models in the line", "integer"),
     ]
     caption = "Effective robustness: accuracy minus what the line of the other models predicts"
-    note = "Intervals resample the pictures of both datasets and fit the line anew; models are taken as they are."
+    note = "Intervals resample the pictures of both datasets and refit the line; models are taken as they are."
     section.parts.append(
         Table("effective", caption, table.sort_values("effective", ascending=False), columns, note)
     )  # fmt: skip

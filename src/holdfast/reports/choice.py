@@ -108,7 +108,7 @@ def _ranked(choice: ModelChoice, short: dict[str, str], recommendation: Recommen
     tidy = table.assign(model="", row=rows, estimate=table["accuracy"], solid=~table["told_apart"].astype(bool))
     title, sentence = "Weighted accuracy with 95 % intervals", recommendation.sentences[0]
     note = (
-        "Filled: the best within the limits, and models that the photos do not tell from it. Hollow: told apart. "
+        "Filled: the best within the limits, and models that do not differ clearly from it. Hollow: those that do. "
         "Intervals of two models may overlap and the models still be told apart, because photos are paired."
     )
     return charts.dot_figure("weighted_accuracy", title, sentence, tidy, axis="weighted accuracy", note=note)
@@ -266,7 +266,7 @@ def _weights(choice: ModelChoice, short: dict[str, str]) -> Section:
         Column("best", "Best", show=lambda name: short.get(name, name)),
         Column("accuracy", "Its weighted accuracy", "percent"),
         Column("share", "Best in", "percent", hint="share of resamples"),
-        Column("together", "Not told apart", show=shortened),
+        Column("together", "No clear difference", show=shortened),
         Column("changed", "Changes", show=yes_no),
     ]
     caption = "The choice when one weight is doubled or halved"

@@ -133,7 +133,7 @@ def _findings(asked: Questions) -> list[str]:
         texts.append(f"Right on {words} questions, read strictly: {listing(said)}{more}. A guess is right in {chance}.")
     pulled = asked.table[(asked.table["position_bias_low"] > 0) | (asked.table["position_bias_high"] < 0)]
     return texts + [
-        f"{asked.short[row['model']]} leans on the place of an option ({KINDS[row['kind']]}): it is right in "
+        f"{asked.short[row['model']]} prefers options in one place ({KINDS[row['kind']]}): it is right in "
         f"{percent(row['first_place'])} where the truth stands in the first half and in "
         f"{percent(row['second_place'])} where it stands in the second."
         for row in pulled.to_dict("records")[:3]

@@ -306,7 +306,7 @@ def silhouette(
 
 @scenario(
     id="generated_background",
-    summary="background painted anew by --generator, after a prompt a class",
+    summary="background repainted by --generator, from a prompt per class",
     family="background",
     aliases=("generated", "generated_bg"),
     leaves="foreground",

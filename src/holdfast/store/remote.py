@@ -101,7 +101,7 @@ def local_folder(url: str, use: str) -> Path:
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = base.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != user_id():
-        raise UserError(f"{base} belongs to somebody else; set {CACHE_VARIABLE} to a folder of your own")
+        raise UserError(f"{base} belongs to another user; set {CACHE_VARIABLE} to a folder of your own")
     return base / use / hashlib.sha256(url.encode()).hexdigest()[:16] / url.rpartition("/")[2]
 
 

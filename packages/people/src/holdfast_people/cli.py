@@ -29,7 +29,9 @@ Kind = Annotated[
 ]
 _WHICH = "Which images of a perturb run, by its oracle."
 Only = Annotated[str, choice("accepted", "rejected", "all", flag="--only", help=_WHICH)]
-_ENDS = "when-decided: show an image to nobody more once its verdict cannot turn any more; never: to all --people."
+_ENDS = (
+    "when-decided: stop showing an image once further votes cannot change its verdict; never: show it to all --people."
+)
 Stop = Annotated[str, choice("never", "when-decided", flag="--stop", help=_ENDS)]
 State = Annotated[Path, Option(help="Folder where votes and accounts are kept.")]
 DatabaseUrl = Annotated[

@@ -81,7 +81,7 @@ def export_campaign(
     """
     votes = campaign_votes(database, shelf, campaign_id, now=now)
     if not votes.table.num_rows:
-        raise UserError(f"nobody has voted in the campaign {votes.campaign!r} yet, so there is nothing to export")
+        raise UserError(f"the campaign {votes.campaign!r} has no votes yet, so there is nothing to export")
     _check_out(out, votes)
     tables = results(votes)
     query = select(images.c.sample_id, images.c.id).join(items, items.c.image_id == images.c.id)

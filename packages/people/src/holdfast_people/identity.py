@@ -20,7 +20,7 @@ from holdfast_people.tables import audit, invitations, people, sessions
 DAY = 86_400.0
 SESSION_DAYS = 30.0  # days that a browser stays logged in; afterwards the link opens a new session while it is valid
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
-_NO_LINK = "this link is not valid (any more); ask whoever sent it to you for a new one"
+_NO_LINK = "this link is not valid (any more); ask the sender for a new one"
 
 
 @dataclass(frozen=True, slots=True)

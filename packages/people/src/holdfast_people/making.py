@@ -231,7 +231,7 @@ def _told(
     if min(right, wrong) < most:
         said.append(
             f"one person may meet {most} tasks with a control of each kind: after {min(right, wrong)} of them controls "
-            "come again, and whoever remembers them knows what they are; more control pictures (--sentinels) help"
+            "come again, and a person who remembers them knows what they are; more control pictures (--sentinels) help"
         )
     said += [f"left out: {trouble}" for trouble in troubles[:5]]
     said += [f"… and {len(troubles) - 5} more that cannot be read"] if len(troubles) > 5 else []

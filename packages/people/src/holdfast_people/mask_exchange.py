@@ -207,6 +207,6 @@ def _take(
             connection, drawing.id, base=drawing.version, mask=mask, person_id=None, done=False, how="imported", now=now
         )
     if isinstance(saved, Conflict):
-        taken.problems.append((drawing.sample_id, "somebody saved it at this moment; import it again"))
+        taken.problems.append((drawing.sample_id, "another person saved it during the import; import it again"))
     else:
         taken.changed += 1

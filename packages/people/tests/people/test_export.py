@@ -169,7 +169,7 @@ def test_answers_given_again_supersede(tmp_path: Path) -> None:
 
 def test_nobody_has_voted(tmp_path: Path) -> None:
     database, shelf, campaign_id = open_campaign(tmp_path, make_pool(tmp_path / "pool"))
-    with pytest.raises(UserError, match="nobody has voted"):
+    with pytest.raises(UserError, match="has no votes yet"):
         export_campaign(database, shelf, campaign_id, tmp_path / "out", now=NOW)
     database.close()
 

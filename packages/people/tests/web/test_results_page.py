@@ -100,7 +100,7 @@ def test_a_campaign_that_has_hardly_begun(tmp_path: Path, tasks: int) -> None:
         database.close()
         page: Any = server.client("admin").get(f"/admin/campaigns/{campaign_id}/results")
         assert page.status_code == 200
-        assert ("Nobody has voted yet" in page.text) == (tasks == 0)
+        assert ("No one has voted yet" in page.text) == (tasks == 0)
 
 
 def test_results_are_kept_until_something_changes(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_export_writes_the_accepted_set_and_every_vote(tmp_path: Path) -> None:
                 assert client.post(f"/api/review/tasks/{task['token']}/finish").json() == {"status": "finished"}
     with pytest.raises(UserError, match=r"several campaigns; name one: --campaign NAME \(two, one\)"):
         typed("--export", tmp_path / "out", "--state", state)
-    with pytest.raises(UserError, match="nobody has voted"):
+    with pytest.raises(UserError, match="has no votes yet"):
         typed("--export", tmp_path / "out", "--campaign", "two", "--state", state)
     with pytest.raises(UserError, match="on"):
         typed("--export", tmp_path / "out", "--campaign", "on", "--state", state)

@@ -224,7 +224,7 @@ def _verdicts(measures: MaskMeasures) -> Finding:
     columns = [KIND, IOU]
     columns += [Column(name, name) for name in short.values()]
     sentence = "A verdict is decided by a margin of 5 points; exact masks stand first."
-    return Finding("Verdicts", [sentence], frame, columns, caption="What each model holds on to, by kind of mask")
+    return Finding("Verdicts", [sentence], frame, columns, caption="What each model relies on, by kind of mask")
 
 
 def _ranks(measures: MaskMeasures) -> Finding:

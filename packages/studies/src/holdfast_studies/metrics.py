@@ -128,7 +128,7 @@ def _question(models: int, other: bool) -> str:
         + "Spearman's ρ and Kendall's τ, not Pearson's r: the metrics have unlike scales, some are squares or ratios, "
         "and what is asked is the order. Intervals are at the 95 % level. Those of ρ are for other images and other "
         "models: both are resampled, images of one source together and the same for all metrics of one data, and they "
-        "are never narrower than Bonett and Wright's for so many models. Nobody drew these models at random, so "
+        "are never narrower than Bonett and Wright's for so many models. No one drew these models at random, so "
         "‘other models’ means others of this kind. Surrogates of the hard set stay as they are in a resample."
     )
 

@@ -81,7 +81,7 @@ def run(options: StudyOptions) -> StudyResult:
         title="Realism and diversity of a pool",
         question=(
             f"How far are the pictures of {settings['data']} from those of {settings['reference']}, how much do they "
-            f"differ from one another, and what do they show that nobody asked for? Features: the image tower of "
+            f"differ from one another, and what do they show that was not asked for? Features: the image tower of "
             f"{settings['features']}, unit vectors scaled to a root mean square of 1; not those of the Inception "
             "network, so the numbers compare pools measured with these features and nothing else."
         ),

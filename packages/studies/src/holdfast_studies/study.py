@@ -197,7 +197,7 @@ def subject(
     settings = (
         Setting("data", "", "images: a folder, a manifest or scheme:name; empty: drawn scenes"),
         Setting("masks", "", "folder of their masks, where the data has none of its own"),
-        Setting("labels", "", "CSV that maps classes to model outputs, where names do not tell"),
+        Setting("labels", "", "CSV that maps classes to model outputs, if the names do not match"),
         Setting(
             "models", models,
             "models by name; embedded stands for all that come with Holdfast, local-dir:FOLDER/* for all in a folder",

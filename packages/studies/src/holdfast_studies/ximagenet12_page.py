@@ -88,7 +88,7 @@ def classified(results: Results, seed: int) -> list[Section]:
     compared = [part for part in whole.parts if part not in curves]
     compared = [part for long in compared for part in (*_wide_accuracies(long, every), long)]
     if any(str(name).startswith("embedded:") for name in results.run.spec()["architectures"]):
-        whole.lead.append("An embedded: name stands for that network, built anew; its weights are not used.")
+        whole.lead.append("An embedded: name stands for that network, rebuilt; its weights are not used.")
     sections = [
         Section("accuracies", "Accuracies, across and within scenarios", whole.lead, compared),
         _scored(crossed),

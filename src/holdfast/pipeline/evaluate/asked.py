@@ -41,7 +41,9 @@ def check_together(spec: EvaluateSpec, out: Path) -> None:
     if spec.depth == "native" and spec.fast:
         raise UserError("--fast works with 8 bits; leave it out, or --depth native")
     if spec.search and spec.fast:
-        raise UserError("--search asks what the last answers leave open, and --fast all at once: take one of them")
+        raise UserError(
+            "--search chooses severities from earlier answers, and --fast runs all at once: use only one of them"
+        )
     folder, root = Path(spec.data).expanduser().resolve(), Path(out).resolve()
     if folder.is_dir() and (root == folder or root.is_relative_to(folder / "images")):
         raise UserError(f"{out} holds the photos; choose another --out for the run")

@@ -99,7 +99,7 @@ class ClassEvaluating(Evaluating):
 
     def _reported(self, step: str, done: int, total: int) -> None:
         if self._over.is_set():
-            raise HoldfastError("nobody waits for these hashes any more")
+            raise HoldfastError("these hashes are no longer needed")
         self.progress(step, done, total)
 
     @cached_property

@@ -156,9 +156,7 @@ def _check_unchanged(run: Run, chosen: list[Sample], prepared: Prepared, summary
             chosen.remove(sample)
             summary.add(sample.sample_id, "skipped: the image or its mask changed since the run")
     if not chosen:
-        raise UserError(
-            "every image or mask changed since the run, so nobody knows what the models saw; run eval again"
-        )
+        raise UserError("every image or mask changed since the run; run eval again")
 
 
 def _rows(run: Run, samples: set[str]) -> list[dict[str, Any]]:

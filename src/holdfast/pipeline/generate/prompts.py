@@ -208,7 +208,7 @@ MEANING = {
     "plain": "the class and nothing else",
     "other": "the class somewhere other than where it was",
     "misleading": "the class where another class is usually seen",
-    "same": "the class where it was: what painting anew costs by itself",
+    "same": "the class where it was: what repainting costs by itself",
     "scenery": "a place other than where it was, without the class",
     "unseen": "the class in places that no embedded classifier was trained on",
     "magazine": "a picture in a fitting magazine",

@@ -224,12 +224,14 @@ def paint_again(
     # What was painted before is kept, also for prompts that are no longer hard.
     spec, pool, oracle = mining.spec, mining.pool, mining.oracle
     if not spec.again:
-        return None, ["hard prompts were not painted anew (--again 0), so luck of the seed is not told from the prompt"]
+        return None, [
+            "hard prompts were not repainted (--again 0), so luck of the seed is not separated from the prompt"
+        ]
     if hasattr(oracle, "knows"):
-        return None, ["people cannot have judged images that are not made yet, so hard prompts were not painted anew"]
+        return None, ["people cannot have judged images that are not made yet, so hard prompts were not repainted"]
     hard = pool.images[mining.selection.hard].drop_duplicates("prompt_id")
     if (hard["prompt"] == "").any():
-        return None, ["the pool does not say what its images were painted from, so none is painted anew"]
+        return None, ["the pool does not say what its images were painted from, so none is repainted"]
     text, known, maker = _maker(spec, pool, executor)
     wanted = {
         ImageRequest(row["prompt"], row["category"], row["kind"], row["nuisance"], repeat): str(row["prompt_id"])
@@ -273,7 +275,7 @@ def _maker(spec: MineSpec, pool: MeasuredPool, executor: Executor | None) -> tup
         (str(sample.attributes.get("generator", "")), str(sample.attributes.get("generator_fingerprint", "")))
         for sample in pool.collection.samples
     }
-    hint = "name what paints the hard prompts anew (--generator), or leave that out (--again 0)"
+    hint = "give the generator that repaints the hard prompts (--generator), or skip that (--again 0)"
     if len(makers) != 1 and not spec.generator:
         raise UserError(f"the pool has images of several generators; {hint}")
     name, identity = next(iter(makers))

@@ -284,7 +284,7 @@ def _labels(tables: dict[str, pd.DataFrame], facts: dict[str, Any]) -> str:
     ]
     card = "\n".join(f"- {heading}: {text}" for heading, text in facts["oracle_card"])
     return (
-        "Nobody looked at the images one by one: an oracle accepted or rejected each. Images that many models fail are "
+        "No one looked at the images one by one: an oracle accepted or rejected each. Images that many models fail are "
         "wrong labels more often than others; the shares of accepted images (reporting half of the prompts):\n\n"
         + _table(["images", "n", "accepted", "95 % interval"], rows)
         + f"\n\nThe oracle:\n\n{card}"
@@ -323,7 +323,7 @@ def mentions(prompts: pd.Series, word: str) -> pd.Series:
 
 
 def _licences(facts: dict[str, Any]) -> str:
-    licences = ", ".join(map(_plain, facts["licences"])) or "not stated in the pool's manifest: ask whoever made it"
+    licences = ", ".join(map(_plain, facts["licences"])) or "not stated in the pool's manifest: ask its authors"
     if facts["source"] == "photo":
         return (
             f"Licence of the photos, as the pool's manifest states it: {licences}. What was done to each stands in "

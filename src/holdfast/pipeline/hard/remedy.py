@@ -45,7 +45,7 @@ DRAWN_ORIGINALS = {
 }
 """What models of drawn scenes are tried on besides: as most of them were trained, and without any tie."""
 
-HARD, AGAIN, EASY, POOL = "hard set", "hard prompts, painted anew", "easy images", "unmined pool"
+HARD, AGAIN, EASY, POOL = "hard set", "hard prompts, repainted", "easy images", "unmined pool"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def easy_samples(images: pd.DataFrame, collection: Collection, *, limit: int, se
     if leaked:
         raise UserError(
             f"{len(leaked)} prompts (first: {min(leaked)}) are in both halves of this hard set, so training would see "
-            "what results are about; mine it anew"
+            "what results are about; mine it again"
         )
     if limit:
         turns = draw_order([str(image_id) for image_id in easy.index], seed=seed)
@@ -168,7 +168,7 @@ def _measured(
     if spec.model in mined["used"]:
         trouble.append(
             f"{spec.model} chose this hard set as a surrogate: it is wrong there because the images were kept for "
-            "that, and whatever changes its answers raises its accuracy; believe the prompts painted anew, or remedy a "
+            "that, and whatever changes its answers raises its accuracy; believe the repainted prompts, or remedy a "
             "target"
         )
     columns = ["set", "sample_id", "prompt_id", "category", "before", "after", "said_before", "said_after"]

@@ -73,7 +73,7 @@ def check_answered(run: Run, models: Sequence[str], fine: Sequence[str] = ("ok",
     troubles = {model: only_trouble(table.filter(pc.field("model") == model), fine) for model in models}
     silent_models = [f"{model} gave no answer at all: {trouble}" for model, trouble in troubles.items() if trouble]
     if silent_models:
-        advice = "Mend it and run the same command with --retry-errors"
+        advice = "Fix it and run the same command with --retry-errors"
         if NEEDS_MASK in silent_models[0]:
             data = shlex.quote(run.spec()["data"])
             advice = f"Make masks (holdfast mask {data} --out masks) and give them with --masks masks"

@@ -91,7 +91,7 @@ def _rule(modes: Modes) -> str:
 def _reading(modes: Modes) -> str:
     reading = modes.answers.reading
     text = (
-        f"Backgrounds that nobody asked for were read by {reading['oracle']} among "
+        f"Backgrounds outside the prompts were read by {reading['oracle']} among "
         f"{plural(len(reading['backgrounds']), 'background')}: "
         f"it was more sure than not in {reading['read']:,} of {plural(reading['images'], 'image')}."
     )

@@ -62,13 +62,13 @@ def luck(mined: MinedSet) -> Section:
     frame = mined.at("persistence", half="report")
     alike = mined.tables["luck"]
     if frame.empty and mined.words("prompt") == "prompt":
-        section.parts = [Notice("The hard prompts were not painted anew, so this cannot be told.")]
+        section.parts = [Notice("The hard prompts were not repainted, so this is unknown.")]
     elif frame.empty:
         section.lead = ["How much of a failure belongs to the photo, and how much to what was done to it."]
     else:
         row = frame[(frame["what"] == "shared failure") & (frame["subset"] == "valid")].iloc[0]
         section.lead = [
-            f"Painted anew with other seeds, {estimate(row['estimate'], row['low'], row['high'])} of "
+            f"Repainted with other seeds, {estimate(row['estimate'], row['low'], row['high'])} of "
             f"{plural(int(row['n']), 'valid image')} of {plural(int(row['prompts']), 'hard prompt')} are shared "
             f"failures again, against {percent(row['pool'])} of the whole pool: of what mining added, "
             f"{estimate(row['lasting'], row['lasting_low'], row['lasting_high'], 0)} belongs to the prompts, the rest "
@@ -78,11 +78,11 @@ def luck(mined: MinedSet) -> Section:
             Column("what", "Failure of", show=lambda value: mined.short.get(value, value)),
             Column("subset", "Images"),
             *plain("percent", pool="Pool", mined="Hard set"),
-            Column("estimate", "Painted anew", "percent", "low", "high"),
+            Column("estimate", "Repainted", "percent", "low", "high"),
             ranged("lasting", "Lasting", hint="1: the prompt's; 0: luck"),
             *plain("integer", n="New images", prompts="Prompts"),
         ]
-        section.parts = [Table("persistence", "Failures before and after painting anew", frame, columns)]
+        section.parts = [Table("persistence", "Failures before and after repainting", frame, columns)]
     columns = [
         Column("what", "What", show=lambda value: mined.short.get(value, value)),
         Column("estimate", mined.words("Correlation within a prompt"), "number", "low", "high", digits=2),
@@ -183,7 +183,7 @@ def _rates_figure(frame: pd.DataFrame, factor: str, title: str) -> Figure:
     cut = f"; the {MOST_NUISANCES} with the highest rates of {len(frame)}" if len(frame) > len(shown) else ""
     caption = f"Share of valid images that are shared failures, by {title}{cut}"
     rates = "; ".join(f"{row['value']} {percent(row['estimate'])}" for row in shown.head(8).to_dict("records"))
-    note = "Hollow: not told apart from all others."
+    note = "Hollow: not clearly different from all others."
     return charts.dot_figure(f"rates_{factor}", caption, rates, tidy, axis="hard rate", note=note)
 
 
@@ -350,7 +350,7 @@ def overlap_of_failures(mined: MinedSet) -> Section:
             "Agreement of surrogates and targets (κ of failures), where they have something in common",
             mined.tables["kin"],
             _KIN,
-            mined.words("The interval is for these models and other prompts; p deals the fact anew to the models."),
+            mined.words("The interval is for these models and other prompts; p reassigns the fact among the models."),
         ),
     ]
     return section
@@ -365,7 +365,7 @@ def _kin_sentence(row: dict[Any, Any]) -> str:
     return (
         f"A surrogate and a target with the same {fact} agree {clear} than others: κ {number(row['same'])} against "
         f"{number(row['different'])}, difference {number(row['estimate'])} ({span(row['low'], row['high'], 2, 1)}) for "
-        f"these models; dealing the fact anew to the models gives as much with p = {p_value(row['p'])}."
+        f"these models; reassigning the fact among the models gives as much with p = {p_value(row['p'])}."
     )
 
 

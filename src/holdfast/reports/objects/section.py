@@ -102,7 +102,7 @@ def detector_steps(evidence: DetectorEvidence) -> list[tuple[str, str]]:
     records = _records(evidence)
     steps: list[tuple[str, str]] = []
     if any("open" in (row["leans"], row["sees"]) for row in records):
-        steps.append(("More photos, with more backgrounds, narrow the interval of what is open.", ""))
+        steps.append(("More photos, with more backgrounds, narrow the interval of an inconclusive verdict.", ""))
     label = _most_lost_class(evidence)
     if label:
         steps.append((label, ""))

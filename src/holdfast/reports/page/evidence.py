@@ -278,7 +278,7 @@ class Evidence:
 
     @cached_property
     def holds(self) -> pd.DataFrame:
-        """What each model holds on to."""
+        """What each model relies on."""
         early = sequential_verdicts(self.counts, self.rounds, outcome=self.outcome)
         if self.all_early:
             return early
@@ -319,7 +319,7 @@ class Evidence:
     def background_scores(self) -> pd.DataFrame | str:
         """The score over conditions that change only the background; a sentence where there is none."""
         if self.background_conditions is None:
-            return "Nobody said which conditions change nothing but the background."
+            return "No conditions that change only the background are configured."
         return self._scores_over(self.background_conditions(self.counts))
 
     def _scores_over(self, conditions: Sequence[str]) -> pd.DataFrame | str:

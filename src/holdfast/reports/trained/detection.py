@@ -93,7 +93,7 @@ def _control_words(counts: Counts, short: dict[str, str]) -> list[str]:
         if detected.sees_pasting(row)
     ]
     if not bool(detected.accuracies(counts)["above_chance"].any()):
-        return ["Where the kinds are not told apart, the controls below have nothing to show."]
+        return ["If the kinds are not separated, the controls below have nothing to show."]
     return warnings or ["Neither control shows that the kinds are told by traces of their making; that is no proof."]
 
 

@@ -216,7 +216,7 @@ def _ranks(walks: ReportWalks, resamples: int, seed: int) -> list[Part]:
         text = (
             f"{names} is first, clearly ahead of the other{'s' if len(ranking.table) > 2 else ''} on {images}."
             if len(first) == 1
-            else f"{names} share the first rank: {images} do not tell them apart."
+            else f"{names} share the first rank: {images} are too few to separate them."
         )
         columns = [
             model_column(walks.short),

@@ -12,7 +12,7 @@ import numpy as np
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words
-from holdfast.core.numbers import number, percent
+from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts
 from holdfast.stats.core.bootstrap import RESAMPLES
@@ -40,9 +40,9 @@ from holdfast.stats.effects.verdict_words import (
     WRONG,
     background_words,
     in_points,
+    includes_margin,
     of_hundred,
     small_print,
-    span,
 )
 
 Average = Literal["macro", "micro"]
@@ -179,7 +179,6 @@ def _reason(unit: str, success: str) -> Callable[[Reason, VerdictEvidence, Effec
                 return f"no {unit} was shown on both kinds of background"
             case "classless":
                 return "on other backgrounds it is no better than guessing"
-        border = f"the margin of {number(100 * margin, 0)}"
-        return f"{effect.n} {unit}s do not tell: {span(effect)} points include {border}"
+        return includes_margin(unit, effect, margin)
 
     return reason

@@ -29,7 +29,7 @@ from holdfast.stats.effects.verdict import (
 )  # fmt: skip
 from holdfast.stats.models.power import photo_range
 
-WRONG = "Its labels or its preprocessing are probably wrong; mend them first, whatever the numbers say."
+WRONG = "Its labels or its preprocessing are probably wrong; fix them first, whatever the numbers say."
 NOT_JUDGED = "No verdict: "
 SIGNS = {"foreground": "●", "background": "○", "both": "◐", "undecided": "◌"}
 HEADLINES: dict[tuple[Step, Step], str] = {
@@ -37,12 +37,12 @@ HEADLINES: dict[tuple[Step, Step], str] = {
     ("yes", "no"): "Relies on the background, and does not see the object",
     ("yes", "open"): "Relies on the background",
     ("no", "yes"): "Sees the object, and does not rely on the background",
-    ("no", "no"): "Neither the object nor the background changes its predictions",
+    ("no", "no"): "Neither the object nor the background moves its answers",
     ("no", "open"): "Does not rely on the background",
     ("open", "yes"): "Sees the object; whether it relies on the background is inconclusive",
     ("open", "no"): "Does not see the object; whether it relies on the background is inconclusive",
-    ("open", "open"): "Inconclusive",
-}  # (relies on the background, sees the object) → what is known
+    ("open", "open"): "Undecided",
+}  # (leans on the background, sees the object) → what is known
 
 
 @dataclass(frozen=True)
@@ -139,13 +139,13 @@ def photo_advice(row: Mapping[str, Any]) -> str:
     if row["leans"] != "open" and row["sees"] != "open":
         return f"None needed: both intervals lie clear of the margin of {points(MARGIN, 0)}."
     if not names:
-        return "They would not help: what is open is so for another reason than their number."
+        return "They would not help: the verdict is inconclusive for another reason than the number of photos."
     if needed:
         fewest, most = map(two_digits, needed)
-        return f"About {fewest:,} to {most:,} more like these would probably answer what is open (a rough range)."
+        return f"About {fewest:,} to {most:,} more like these would probably decide (a rough range)."
     width = 100 * (row[f"{names[0]}_high"] - row[f"{names[0]}_low"])
     return (
-        f"How many would answer what is open cannot be told from these {int(row['n'])}. Four times as many would halve "
+        f"How many would decide cannot be estimated from these {int(row['n'])}. Four times as many would halve "
         f"the interval, which is {width:.1f} points wide."
     )
 
@@ -218,14 +218,14 @@ def small_print(
         ("whether it sees the object", steps.why_sees, measured),
     ]
     if steps.why_leans == steps.why_sees and steps.why_leans not in ("", "interval"):
-        return f"Both questions are open: {reason(steps.why_leans, evidence, measured, margin)}."
+        return f"Both questions are inconclusive: {reason(steps.why_leans, evidence, measured, margin)}."
     texts = [f"{text} ({reason(why, evidence, effect, margin)})" for text, why, effect in questions if why]
-    return f"Open: {', and '.join(texts)}." if texts else ""
+    return f"Inconclusive: {', and '.join(texts)}." if texts else ""
 
 
 def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, margin: float) -> str:
     """Return a clause that is true of the evidence."""
-    border = f"the margin of {number(100 * margin, 0)}"
+    border = f"includes the {number(100 * margin, 0)}-point margin"
     match why:
         case "wrong":
             return "it is right on none of the unchanged photos"
@@ -244,16 +244,24 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, mar
         case "unpaired":
             return "no photo was answered on both kinds of background"
         case _:
-            return f"{effect.n} photos do not tell: {span(effect)} points include {border}"
+            return includes_margin("photo", effect, margin)
     if why == "pasting" and evidence.paste.n and evidence.paste.low > margin:
         return (
             f"pasting alone costs {in_points(evidence.paste)} and leaves it no better than guessing, so its "
             "answers on pasted scenes say nothing"
         )
     if why in ("guessing", "pasting"):
-        return f"{what} it is no better than guessing, so there is nothing to hold on to"
-    reach = f"counted among the dataset's classes, {span(excess)} points above guessing include {border}"
-    return f"{excess.n} photos do not tell whether it is better than guessing {what}: {reach}"
+        return f"{what} it is no better than guessing, so what it relies on cannot be measured"
+    reach = f"and among the dataset's classes the 95 % interval ({span(excess)} points above guessing) {border}"
+    return f"it may be guessing {what}: {excess.n} photos, {reach}"
+
+
+def includes_margin(unit: str, effect: Effect | Excess, margin: float) -> str:
+    """Return that an interval includes the margin, which makes an answer inconclusive."""
+    return (
+        f"{effect.n} {unit}{'' if effect.n == 1 else 's'}: the 95 % interval, {span(effect)} points, includes the "
+        f"{number(100 * margin, 0)}-point margin"
+    )
 
 
 def _uneven(evidence: VerdictEvidence) -> str:

@@ -114,14 +114,18 @@ class Gate:
         ]  # fmt: skip
         known = f"{self.models[1]} is {', '.join(words)}" if words else ""
         if not (better | worse | alike).all():
-            known = f"{known}; elsewhere it is open which is better" if known else "Which of the two is better is open"
+            known = (
+                f"{known}; elsewhere which is better is inconclusive"
+                if known
+                else "Which of the two is better is inconclusive"
+            )
         lines = [f"{known}, as far as {int(table['n'].max())} photos tell."]
         if self.verdict == "failed":
             lines.append(
                 "Next: keep the old model, or look at the photos that were lost: holdfast report of both runs."
             )
         if self.verdict == "undecided":
-            how = "" if self.more_photos == self.more_photos else ", though these do not tell how many"
+            how = "" if self.more_photos == self.more_photos else ", but how many cannot be estimated from these"
             lines.append(f"Next: more photos in both runs would decide{how}; or state a larger --margin beforehand.")
         return lines
 
@@ -359,7 +363,8 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
         end = f"worse than the {100 * margin:g} points allowed"
     else:
         known = f"{more:.0f} to {row['most_photos']:.0f} more photos would decide"
-        end = f"undecided; {f'these {n} photos do not tell how many more would decide' if math.isnan(more) else known}"
+        unknown = f"how many more would decide cannot be estimated from these {n} photos"
+        end = f"undecided; {unknown if math.isnan(more) else known}"
         if not row["better"] and not row["worse"]:
             end += f", since {n} photos without any change do not yet exclude a loss of {100 * margin:g} points"
         if row["kept_by_holm"]:
@@ -378,7 +383,7 @@ def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
     if "failed" in verdicts:
         names = _few(list(table.loc[table["verdict"] == "failed", "condition"]))
         silent = table["n"].sum() and (table["unanswered"] == table["n"]).all()
-        mend = " Every row of the new model is an error: mend it and evaluate it with --retry-errors."
+        mend = " Every row of the new model is an error: fix it and evaluate it with --retry-errors."
         reason = mend if silent else ""
         text = f"Failed: more than {allowed} lost under {names}.{reason}{_only_one(table)}{known}"
         return Gate("failed", table, margin, more, text)

@@ -13,7 +13,7 @@ import numpy as np
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words
-from holdfast.core.numbers import number, percent
+from holdfast.core.numbers import percent
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects import sanity
@@ -36,9 +36,9 @@ from holdfast.stats.effects.verdict_words import (
     WRONG,
     background_words,
     in_points,
+    includes_margin,
     of_hundred,
     small_print,
-    span,
 )
 from holdfast.stats.objects.answers import DetectorAnswers
 from holdfast.stats.objects.effects import object_effect, objects_under_conditions
@@ -144,7 +144,7 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect, margin: floa
             return f"of the pasted objects it finds {_percent(evidence.pasted)}, too few to lose any"
         case "unpaired":
             return "no object was shown on both kinds of background"
-    return f"{effect.n} objects do not tell: {span(effect)} points include the margin of {number(100 * margin, 0)}"
+    return includes_margin("object", effect, margin)
 
 
 def _warnings(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]], margin: float) -> list[str]:

@@ -100,7 +100,7 @@ def _system(evidence: DossierEvidence) -> Part:
         "models": f"{len(evidence.models)} model(s), named with their sizes",
         "versions": "machine and versions of each run",
     }
-    licence = "No run records the licence of a model: whoever hands on a model has to state it."
+    licence = "No run records the licence of a model: the party that distributes the model has to state it."
     return Chapter("System and versions", [grid, licence, *machines]), facts
 
 
@@ -205,7 +205,7 @@ def _results(evidence: DossierEvidence) -> Part:
     if attacks := evidence.scenarios & {*ATTACKS}:
         facts["attacks"] = f"attacks: {', '.join(sorted(attacks))}"
     if evidence.pictures:
-        for name, caption in (("verdict", "What each model holds on to"), ("drops", "What each condition costs")):
+        for name, caption in (("verdict", "What each model relies on"), ("drops", "What each condition costs")):
             chapter.blocks += chart(evidence.runs[0], evidence.folder, name, caption)
     return chapter, facts
 

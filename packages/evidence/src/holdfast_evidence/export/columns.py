@@ -81,7 +81,7 @@ _WORDS = {
 
 def readme(spec: Mapping[str, Any], counts: Mapping[str, int], name: str, *, report: bool) -> str:
     """Return README.txt: what the files are, how to read them with and without Holdfast, and whose they are."""
-    title = f"Results of the run {name!r}: what vision models hold on to"
+    title = f"Results of the run {name!r}: what vision models rely on"
     held = [(number, _WORDS.get(what, f"rows of {what}")) for what, number in sorted(counts.items())]
     about = {what: spec.get(what, "") for what in ("verb", "dataset", "seed")}
     return rendered("readme.txt.j2", title=title, held=held, report=report, **about)

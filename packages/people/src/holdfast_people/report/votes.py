@@ -110,7 +110,7 @@ def _numbers(campaign: CampaignExport) -> list[tuple[str, str]]:
 
 
 EARLY = (
-    "The campaign showed an image to nobody more once its verdict could not turn any more. What is accepted is the "
+    "The campaign stopped showing an image once further votes could not change its verdict. What is accepted is the "
     "same as with all votes; shares of yes and agreement are those of the votes that were given, which end with the "
     "deciding one, and other rules may leave images undecided."
 )
@@ -132,7 +132,7 @@ def _limits(campaign: CampaignExport) -> str:
     if overall["undecided"]:
         text += f" {plural(int(overall['undecided']), 'image')} had too few votes to decide and count in no share."
     if unseen > 0:
-        text += f" {plural(unseen, 'image')} nobody has been shown yet."
+        text += f" {plural(unseen, 'image')} {'has' if unseen == 1 else 'have'} not been shown yet."
     return text
 
 
@@ -277,7 +277,7 @@ def _people(campaign: CampaignExport) -> page.Section:
     section = page.Section("people", "How reliable each person is")
     doubted = table[table["by_chance"]]
     passed = table["passed"].sum() / table["sentinels"].sum() if table["sentinels"].sum() else float("nan")
-    nobody = "Nobody's answers"
+    nobody = "No one's answers"
     whose = f"The answers of {listing([f'person {number_}' for number_ in doubted['person']])}"
     section.lead = [
         f"{plural(len(table), 'person', 'people')} passed {percent(passed)} of "

@@ -242,7 +242,7 @@ def administrator_link(server: ServerState, port: int, page: str = "/") -> str:
         token = path.read_text().strip() if path.exists() else ""
         if not token or identity.find_invitation(connection, token, now=now) is None:
             path.unlink(missing_ok=True)
-            _, token = identity.invite(connection, note="whoever started the server", role="admin", now=now)
+            _, token = identity.invite(connection, note="the person who started the server", role="admin", now=now)
             write_once(path, token)
     goes_on = f"?next={quote(local_path(page), safe='/')}" if page != "/" else ""
     return f"{base_url(server, port)}/join/{token}{goes_on}"

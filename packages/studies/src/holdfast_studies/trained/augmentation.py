@@ -69,7 +69,7 @@ def run(options: StudyOptions) -> StudyResult:
             f"{options.settings['pairs']} training images was made against a plain model, which then trained on with "
             "images and copies and a squared ℓ2 distance between its answers to the two; a twin trained on as long "
             "with the images alone. Two more models were trained from scratch on these images, without and with "
-            "copies, and each was shown the images made against the other. All were tested on images made anew "
+            "copies, and each was shown the images made against the other. All were tested on images remade "
             f"against each, and under static conditions. {trainings.INTERVALS}"
         ),
         findings=[
@@ -192,7 +192,7 @@ def _continued(groups: dict[str, list[pd.DataFrame]]) -> Finding:
         trainings.changes(*pair) for pair in ((before, after), (before, alone), (alone, after))
     )
     sentences = [
-        f"FMR, on images made anew against each model, changes by {with_copies['fmr']} with the copies and by "
+        f"FMR, on images remade against each model, changes by {with_copies['fmr']} with the copies and by "
         f"{with_images['fmr']} with the images alone; the copies themselves account for {by_copies['fmr']}.",
         f"SA changes by {with_copies['standard_accuracy']} and VR by {with_copies['validation_rate']} with the copies.",
     ]

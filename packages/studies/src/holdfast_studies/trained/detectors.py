@@ -29,7 +29,7 @@ from holdfast_studies.trained.dose import by_dose, doses_of, growth_of, model_ro
 SAME, RANDOM, ONLY = "same_class_background", "random_background", "only_background"
 MEASURES = {
     "background_effect": "Recall lost, backgrounds pasted",
-    "true_effect": "Recall lost, scenes drawn anew",
+    "true_effect": "Recall lost, scenes redrawn",
     "imagined": "Objects reported on empty backgrounds, per picture",
 }
 
@@ -166,11 +166,11 @@ def _response(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
             f"p {p_value(growth.p)})."
         )
     how = (
-        "Pasted: recall on backgrounds of the objects' own class less that on backgrounds of another. Drawn anew: "
+        "Pasted: recall on backgrounds of the objects' own class less that on backgrounds of another. Redrawn: "
         "recall on scenes in which every object is at home less that on the same scenes with any background."
     )
     frame = pd.DataFrame(rows)
-    names = {"background_effect": "backgrounds pasted", "true_effect": "scenes drawn anew"}
+    names = {"background_effect": "backgrounds pasted", "true_effect": "scenes redrawn"}
     drawn = long_form(frame.assign(row=[f"ρ = {rho:g}" for rho in rhos]), names, "row")
     columns = [
         Column("rho", "ρ", "number", digits=2),
@@ -195,7 +195,7 @@ def _every_model(options: StudyOptions, measured: Measured, home: Results, anywh
         Column("model", "Detector"),
         *plain("percent", recall_home="Recall at home", recall_anywhere="Recall anywhere"),
         Column("alarms_anywhere", "False alarms anywhere", "number", digits=2),
-        *plain("points", background_effect="Lost, pasted", true_effect="Lost, drawn anew"),
+        *plain("points", background_effect="Lost, pasted", true_effect="Lost, redrawn"),
         *plain("integer", epochs="Epochs", seconds="Seconds"),
         Column("device", "Trained on"),
     ]

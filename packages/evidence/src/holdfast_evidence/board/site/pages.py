@@ -32,8 +32,8 @@ HERE = Path(__file__).parent
 VERDICTS = {
     "foreground": "sees the object",
     "background": "relies on the background",
-    "both": "leans on it, sees the object too",
-    "undecided": "open",
+    "both": "relies on it, sees the object too",
+    "undecided": "inconclusive",
 }
 
 
@@ -190,7 +190,9 @@ def _first_place(group: EntryGroup, measure: str) -> str:
     what = measure_of(measure, group.first.protocol.name).title.lower() if measure != "fmr" else "FMR"
     if len(first) == 1:
         return f"{first[0]} is first by {what}."
-    return f"{len(first)} of {len(ranks)} models share the first rank by {what}: the pictures do not tell them apart."
+    return (
+        f"{len(first)} of {len(ranks)} models share the first rank by {what}: the images are too few to separate them."
+    )
 
 
 def settings(stated: dict[str, Any]) -> list[tuple[str, str]]:

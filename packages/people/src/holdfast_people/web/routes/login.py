@@ -20,7 +20,7 @@ from holdfast_people.web.services.server_state import ServerState
 
 router = APIRouter()
 _COOKIE_S = 30 * 24 * 3600
-_UNKNOWN = "This invitation is not known, has expired or was withdrawn. Ask whoever sent it for a new one."
+_UNKNOWN = "This invitation is not known, has expired or was withdrawn. Ask the sender for a new one."
 
 
 @router.get("/")

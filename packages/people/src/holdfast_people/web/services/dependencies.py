@@ -30,10 +30,10 @@ TROUBLES: dict[int | str, dict[str, object]] = {
     status: {"model": Trouble, "description": words}
     for status, words in {
         400: "The request is not valid.",
-        401: "Nobody is logged in.",
+        401: "No one is logged in.",
         403: "Not allowed, or not sent by one of our pages.",
         404: "It does not exist, or it is not yours.",
-        409: "Somebody else changed it first.",
+        409: "Another person changed it first.",
         413: "Too large.",
         429: "Too many wrong tokens.",
         503: "The database or the disk is not available; nothing was saved.",

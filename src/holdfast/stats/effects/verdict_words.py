@@ -1,4 +1,4 @@
-"""A verdict in words: what is known first, its numbers with the good direction, and what is open and why.
+"""A verdict in words: what is known first, its numbers with the good direction, and what is inconclusive and why.
 
 Terminal, report, board, check and Python all print these words and make none of their own.
 """
@@ -37,12 +37,12 @@ HEADLINES: dict[tuple[Step, Step], str] = {
     ("yes", "no"): "Relies on the background, and does not see the object",
     ("yes", "open"): "Relies on the background",
     ("no", "yes"): "Sees the object, and does not rely on the background",
-    ("no", "no"): "Neither the object nor the background moves its answers",
+    ("no", "no"): "Neither the object nor the background changes its predictions",
     ("no", "open"): "Does not rely on the background",
     ("open", "yes"): "Sees the object; whether it relies on the background is inconclusive",
     ("open", "no"): "Does not see the object; whether it relies on the background is inconclusive",
-    ("open", "open"): "Undecided",
-}  # (leans on the background, sees the object) → what is known
+    ("open", "open"): "Inconclusive",
+}  # (relies on the background, sees the object) → what is known
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class VerdictWords:
     steps: VerdictSteps  # the two answers
     headline: str  # what is known
     rests_on: str  # the numbers, each with the direction that is good
-    small_print: str  # what is open, and why; empty if nothing is
+    small_print: str  # what is inconclusive, and why; empty if nothing is
     warnings: list[str]  # what a reader should know before believing it
     unjudged: str = ""  # why there is no verdict; empty if there is one
 
@@ -210,7 +210,7 @@ def in_points(effect: Effect) -> str:
 def small_print(
     evidence: VerdictEvidence, steps: VerdictSteps, margin: float, reason: Callable[..., str] | None = None
 ) -> str:
-    """Return what is open, and why; ``reason``: returns a clause of why, evidence, effect and margin."""
+    """Return what is inconclusive, and why; ``reason``: returns a clause of why, evidence, effect and margin."""
     reason = reason or _reason
     measured: Effect | Excess = evidence.object if evidence.object.n else evidence.replaced
     questions: list[tuple[str, Reason, Effect | Excess]] = [
@@ -218,9 +218,11 @@ def small_print(
         ("whether it sees the object", steps.why_sees, measured),
     ]
     if steps.why_leans == steps.why_sees and steps.why_leans not in ("", "interval"):
-        return f"Both questions are inconclusive: {reason(steps.why_leans, evidence, measured, margin)}."
+        return f"Neither question can be answered: {reason(steps.why_leans, evidence, measured, margin)}."
     texts = [f"{text} ({reason(why, evidence, effect, margin)})" for text, why, effect in questions if why]
-    return f"Inconclusive: {', and '.join(texts)}." if texts else ""
+    if len(texts) == len(questions):  # the headline already says that it is inconclusive
+        return f"It is unclear {', and '.join(texts)}."
+    return f"Inconclusive: {texts[0]}." if texts else ""
 
 
 def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, margin: float) -> str:

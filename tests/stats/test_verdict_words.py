@@ -194,7 +194,7 @@ def test_a_reason_is_not_given_to_pasting_where_photos_are_few() -> None:
     there, none = Excess(24, 0.7, 0.5, 0.2, 0.06, 0.4, 0.01), Effect(24, 0.7, 0.7, 0.0, -0.1, 0.1, 0, 0, 1.0)
     few = Excess(24, 0.7, 0.5, 0.2, 0.02, 0.4, 0.01)
     words = in_words(VerdictEvidence((), none, none, none, NO_EFFECT, there, few, few, NO_EXCESS, NO_EXCESS))
-    assert "pasting alone" not in words.sentence and "24 photos: the 95 % interval, " in words.small_print
+    assert "pasting alone" not in words.sentence and "guessing on pasted scenes: 24 photos" in words.small_print
 
 
 def test_a_model_that_is_never_right_is_not_judged() -> None:

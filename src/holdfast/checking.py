@@ -95,7 +95,7 @@ def check(
     on_look: Callable[[str], None] = noted,
     progress: Progress = printed,
 ) -> Check:
-    """Test one model on one set of photos under every condition, and judge it.
+    """Test one model on one set of photos under every condition, and return a verdict.
 
     Args:
         model: name of the model, or the model itself (a network, a callable).
@@ -119,6 +119,18 @@ def check(
         on_look: called with a line after each round; by default it is printed.
         progress: called with the name of a step, how much of it is done, and its total; by default printed.
         quiet: print neither progress nor notes.
+
+    Returns:
+        The verdict, its sentences, the runs and the page.
+
+    Raises:
+        UserError: The model or the data cannot be loaded, or a class has fewer than two photos.
+
+    Example:
+        >>> checked = holdfast.check("embedded:resnet_rho95", "diorama:test?n=24", budget="48",
+        ...                          out="check", quiet=True)
+        >>> checked.page.exists()
+        True
     """
     asked = locals()
     if live.is_name(model) and Path(model).is_dir():

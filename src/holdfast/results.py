@@ -39,7 +39,22 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """A run and its statistics; all of them are computed from the one table."""
+    """Read a run and compute its statistics, all of them from the one table.
+
+    Args:
+        run: The opened run; ``holdfast.open_run(path)`` makes both.
+
+    Returns:
+        An object whose methods return tables: ``rows``, ``accuracy``, ``drops``, ``verdicts``.
+
+    Raises:
+        UserError: By a method that the run's task does not support.
+
+    Example:
+        >>> run = holdfast.open_run("run")
+        >>> list(run.accuracy()["condition"])
+        ['original', 'grey']
+    """
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -445,7 +460,7 @@ def report(
     attributes: str | Path | None = None,
     **options: Any,
 ) -> Path:
-    """Write one report of one or several runs and return the path of its page; options of ``report.build``.
+    """Write one report of one or several runs.
 
     Args:
         runs: run directories of one dataset.
@@ -468,6 +483,16 @@ def report(
         by: attributes of the samples whose groups' numbers are shown.
         attributes: a CSV with further attributes, by path or id.
         options: of ``report.build``.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UserError: The runs have different datasets, or an option has an invalid value.
+
+    Example:
+        >>> holdfast.report(["run"], "page").name
+        'index.html'
     """
     from holdfast.pipeline.choosing import recorded_costs
     from holdfast.pipeline.metadata import groups_of
@@ -500,5 +525,19 @@ def _opened(runs: Sequence[Results | str | Path]) -> list[Run]:
 
 
 def open_run(path: str | Path) -> Results:
-    """Open a run directory for reading."""
+    """Open a run directory for reading.
+
+    Args:
+        path: The directory that ``evaluate``, ``train`` or another verb wrote.
+
+    Returns:
+        The run and its statistics.
+
+    Raises:
+        UserError: There is no run in it.
+
+    Example:
+        >>> holdfast.open_run("run").rows().num_rows
+        24
+    """
     return Results(Run.open(path))

@@ -51,12 +51,22 @@ def hinted(function: Callable[..., R], options: type | None = None) -> Callable[
 
 
 def track(run: Results | str | Path, tracker: str, *, report: bool = True) -> str:
-    """Tell an experiment tracker of a run, and return where it is to be seen.
+    """Record a run in an experiment tracker.
 
     Args:
         run: a run directory, or the run itself.
         tracker: mlflow, wandb or tensorboard; each follows its own settings (``WANDB_MODE`` …).
         report: whether the report is made and sent along.
+
+    Returns:
+        The place where the tracker shows it.
+
+    Raises:
+        UserError: The tracker is unknown or not installed.
+
+    Example:
+        >>> bool(holdfast.track("run", "tensorboard", report=False))
+        True
     """
     results = run if isinstance(run, Results) else open_run(run)
     check_tracker(tracker)

@@ -18,7 +18,7 @@ import torch
 import torchvision
 
 import holdfast
-from holdfast.api.live import write_data
+from holdfast.api.live import model_names, write_data
 from holdfast.core.errors import UserError
 from holdfast.data import load_collection
 from holdfast.data.native import NativeImage
@@ -390,3 +390,13 @@ def test_names_that_people_give_are_quoted(tmp_path: Path) -> None:
     names = {"a&b=1": "embedded:resnet_rho0", "0001": "embedded:resnet_rho0"}
     run = holdfast.evaluate("diorama:test?n=2", models=names, scenarios="original", device="cpu", out=tmp_path / "run")
     assert run.run.spec()["model_names"] == ["a&b=1", "0001"]
+
+
+def test_a_loaded_classifier_is_a_live_model_with_gradients() -> None:
+    loaded = holdfast.load_classifier("embedded:resnet_rho95")
+    (name,) = model_names([loaded])
+    again = holdfast.load_classifier(name)
+    assert isinstance(again, DifferentiableClassifier) and again.fingerprint == loaded.fingerprint
+    assert again.labels == loaded.labels and loaded.name == "embedded:resnet_rho95"
+    with pytest.raises(UserError, match="leave out transform="):
+        holdfast.load_classifier(model_names([loaded], transform=np.asarray)[0])

@@ -52,7 +52,15 @@ if TYPE_CHECKING:
 
 @verb(specs.InventorySpec)
 def data_check(spec: specs.InventorySpec, *, progress: Progress = printed) -> Inventory:
-    """Return what a dataset holds, and what is wrong with it, gravest first; writes nothing."""
+    """Return what a dataset holds, and what is wrong with it, gravest first; writes nothing.
+
+    Returns:
+        The inventory: counts per class, and the problems found.
+
+    Example:
+        >>> holdfast.data_check("diorama:test?n=12").images
+        12
+    """
     return inventory(spec, progress)
 
 
@@ -60,7 +68,16 @@ def data_check(spec: specs.InventorySpec, *, progress: Progress = printed) -> In
 def synth(
     spec: specs.SynthSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Summary:
-    """Write scenario images, their masks and a manifest."""
+    """Write scenario images, their masks and a manifest.
+
+    Returns:
+        How many images were written, and what went wrong.
+
+    Example:
+        >>> done = holdfast.synth("diorama:test?n=12", scenarios="original,grey", out="images", quiet=True)
+        >>> done.rows
+        24
+    """
     spec = make_spec(**vars(spec))
     with workplace(out, executor, whole=spec.verify or spec.review) as (folder, workers):
         return _synth(spec, folder, progress=progress, executor=workers)
@@ -70,7 +87,15 @@ def synth(
 def generate(
     spec: specs.GenerateSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Summary:
-    """Make a pool of images, categories × nuisances; ``holdfast.evaluate(out, …)`` reads it."""
+    """Make a pool of images, categories × nuisances; ``holdfast.evaluate(out, …)`` reads it.
+
+    Returns:
+        How many images were made, and what went wrong.
+
+    Example:
+        >>> holdfast.generate("diorama:", limit=12, out="pool", quiet=True).rows
+        12
+    """
     with workplace(out, executor) as (folder, workers):
         return _generate(spec, folder, progress=progress, executor=workers)
 
@@ -79,7 +104,16 @@ def generate(
 def mask(
     spec: specs.MaskSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> list[dict[str, Any]]:
-    """Make masks for photos, with ``keep`` only for those without; returns a row per mask, the least sure first."""
+    """Make masks for photos, with ``keep`` only for those without.
+
+    Returns:
+        A row per mask, the least confident first.
+
+    Example:
+        >>> rows = holdfast.mask("diorama:test?n=12", annotator="threshold", out="masks", quiet=True)
+        >>> len(rows)
+        12
+    """
     with workplace(out, executor, whole=False) as (folder, workers):
         return make_masks(spec, folder, progress=progress, executor=workers)[1]
 
@@ -88,7 +122,18 @@ def mask(
 def mine(
     spec: specs.MineSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Mined:
-    """Keep the images of a pool that many models fail together, publish them, and report how hard they are."""
+    """Keep the images of a pool that many models fail together, publish them, and report how hard they are.
+
+    Returns:
+        The folder of the hard set, and the tables of its report.
+
+    Example:
+        >>> models = "embedded:resnet_rho95,embedded:vit_rho95"
+        >>> mined = holdfast.mine("pool", surrogates=models, at_least=2, use=2, again=0, oracle="clip:embedded",
+        ...                       out="hard", quiet=True)
+        >>> sorted(mined.tables)
+        [...]
+    """
     from holdfast.reports.hard.mining import build
 
     with workplace(out, executor) as (folder, workers):
@@ -108,7 +153,17 @@ def mine(
 def evaluate(
     spec: specs.EvaluateSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Results:
-    """Run models on images under every condition."""
+    """Run models on images under every condition.
+
+    Returns:
+        The run and its statistics.
+
+    Example:
+        >>> run = holdfast.evaluate("diorama:test?n=12", "embedded:resnet_rho95",
+        ...                         scenarios="original,grey", out="run", quiet=True)
+        >>> run.rows().num_rows
+        24
+    """
     with workplace(out, executor, whole=False) as (folder, workers):
         return Results(_evaluate(spec, folder, progress=progress, executor=workers)[0])
 
@@ -117,14 +172,33 @@ def evaluate(
 def perturb(
     spec: specs.PerturbSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Results:
-    """Push images against each model as far as an oracle still sees their class; ``Results.fmr`` has the outcome."""
+    """Push images against each model as far as an oracle still sees their class; ``Results.fmr`` has the outcome.
+
+    Returns:
+        The run; its method ``fmr`` has the outcome.
+
+    Example:
+        >>> walks = holdfast.perturb("diorama:test?n=12", models="embedded:resnet_rho95", generator="embedded:vqgan",
+        ...                          oracle="clip:embedded", steps=1, limit=1, out="walks", quiet=True)
+        >>> walks.rows().num_rows > 0
+        True
+    """
     with workplace(out, executor) as (folder, workers):
         return Results(_perturb(spec, folder, progress=progress, executor=workers)[0])
 
 
 @verb(specs.AskSpec, temporary=True)
 def ask(spec: specs.AskSpec, *, out: str | Path, progress: Progress = printed) -> Results:
-    """Ask vision-language models what images show, and score classifiers on the same options."""
+    """Ask vision-language models what images show, and score classifiers on the same options.
+
+    Returns:
+        The run and its statistics.
+
+    Example:
+        >>> asked = holdfast.ask("diorama:test?n=12", "embedded:resnet_rho95", out="asked", quiet=True)
+        >>> asked.rows().num_rows > 0
+        True
+    """
     with workplace(out) as (folder, _):
         return Results(_ask(spec, folder, progress=progress)[0])
 
@@ -133,7 +207,17 @@ def ask(spec: specs.AskSpec, *, out: str | Path, progress: Progress = printed) -
 def train(
     spec: specs.TrainSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Results:
-    """Train classifiers within scenarios, fold by fold, and test them; ``Results.scores`` then has both parts."""
+    """Train classifiers within scenarios, fold by fold, and test them; ``Results.scores`` then has both parts.
+
+    Returns:
+        The run; its method ``scores`` has both parts of the score.
+
+    Example:
+        >>> run = holdfast.train("diorama:test?n=48", architectures="embedded:resnet_rho95", scenarios="original",
+        ...                      folds=1, epochs=1, validation=0, size=32, out="trained", quiet=True)
+        >>> run.rows().num_rows > 0
+        True
+    """
     with workplace(out, executor) as (folder, workers):
         return Results(_train(spec, folder, progress=progress, executor=workers)[0])
 
@@ -142,7 +226,17 @@ def train(
 def segment(
     spec: specs.SegmentSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> Results:
-    """Train segmenters within scenarios, or test existing ones; ``Results.segments`` has the outcome."""
+    """Train segmenters within scenarios, or test existing ones; ``Results.segments`` has the outcome.
+
+    Returns:
+        The run; its method ``segments`` has the outcome.
+
+    Example:
+        >>> run = holdfast.segment("diorama:test?n=12", models="embedded:unet", scenarios="original", limit=2,
+        ...                        out="segmented", quiet=True)
+        >>> run.rows().num_rows
+        2
+    """
     with workplace(out, executor) as (folder, workers):
         return Results(_segment(spec, folder, progress=progress, executor=workers)[0])
 
@@ -161,7 +255,16 @@ def choose(
     out: str | Path | None = None,
     progress: Progress = printed,
 ) -> Chosen:
-    """Choose a model for given conditions: ``Chosen.recommendation`` in words, ``Chosen.choice`` in numbers."""
+    """Choose a model for given conditions: ``Chosen.recommendation`` in words, ``Chosen.choice`` in numbers.
+
+    Returns:
+        The recommendation in words, the numbers behind it and the page.
+
+    Example:
+        >>> chosen = holdfast.choose("run", speed="none", resamples=100, quiet=True)
+        >>> len(chosen.choice.models)
+        1
+    """
     from holdfast.reports.choice import build
     from holdfast.reports.page.evidence import join_runs
 
@@ -192,7 +295,16 @@ def mine_modes(
     seed: int = 0,
     progress: Progress = printed,
 ) -> tuple[Path, list[Modes]]:
-    """Say what explains the wrong answers of runs or hard sets; returns the page, and what was measured of each."""
+    """Measure what explains the wrong answers of runs or hard sets.
+
+    Returns:
+        The page, and what was measured of each run.
+
+    Example:
+        >>> page, measured = holdfast.mine_modes("run", quiet=True)
+        >>> len(measured)
+        1
+    """
     from holdfast.reports.hard.failure_modes import build
 
     paths = [fetched(place) for place in ([runs] if isinstance(runs, (str, Path)) else runs)]
@@ -214,7 +326,16 @@ def mine_modes(
 def explain(
     spec: specs.ExplainSpec, run: str | Path, *, out: str | Path | None = None, progress: Progress = printed
 ) -> Explained:
-    """Measure where the models of a run look: maps, their share on the foreground, and lost accuracy."""
+    """Measure where the models of a run look: maps, their share on the foreground, and lost accuracy.
+
+    Returns:
+        The maps, their shares and the accuracies.
+
+    Example:
+        >>> explained = holdfast.explain("run", limit=1, out="looking", quiet=True)
+        >>> type(explained).__name__
+        'Explained'
+    """
     from holdfast.reports.attribution.section import build_looking
 
     with workplace(run) as (folder, _):
@@ -231,7 +352,16 @@ def explain(
     },
 )
 def mine_remedy(spec: specs.RemedySpec, *, out: str | Path, progress: Progress = printed) -> Remedied:
-    """Fine-tune a model on easy images of a hard set's pool, and measure it before and after on everything else."""
+    """Fine-tune a model on easy images of a hard set's pool, and measure it before and after on everything else.
+
+    Returns:
+        The name of the new model, and its accuracies before and after.
+
+    Example:
+        >>> done = holdfast.mine_remedy("hard", model="embedded:densenet_rho95", epochs=1, out="remedy", quiet=True)
+        >>> (done.path / "model").is_dir()
+        True
+    """
     from holdfast.reports.hard.remedy import build
 
     with workplace(out) as (folder, _):
@@ -249,11 +379,28 @@ def compare(
     sequential: bool = False,
     **options: Any,
 ) -> Gate:
-    """Test whether a new model is no worse than an old one under any condition; options of ``stats.models.gate``.
+    """Test whether a new model is no worse than an old one under any condition.
 
-    What is compared is the mean success of the runs' task (``Task.outcome``), such as accuracy.
-    Detectors are compared on recall and on false alarms; options of ``api.detectors.compare_detectors``.
-    ``sequential``: photos may be added and the gate looked at again until it decides (``stats.effects.sequential``).
+    The statistic is the mean success of the runs' task (``Task.outcome``), such as accuracy; for detectors, recall
+    and false alarms.
+
+    Args:
+        old: Run of the old model.
+        new: Run of the new model, on the same images.
+        margin: Largest loss that is still accepted, 0..1.
+        sequential: Images may be added and the test repeated until it decides (``stats.effects.sequential``).
+        options: Of ``stats.models.gate.gate``, or of ``api.detectors.compare_detectors``.
+
+    Returns:
+        The decision and its sentence, with a row per condition.
+
+    Raises:
+        UserError: The runs have different tasks, or a run stopped early and ``sequential`` is False.
+
+    Example:
+        >>> gate = holdfast.compare("run", "run")
+        >>> gate.sentence
+        'This is one run compared with itself. ...'
     """
     from holdfast.stats.effects.sequential import sequential_gate
     from holdfast.stats.models.gate import gate
@@ -347,7 +494,7 @@ def parity(
     progress: Progress = printed,
     **options: Any,
 ) -> ParityAnswer:
-    """Say whether an exported model is still the same one, and whether it is under the conditions, too.
+    """Test whether an exported model is still the same one, also under the conditions.
 
     Args:
         old: name of the original, or the model itself.
@@ -360,6 +507,18 @@ def parity(
         progress: called with the name of a step, how much of it is done, and its total; by default printed.
         quiet: print neither progress nor notes.
         options: further options of ``evaluate``: scenarios, masks, labels, limit, seed, transform, class_names …
+
+    Returns:
+        The test's result, the run of both models, their sizes and times, and the page.
+
+    Raises:
+        UserError: A model or the data cannot be loaded, or an option has an invalid value.
+
+    Example:
+        >>> same = holdfast.parity("embedded:resnet_rho95", "embedded:vit_rho95", "diorama:test?n=12",
+        ...                        scenarios="original", out="parity", quiet=True)
+        >>> same.page.exists()
+        True
     """
     from holdfast.pipeline.choosing import check_comparable, costs
     from holdfast.pipeline.thumbnails import thumbnails

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import MISSING
@@ -30,6 +31,7 @@ HELP = {
 }
 """Arguments that are no options of a spec and mean the same everywhere."""
 
+_RAISES = "Raises:\n    UserError: An option has an invalid value, or an input is missing or cannot be read."
 _TEMPORARY = {"out": f"{HELP['out']} None: a temporary folder, and a line says where."}
 
 
@@ -152,11 +154,14 @@ def _parameter(declared: Declared, default: Any) -> inspect.Parameter:
 def _documented(
     function: Callable[..., Any], signature: inspect.Signature, options: Mapping[str, Option], about: Mapping[str, str]
 ) -> str:
-    """Return the docstring with the help of every argument."""
-    lines = [inspect.cleandoc(function.__doc__ or ""), "", "Args:"]
+    """Return the docstring with the help of every argument before its own ``Returns:`` and ``Example:``."""
+    summary, *own = re.split(r"\n\n(?=Returns:|Example:)", inspect.cleandoc(function.__doc__ or ""))
+    lines = [summary, "", "Args:"]
     for name in signature.parameters:
         words = options[name].help if name in options else about[name]
         if name in options and options[name].choices:
             words += f" One of {', '.join(options[name].choices)}."
         lines.append(f"    {name}: {words}")
-    return "\n".join(lines) + "\n"
+    returns = [part for part in own if part.startswith("Returns:")]
+    rest = [part for part in own if part not in returns]
+    return "\n\n".join(["\n".join(lines), *returns, _RAISES, *rest]) + "\n"

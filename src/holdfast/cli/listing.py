@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 KINDS = (
     *("scenarios", "models", "data", "masks", "generators", "image-makers", "oracles", "segmenters", "detectors"),
-    "studies", "tasks", "measures", "sections",
+    "studies", "tasks", "measures", "sections", "hooks",
 )  # fmt: skip
+_PLAIN = ("masks", "studies", "tasks", "measures", "sections", "hooks")  # names without a scheme's colon
 WORD_KINDS = ("categories", "nuisances")
 
 
@@ -102,8 +103,7 @@ def _entries(kind: str) -> Iterator[tuple[str, str]]:
     for entry in kept.entries():
         if entry.name == "live" or entry.summary.startswith("refused"):  # nothing that a command takes
             continue
-        plain = kind in ("masks", "studies", "tasks", "measures", "sections")
-        yield entry.name if plain else f"{entry.name}:", entry.summary
+        yield entry.name if kind in _PLAIN else f"{entry.name}:", entry.summary
     if kind == "models":
         from holdfast.models import available
 

@@ -48,11 +48,30 @@ def missing_extra(error: BaseException) -> str:
 
 
 class HoldfastError(Exception):
-    """Anything Holdfast raises on purpose."""
+    """Raise one of its subclasses; catch this one for anything that Holdfast raises on purpose.
+
+    Args:
+        args: The sentence of the error.
+
+    Example:
+        >>> issubclass(holdfast.UserError, holdfast.HoldfastError)
+        True
+    """
 
 
 class UserError(HoldfastError):
-    """A mistake in what was asked for: one sentence, exit code 2, no traceback."""
+    """Report a mistake in what was asked for: one sentence, exit code 2, no traceback.
+
+    Args:
+        args: The sentence of the error.
+
+    Example:
+        >>> try:
+        ...     holdfast.open_run("nowhere")
+        ... except holdfast.UserError as error:
+        ...     print(error)
+        no run...
+    """
 
 
 _TYPED: ContextVar[bool] = ContextVar("typed", default=False)  # whether a command line is being served
@@ -86,7 +105,16 @@ def _keyword(option: re.Match[str]) -> str:
 
 
 class SampleError(HoldfastError):
-    """One image, mask or model answer that cannot be used: it becomes a row with a status, the run goes on."""
+    """Report an image, mask or prediction that cannot be used: it becomes a row with a status, and the run continues.
+
+    Args:
+        args: The sentence of the error.
+
+    Example:
+        >>> raise holdfast.SampleError("the mask is empty")
+        Traceback (most recent call last):
+        holdfast.core.errors.SampleError: the mask is empty
+    """
 
 
 class RejectedError(SampleError):

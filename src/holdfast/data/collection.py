@@ -51,6 +51,13 @@ def load_collection(text: str, *, masks: str | Path | None = None) -> Collection
 
     Raises:
         UserError: there is nothing, or nothing usable, or it is of no known kind.
+
+    Returns:
+        The samples, with their labels and masks.
+
+    Example:
+        >>> len(holdfast.load_collection("diorama:test?n=12"))
+        12
     """
     name = _parse(text)
     if name.scheme:

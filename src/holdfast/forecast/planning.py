@@ -110,8 +110,25 @@ def plan(
     """Forecast what a run takes, from trials of the same command with fewer images.
 
     Two trials are always made, and on a busy machine more, until they tell the price of an image or have taken three
-    times ``seconds``. They write to a temporary folder beside ``out``, which is removed. An unknown verb or option, or
-    a command that refuses to run, is a UserError.
+    times ``seconds``. They write to a temporary folder next to ``out``, which is removed.
+
+    Args:
+        verb: eval, synth, perturb, generate, mine, mask, ask, train or segment.
+        seconds: What the trials may take together.
+        machines: Number of machines that share the run.
+        progress: Called with the seconds that are used.
+        options: Of the verb: ``data="photos/", models="timm:resnet50", out="runs/first"``.
+
+    Returns:
+        Time, memory and disk space, with the trials they come from.
+
+    Raises:
+        UserError: The verb or an option is unknown, or the command refuses to run.
+
+    Example:
+        >>> planned = holdfast.plan("synth", data="diorama:test?n=4", scenarios="grey", out="planned", seconds=1)
+        >>> planned.seconds_on_machines > 0
+        True
     """
     if seconds <= 0:
         raise UserError(f"--seconds {seconds}: trials need some time")

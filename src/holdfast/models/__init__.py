@@ -25,6 +25,16 @@ def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] |
             the model (two checkpoints called ``best.pth`` need it).
         device: ``auto`` (the best one available), ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
         classes: the dataset's classes, for models that answer with class names instead of scores.
+
+    Returns:
+        The model with its preprocessing and the names of its outputs.
+
+    Raises:
+        UserError: There is no such model, or its package or weights are missing.
+
+    Example:
+        >>> holdfast.load_classifier("embedded:resnet_rho95").name
+        'embedded:resnet_rho95'
     """
     name = parse_name(text)
     if name.scheme in registry.vlms:

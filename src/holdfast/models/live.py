@@ -58,7 +58,8 @@ def keep(model: Any, name: str = "", *, transform: Any = None, labels: Sequence[
 def name_of(model: Any) -> str:
     """Return what a model given as an object is called: its own name, or that of its class."""
     target = model.target if isinstance(model, LiveModel) else model
-    return str(getattr(target, "__name__", "") or type(target).__name__)
+    own = target.name if isinstance(target, TorchClassifier) else getattr(target, "__name__", "")
+    return str(own or type(target).__name__)
 
 
 def is_live(value: Any) -> bool:
@@ -75,6 +76,12 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> To
             raise unknown("live model of this process", name.name, _MODELS)
         raise UserError(f"live:{name.name} lives in the Python process that gave it; call the function there again")
     model = _MODELS[name.name]
+    if isinstance(model.target, TorchClassifier):  # what ``load_classifier`` returned
+        if model.transform:
+            raise UserError(f"{model.target.name} brings its own preprocessing; leave out transform=")
+        loaded = copy.copy(model.target)
+        loaded.name = name.name
+        return loaded
     network = _network(model)
     if network is None:
         return _callable(name.name, model, classes)

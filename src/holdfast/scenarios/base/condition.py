@@ -104,6 +104,20 @@ def parse_conditions(text: str, *, feather: float = 0.0) -> list[Condition]:
     ``attacks``, ``objects``, and the families of static scenarios (``blur``, ``colour`` …); with a tag, a group means
     those of its scenarios that have that variant or severity. What is named twice counts once; the order is the
     reader's.
+
+    Args:
+        text: Groups and scenarios, separated by commas.
+        feather: Width of soft edges, for every scenario that joins two images.
+
+    Returns:
+        The conditions, in the order of the text.
+
+    Raises:
+        UserError: A name, variant or parameter is unknown, or there is none.
+
+    Example:
+        >>> [condition.name for condition in holdfast.parse_conditions("original,grey")]
+        ['original', 'grey']
     """
     FEATHER.checked(feather, of="the scenarios")
     conditions: list[Condition] = []

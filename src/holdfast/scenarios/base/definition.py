@@ -136,6 +136,17 @@ def scenario(
         variants: Beside ``paper``.
         leaves_while: See Scenario.
         **declared: Every other field of Scenario.
+
+    Returns:
+        A decorator that returns the registered scenario.
+
+    Raises:
+        UserError: The id is registered already.
+
+    Example:
+        >>> @holdfast.scenario(id="dim", summary="half as bright", family="light", changes="background")
+        ... def dim(image, mask, **_):
+        ...     return image // 2
     """
 
     def register(function: Callable[..., Any]) -> Scenario:

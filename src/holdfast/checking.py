@@ -127,7 +127,7 @@ def check(
         UserError: The model or the data cannot be loaded, or a class has fewer than two photos.
 
     Example:
-        >>> checked = holdfast.check("embedded:resnet_rho95", "diorama:test?n=24", budget="48",
+        >>> checked = holdfast.check("embedded:resnet_rho95", "diorama:test?n=36", budget="200",
         ...                          out="check", quiet=True)
         >>> checked.page.exists()
         True

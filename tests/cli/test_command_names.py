@@ -58,7 +58,11 @@ def test_options_of_one_feature_have_their_own_panel() -> None:
         "eval": {"--boxes": "Detectors and labels", "--fast": "Device and speed", "--generator": "Painted backgrounds"},
         "compare": {"--parity": "Exported models", "--sidecar": "Exported models"},
         "report": {"--choose": "Choosing a model", "--weights": "Choosing a model"},
-        "perturb": {"--find-sparse": "Sparse walks"},
+        "perturb": {"--find-sparse": "Sparse walks", "--loss-space": "Classes that count", "--frames": "Kept images"},
+        "train": {"--epochs": "Recipe", "--generator": "Painted backgrounds", "--device": "Device and speed"},
+        "segment": {"--epochs": "Recipe", "--generator": "Painted backgrounds", "--device": "Device and speed"},
+        "synth": {"--format": "Files", "--review": "Review", "--feather": "Conditions"},
+        "mine": {"--at-least": "Selection", "--again": "New images", "--fast": "Device and speed"},
     }
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for name, expected in panels.items():

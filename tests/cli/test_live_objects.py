@@ -20,6 +20,7 @@ import torchvision
 import holdfast
 from holdfast.api.live import model_names, write_data
 from holdfast.core.errors import UserError
+from holdfast.core.protocols import DifferentiableClassifier
 from holdfast.data import load_collection
 from holdfast.data.native import NativeImage
 from holdfast.models.python import weights_of

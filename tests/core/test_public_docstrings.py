@@ -17,7 +17,20 @@ from holdfast import registry
 
 FIRST = ("evaluate", "generate", "mine")
 """Examples whose folders the others read: ``run``, ``pool``, ``hard``."""
-SLOW = ("ask", "check", "explain", "mine", "mine_remedy", "parity", "perturb", "plan", "segment", "track", "train")
+SLOW = (
+    "ask",
+    "check",
+    "choose",
+    "explain",
+    "mine",
+    "mine_remedy",
+    "parity",
+    "perturb",
+    "plan",
+    "segment",
+    "track",
+    "train",
+)
 ORDER = [*FIRST, *(name for name in holdfast.__all__ if name not in FIRST)]
 NOT_IMPERATIVE = re.compile(r"\w+(s|ing|ed)\b|An? |The |One |Anything ")
 

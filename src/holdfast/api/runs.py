@@ -93,8 +93,8 @@ def generate(
         How many images were made, and what went wrong.
 
     Example:
-        >>> holdfast.generate("diorama:", limit=12, out="pool", quiet=True).rows
-        12
+        >>> holdfast.generate("diorama:", limit=240, out="pool", quiet=True).rows
+        240
     """
     with workplace(out, executor) as (folder, workers):
         return _generate(spec, folder, progress=progress, executor=workers)
@@ -129,8 +129,8 @@ def mine(
 
     Example:
         >>> models = "embedded:resnet_rho95,embedded:vit_rho95"
-        >>> mined = holdfast.mine("pool", surrogates=models, at_least=2, use=2, again=0, oracle="clip:embedded",
-        ...                       out="hard", quiet=True)
+        >>> mined = holdfast.mine("pool", surrogates=models, targets="embedded:densenet_rho95", at_least=2,
+        ...                       use=2, again=0, oracle="clip:embedded", out="hard", quiet=True)
         >>> sorted(mined.tables)
         [...]
     """
@@ -195,7 +195,8 @@ def ask(spec: specs.AskSpec, *, out: str | Path, progress: Progress = printed) -
         The run and its statistics.
 
     Example:
-        >>> asked = holdfast.ask("diorama:test?n=12", "embedded:resnet_rho95", out="asked", quiet=True)
+        >>> asked = holdfast.ask("diorama:test?n=12", "embedded:resnet_rho95", questions="full_list", out="asked",
+        ...                      quiet=True)
         >>> asked.rows().num_rows > 0
         True
     """

@@ -70,7 +70,7 @@ class UserError(HoldfastError):
         ...     holdfast.open_run("nowhere")
         ... except holdfast.UserError as error:
         ...     print(error)
-        no run...
+        nowhere does not exist; holdfast eval makes a run
     """
 
 

@@ -215,21 +215,31 @@ class EvaluateSpec(PaintSpec):
 class SynthSpec(PaintSpec):
     """What ``holdfast synth`` does."""
 
-    scenarios: str = scenarios("static")
-    feather: float = feather()
-    depth: str = depth(help="Write 8 bits a channel, or the pictures' own depth and all their bands (native).")
-    format: str = option("png", help="Format of the files.", choices=("png", "jpeg", "webdataset", "parquet"))
-    quality: int = option(95, help="JPEG quality, 1 to 100.")
+    scenarios: str = scenarios("static", panel=CONDITIONS)
+    feather: float = feather(panel=CONDITIONS)
+    depth: str = depth(
+        help="Write 8 bits a channel, or the pictures' own depth and all their bands (native).", panel=CONDITIONS
+    )
+    format: str = option(
+        "png", help="Format of the files.", choices=("png", "jpeg", "webdataset", "parquet"), panel="Files"
+    )
+    quality: int = option(95, help="JPEG quality, 1 to 100.", panel="Files")
     layout: str = option("plain", help="A folder per condition (plain), or XIMAGENET-12's folders.",
-                         choices=("plain", "ximagenet12"))  # fmt: skip
+                         choices=("plain", "ximagenet12"), panel="Files")  # fmt: skip
     workers: int = workers(0)
-    verify: bool = option(False, help="Hash the existing files first, and make changed ones again.")
-    review: bool = option(False, help="Put painted pictures that the oracle doubts into OUT/review, for people.")
+    verify: bool = option(False, help="Hash the existing files first, and make changed ones again.", panel="Files")
+    review: bool = option(
+        False, help="Put painted pictures that the oracle doubts into OUT/review, for people.", panel="Review"
+    )
     review_margin: float = option(
-        0.2, help="The oracle doubts pictures that it rejects, or accepts by less than this.", least=-1, most=1
+        0.2,
+        help="The oracle doubts pictures that it rejects, or accepts by less than this.",
+        least=-1,
+        most=1,
+        panel="Review",
     )
     review_votes: str | None = option(
-        None, help="What people said about them (holdfast people review --export).", is_path=True
+        None, help="What people said about them (holdfast people review --export).", is_path=True, panel="Review"
     )
 
 
@@ -404,19 +414,22 @@ class PerturbSpec(DataSpec):
     oracle: str = option("", help="Oracle that says how far a walk may go (holdfast ls oracles).")
     labels: str | None = labels()
     space: str = option("dataset", choices=SPACES,
-                        help="Loss, oracle and accuracy among the dataset's classes, or over all outputs.")  # fmt: skip
-    loss_space: str = option("", help="Another space for the loss.", choices=SPACES)
-    oracle_space: str = option("", help="Another space for the oracle.", choices=SPACES)
+                        help="Loss, oracle and accuracy among the dataset's classes, or over all outputs.",
+                        panel="Classes that count")  # fmt: skip
+    loss_space: str = option("", help="Another space for the loss.", choices=SPACES, panel="Classes that count")
+    oracle_space: str = option("", help="Another space for the oracle.", choices=SPACES, panel="Classes that count")
     size: int = option(
         0, help="Width and height of images; 0: the generator's own, or the first image's short side, 256 at most.",
         least=0, unit="pixels",
     )  # fmt: skip
     sparse: str | None = option(None, help="Move only what this mask allows (--find-sparse).", is_path=True)
     random_walk: bool = option(True, help="Walk as far in a random direction, too.")
-    keep_images: bool = option(False, help="Keep perturbed images, with a manifest.")
-    keep_latents: bool = option(False, help="Keep both ends of walks, for --find-sparse.")
-    pictures: int = option(4, help="Keep first and last image of so many photos, for the report.", least=0)
-    frames: int = option(0, help="Keep every image of the first so many walks per model.", least=0)
+    keep_images: bool = option(False, help="Keep perturbed images, with a manifest.", panel="Kept images")
+    keep_latents: bool = option(False, help="Keep both ends of walks, for --find-sparse.", panel="Kept images")
+    pictures: int = option(
+        4, help="Keep first and last image of so many photos, for the report.", least=0, panel="Kept images"
+    )
+    frames: int = option(0, help="Keep every image of the first so many walks per model.", least=0, panel="Kept images")
     device: str = device()
     retry_errors: bool = retry_errors()
     walk: WalkOptions = part(WalkOptions)  # noqa: RUF009

@@ -10,8 +10,10 @@ from typing import Any
 from holdfast.core.errors import UserError
 from holdfast.core.options import Spec, as_in, option
 from holdfast.pipeline.specs.images import (
+    SPEED,
     DataSpec,
     EvaluateSpec,
+    PaintSpec,
     batch_size,
     device,
     feather,
@@ -125,38 +127,54 @@ class TrainSpec(DataSpec):
         "one, which is tested.",
     )  # fmt: skip
     recipe: str = option("fast", choices=("fast", "paper"),
-                         help="AdamW, one cycle and augmentation (fast), or the paper's Adam at 1e-4.")  # fmt: skip
-    epochs: int = option(0, help="Number of epochs; 0 takes the recipe's.", least=0)
-    batch_size: int = batch_size(0, help="Images per step, halved when memory runs out; 0 takes the recipe's.", least=0)
-    size: int = option(0, help="Width and height of the pictures; 0 takes the recipe's 224.", least=0, unit="pixels")
-    crop: bool = option(
-        False, help="Crop pictures (at random in training, from the middle in the test) instead of squeezing them."
+                         help="AdamW, one cycle and augmentation (fast), or the paper's Adam at 1e-4.",
+                         panel="Recipe")  # fmt: skip
+    epochs: int = option(0, help="Number of epochs; 0 takes the recipe's.", least=0, panel="Recipe")
+    batch_size: int = batch_size(
+        0, help="Images per step, halved when memory runs out; 0 takes the recipe's.", least=0, panel="Recipe"
     )
-    rate: float = option(0.0, help="Learning rate; 0 takes the recipe's.", least=0)
+    size: int = option(
+        0, help="Width and height of the pictures; 0 takes the recipe's 224.", least=0, unit="pixels", panel="Recipe"
+    )
+    crop: bool = option(
+        False,
+        help="Crop pictures (at random in training, from the middle in the test) instead of squeezing them.",
+        panel="Recipe",
+    )
+    rate: float = option(0.0, help="Learning rate; 0 takes the recipe's.", least=0, panel="Recipe")
     robust: str = option(
         "", help="Train robustly: augmix, ant, stylised, deepaugment, adversarial, dat, or a union such as "
-        "deepaugment+augmix.",
+        "deepaugment+augmix.", panel="Recipe",
     )  # fmt: skip
     early_stopping: int = option(
-        0, help="End after this many epochs without a better validation accuracy; 0 never does.", least=0
+        0,
+        help="End after this many epochs without a better validation accuracy; 0 never does.",
+        least=0,
+        panel="Recipe",
     )
     balance: str = option("none", choices=("none", "weights", "sampling"),
-                          help="Balance classes by weights in the loss, or by sampling.")  # fmt: skip
-    pretrained: bool = option(False, help="Start with trained weights, not from scratch.")
-    generator: str = option("", help="Image maker that paints generated_background (holdfast ls image-makers).")
-    prompts: str | None = option(None, help="TOML with a prompt per class, or ximagenet12.", is_path=True)
-    oracle: str = option("", help="Oracle that must still recognise a painted picture (holdfast ls oracles).")
+                          help="Balance classes by weights in the loss, or by sampling.", panel="Recipe")  # fmt: skip
+    pretrained: bool = option(False, help="Start with trained weights, not from scratch.", panel="Recipe")
+    generator: str = option(
+        "", help="Image maker that paints generated_background (holdfast ls image-makers).", panel=PaintSpec.PANEL
+    )
+    prompts: str | None = option(
+        None, help="TOML with a prompt per class, or ximagenet12.", is_path=True, panel=PaintSpec.PANEL
+    )
+    oracle: str = option(
+        "", help="Oracle that must still recognise a painted picture (holdfast ls oracles).", panel=PaintSpec.PANEL
+    )
     feather: float = feather()
     matte: tuple[int, int, int] = matte(python_only=True)
-    device: str = device()
-    workers: int = workers(1)
+    device: str = device(panel=SPEED)
+    workers: int = workers(1, panel=SPEED)
     memory: float = option(
         0.0, help="GiB of pictures that a process holds; others are rendered again. 0 takes a share of the machine's.",
-        least=0, unit="GiB",
+        least=0, unit="GiB", panel=SPEED,
     )  # fmt: skip
     renderers: int = option(1, help="Processes that make pictures; 0 starts one per core, 1 uses threads.", least=0,
-                            typed=0)  # fmt: skip
-    compile: bool = option(False, help="Compile the training step: for long trainings on a GPU.")
+                            typed=0, panel=SPEED)  # fmt: skip
+    compile: bool = option(False, help="Compile the training step: for long trainings on a GPU.", panel=SPEED)
     retry_errors: bool = retry_errors(help="Try failed jobs and images once more.")
 
     @property
@@ -196,7 +214,7 @@ class SegmentSpec(TrainSpec):
     )
     train_on: str = option(EACH, choices=(EACH, "original"), help="Train on each scenario by itself, or on originals.")
     size: int = option(0, help=f"Width and height of the pictures, also in the test; 0 is {SEGMENT_SIZE}.", least=0,
-                       unit="pixels")  # fmt: skip
+                       unit="pixels", panel="Recipe")  # fmt: skip
     labels: str | None = labels(help="CSV that maps classes to the outputs of --models.")
     robust: str = option("", help="Only classifiers are trained robustly.", python_only=True)
 
@@ -272,22 +290,39 @@ class MineSpec(Spec):
     oracle: str = option("", help="Oracle that says whether an image shows its category; no surrogate and no target.")
     labels: str | None = labels(help="CSV that maps categories to model outputs.")
     outcome: str = outcome()
-    at_least: int = option(0, help="Number of surrogates that must fail (m); 0 chooses it.", least=0)
-    use: int = option(0, help="Number of surrogates to use, the first ones (k); 0 chooses it.", least=0)
+    at_least: int = option(0, help="Number of surrogates that must fail (m); 0 chooses it.", least=0, panel="Selection")
+    use: int = option(
+        0, help="Number of surrogates to use, the first ones (k); 0 chooses it.", least=0, panel="Selection"
+    )
     least_images: int = option(
-        25, help="Valid images that m should leave in the choosing half of the prompts.", least=1
+        25, help="Valid images that m should leave in the choosing half of the prompts.", least=1, panel="Selection"
     )
     least_fall: float = option(
-        0.01, help="Fall in accuracy that one more surrogate should bring; with less, k is enough.", least=0, most=1
+        0.01,
+        help="Fall in accuracy that one more surrogate should bring; with less, k is enough.",
+        least=0,
+        most=1,
+        panel="Selection",
     )
-    cap_per_category: int = option(0, help="Keep at most this many images per category; 0 keeps all.", least=0)
-    cap_per_pair: int = option(0, help="Keep at most this many images per category and nuisance; 0 keeps all.", least=0)
-    balance: bool = option(False, help="Keep as many images of every category as of the scarcest one.")
-    keep_rejected: bool = option(False, help="Publish images that the oracle rejects, too.")
-    again: int = option(5, help="New images per hard prompt, to tell prompt from luck; 0 makes none.", least=0)
-    generator: str = option("", help="Image maker of the new images; by default the pool's own.")
-    batch_size: int = batch_size(32)
-    device: str = device()
+    cap_per_category: int = option(
+        0, help="Keep at most this many images per category; 0 keeps all.", least=0, panel="Published images"
+    )
+    cap_per_pair: int = option(
+        0,
+        help="Keep at most this many images per category and nuisance; 0 keeps all.",
+        least=0,
+        panel="Published images",
+    )
+    balance: bool = option(
+        False, help="Keep as many images of every category as of the scarcest one.", panel="Published images"
+    )
+    keep_rejected: bool = option(False, help="Publish images that the oracle rejects, too.", panel="Published images")
+    again: int = option(
+        5, help="New images per hard prompt, to tell prompt from luck; 0 makes none.", least=0, panel="New images"
+    )
+    generator: str = option("", help="Image maker of the new images; by default the pool's own.", panel="New images")
+    batch_size: int = batch_size(32, panel=SPEED)
+    device: str = device(panel=SPEED)
     limit: int = limit("prompts, evenly over categories")
     seed: int = seed()
     max_pixels: int = max_pixels()
@@ -295,7 +330,7 @@ class MineSpec(Spec):
 
     fast: bool = option(
         False, help="Let models answer in one pass on the device, as eval --fast does; answers differ in the last "
-        "digits.",
+        "digits.", panel=SPEED,
     )  # fmt: skip
 
     def evaluation(self, data: str, *, limit: int = 0) -> EvaluateSpec:

@@ -7,10 +7,13 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import typer
 
 from holdfast import registry
+from holdfast.cli.listing import ls
 from holdfast.cli.main import app
+from holdfast.cli.tree import leaf_of
 from holdfast.commands import VERBS
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +69,19 @@ def test_options_of_one_feature_have_their_own_panel() -> None:
     }
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for name, expected in panels.items():
-        found = {option.opts[0]: getattr(option, "rich_help_panel", None) for option in commands[name].params}
+        found = {option.opts[0]: getattr(option, "rich_help_panel", None) for option in leaf_of(commands[name]).params}
         assert expected.items() <= found.items(), name
         alone = [flag for flag, panel in found.items() if flag.startswith("--") and not panel]
         assert len(alone) <= 28, f"{name} has {len(alone)} options without a heading"
+
+
+def test_ls_lists_what_packages_can_add(capsys: pytest.CaptureFixture[str]) -> None:
+    for what, member in {
+        "tasks": "classify",
+        "measures": "drops",
+        "sections": "verdict",
+        "hooks": "declaration",
+    }.items():
+        ls(what)
+        names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+        assert member in names, what

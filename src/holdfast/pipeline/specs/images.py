@@ -422,7 +422,9 @@ class PerturbSpec(DataSpec):
         0, help="Width and height of images; 0: the generator's own, or the first image's short side, 256 at most.",
         least=0, unit="pixels",
     )  # fmt: skip
-    sparse: str | None = option(None, help="Move only what this mask allows (--find-sparse).", is_path=True)
+    sparse: str | None = option(
+        None, help="Move only what this mask allows (--find-sparse).", is_path=True, panel="Sparse walks"
+    )
     random_walk: bool = option(True, help="Walk as far in a random direction, too.")
     keep_images: bool = option(False, help="Keep perturbed images, with a manifest.", panel="Kept images")
     keep_latents: bool = option(False, help="Keep both ends of walks, for --find-sparse.", panel="Kept images")

@@ -126,7 +126,7 @@ def check(
     Raises:
         UserError: The model or the data cannot be loaded, or a class has fewer than two photos.
 
-    Example:
+    Examples:
         >>> checked = holdfast.check("embedded:resnet_rho95", "diorama:test?n=36", budget="200",
         ...                          out="check", quiet=True)
         >>> checked.page.exists()

@@ -41,16 +41,15 @@ if TYPE_CHECKING:
 class Results:
     """Read a run and compute its statistics, all of them from the one table.
 
+    Its methods return tables: ``rows``, ``accuracy``, ``drops``, ``verdicts`` and more.
+
     Args:
         run: The opened run; ``holdfast.open_run(path)`` makes both.
-
-    Returns:
-        An object whose methods return tables: ``rows``, ``accuracy``, ``drops``, ``verdicts``.
 
     Raises:
         UserError: By a method that the run's task does not support.
 
-    Example:
+    Examples:
         >>> run = holdfast.open_run("run")
         >>> list(run.accuracy()["condition"])
         ['original', 'grey']
@@ -490,7 +489,7 @@ def report(
     Raises:
         UserError: The runs have different datasets, or an option has an invalid value.
 
-    Example:
+    Examples:
         >>> holdfast.report(["run"], "page").name
         'index.html'
     """
@@ -536,7 +535,7 @@ def open_run(path: str | Path) -> Results:
     Raises:
         UserError: There is no run in it.
 
-    Example:
+    Examples:
         >>> holdfast.open_run("run").rows().num_rows
         24
     """

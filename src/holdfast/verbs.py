@@ -64,7 +64,7 @@ def track(run: Results | str | Path, tracker: str, *, report: bool = True) -> st
     Raises:
         UserError: The tracker is unknown or not installed.
 
-    Example:
+    Examples:
         >>> bool(holdfast.track("run", "tensorboard", report=False))
         True
     """

@@ -33,7 +33,7 @@ def test_a_name_that_is_not_utf8_is_named_and_the_others_go_on(
         "mask": ["--with", "threshold", "--out", tmp_path / "out"],
         "split": ["--out", photos / "split.csv"],
     }[verb]
-    said = run(verb, photos, *words)
+    said = run(*(["data", "split"] if verb == "split" else [verb]), photos, *words)
     assert "caf\\xe9" in said.stdout + said.stderr and "not UTF-8" in said.stdout + said.stderr
     count = "test: 3, train: 9" if verb == "split" else "12 made"
     assert count in said.stdout

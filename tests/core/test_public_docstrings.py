@@ -40,7 +40,10 @@ def test_every_public_name_says_what_it_takes_and_returns(name: str) -> None:
     public = getattr(holdfast, name)
     text = inspect.getdoc(public) or ""
     is_error = isinstance(public, type) and issubclass(public, Exception)
-    parts = ("Args:", "Example:") if is_error else ("Args:", "Returns:", "Raises:", "Example:")
+    parts = (
+        ("Args:", "Raises:", "Examples:") if isinstance(public, type) else ("Args:", "Returns:", "Raises:", "Examples:")
+    )
+    parts = ("Examples:",) if is_error else parts
     assert [part for part in parts if f"\n{part}\n" not in text] == []
     first = text.partition("\n")[0]
     assert first.endswith((".", ",")) and not NOT_IMPERATIVE.match(first), first

@@ -156,7 +156,7 @@ def test_distances_are_quantiles_of_accepted_walks(plain: tuple[Run, Path, str])
 def test_filmstrips_show_pictures_and_both_answers(plain: tuple[Run, Path, str]) -> None:
     page = plain[2]
     part = page.partition('<section id="filmstrips"')[2].partition("</section>")[0]
-    strips = part.split('<article class="photo">')[1:]
+    strips = part.split('<article class="photo"')[1:]
     assert len(strips) == 4  # two photos of two models
     for strip in strips:
         tiles = strip.split('<li class="tile')[1:]

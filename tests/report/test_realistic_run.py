@@ -19,7 +19,7 @@ CLASSES = tuple(f"class {number}" for number in range(12))
 MODELS = ("timm:first", "timm:second")
 README = Path(__file__).parents[2] / "README.md"
 
-NEEDED = {"parity": MODELS, "plot": ("accuracy",)}
+NEEDED = {"measure": ("accuracy",), "parity": MODELS, "plot": ("accuracy",)}
 """What a method must be given."""
 OF_OTHER_RUNS = {
     "between": "datasets",

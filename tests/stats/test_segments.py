@@ -137,7 +137,7 @@ def test_intervals_have_the_right_width() -> None:
     rng = np.random.default_rng(1)
     labels, places, none = np.repeat(np.arange(3), 4), np.arange(12), np.full(12, -1)
     values = rng.normal(0.5, 0.01, 12)
-    found = _sums(values, places, labels, none).estimate(_mean, (0, 1), segments.Draws(20_000))
+    found = _sums(values, places, labels, none).estimate(_mean, (0, 1), segments.DrawOptions(20_000))
     error = np.sqrt(sum(4 * values[labels == label].var(ddof=1) for label in range(3))) / 12
     assert found.value == pytest.approx(values.mean())
     assert found.high - found.low == pytest.approx(2 * t.ppf(0.975, 9) * error * np.sqrt(12 / 11), rel=0.02)
@@ -147,12 +147,14 @@ def test_images_with_one_donor_count_as_one_cluster() -> None:
     """Four donors that are all there is to know: the interval of a mean over four, whatever the number of images."""
     donor = np.repeat(np.arange(4), 25)
     values = np.array([0.3, 0.4, 0.6, 0.7])[donor]
-    found = _sums(values, np.arange(100), np.zeros(100, int), donor).estimate(_mean, (0, 1), segments.Draws(20_000))
+    found = _sums(values, np.arange(100), np.zeros(100, int), donor).estimate(
+        _mean, (0, 1), segments.DrawOptions(20_000)
+    )
     error = np.std([0.3, 0.4, 0.6, 0.7], ddof=1) / 2
     # the jackknife's factor of a quarter of the images, 4 / 3, is that of the variance of four
     assert found.high - found.low == pytest.approx(2 * t.ppf(0.975, 3) * error * np.sqrt(4 / 3), rel=0.25)
     apart = _sums(values, np.arange(100), np.zeros(100, int), np.full(100, -1)).estimate(
-        _mean, (0, 1), segments.Draws(2_000)
+        _mean, (0, 1), segments.DrawOptions(2_000)
     )
     assert apart.high - apart.low < 0.2 * (found.high - found.low)
 

@@ -104,7 +104,7 @@ def test_the_page_and_its_files(study: str, tmp_path: Path) -> None:
     assert "Only a test." in text
     assert "Content-Security-Policy" in text
     assert HOSTILE not in text
-    assert len(re.findall(r'<img src="data:image/png;base64,', text)) == 1
+    assert len(re.findall(r'<img src="data:image/png;base64,', text)) == 2  # the front shows it, too
     assert (page.parent / "figures" / "what-came-out.svg").is_file()
     table = pd.read_parquet(tmp_path / "out" / "results" / "what-came-out.parquet")
     assert list(table["name"]) == [HOSTILE, "=1+1"]

@@ -184,7 +184,7 @@ def test_the_page_says_how_good_the_masks_are(rehearsed: Path) -> None:
     assert np.isclose(1 - frame.loc["erode-0.1", "lost"], frame.loc["erode-0.1", "iou"])
     text = (rehearsed / "report" / "index.html").read_text(encoding="utf8")
     assert "Drawn scenes: the truth is known there, and photos may differ." in text
-    assert text.count('<img src="data:image/png;base64,') == 4  # photos, and what three kinds of masks keep of them
+    assert text.count('<img src="data:image/png;base64,') == 7  # photos and three kinds of masks; three at the front
 
 
 def test_what_is_written_stays(tmp_path: Path) -> None:

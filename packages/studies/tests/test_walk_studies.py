@@ -203,7 +203,8 @@ def test_agreement_is_cohens_and_knows_that_images_of_a_scene_are_alike() -> Non
     expected = agreement(judged[["one", "other"]].astype(str)).set_index("measure")
     same, kappa = same_verdicts(judged, "one", "other", seed=1)
     for found, measure in ((same, "percent_agreement"), (kappa, "cohen_kappa")):
-        assert found == pytest.approx(expected.loc[measure, ["estimate", "low", "high"]].to_list(), abs=0.03)
+        assert found.value == pytest.approx(expected.loc[measure, "estimate"])
+        assert found == pytest.approx(expected.loc[measure, ["estimate", "low", "high"]].to_list(), abs=0.06)
     # The same images five times over are no more evidence, as long as they are known to be of one scene.
     again, _ = same_verdicts(pd.concat([judged] * 5), "one", "other", seed=1)
     assert again == pytest.approx(list(same), abs=0.02)

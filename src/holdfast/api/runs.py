@@ -57,7 +57,7 @@ def data_check(spec: specs.InventorySpec, *, progress: Progress = printed) -> In
     Returns:
         The inventory: counts per class, and the problems found.
 
-    Example:
+    Examples:
         >>> holdfast.data_check("diorama:test?n=12").images
         12
     """
@@ -73,7 +73,7 @@ def synth(
     Returns:
         How many images were written, and what went wrong.
 
-    Example:
+    Examples:
         >>> done = holdfast.synth("diorama:test?n=12", scenarios="original,grey", out="images", quiet=True)
         >>> done.rows
         24
@@ -92,7 +92,7 @@ def generate(
     Returns:
         How many images were made, and what went wrong.
 
-    Example:
+    Examples:
         >>> holdfast.generate("diorama:", limit=240, out="pool", quiet=True).rows
         240
     """
@@ -109,7 +109,7 @@ def mask(
     Returns:
         A row per mask, the least confident first.
 
-    Example:
+    Examples:
         >>> rows = holdfast.mask("diorama:test?n=12", annotator="threshold", out="masks", quiet=True)
         >>> len(rows)
         12
@@ -127,7 +127,7 @@ def mine(
     Returns:
         The folder of the hard set, and the tables of its report.
 
-    Example:
+    Examples:
         >>> models = "embedded:resnet_rho95,embedded:vit_rho95"
         >>> mined = holdfast.mine("pool", surrogates=models, targets="embedded:densenet_rho95", at_least=2,
         ...                       use=2, again=0, oracle="clip:embedded", out="hard", quiet=True)
@@ -158,7 +158,7 @@ def evaluate(
     Returns:
         The run and its statistics.
 
-    Example:
+    Examples:
         >>> run = holdfast.evaluate("diorama:test?n=12", "embedded:resnet_rho95",
         ...                         scenarios="original,grey", out="run", quiet=True)
         >>> run.rows().num_rows
@@ -177,7 +177,7 @@ def perturb(
     Returns:
         The run; its method ``fmr`` has the outcome.
 
-    Example:
+    Examples:
         >>> walks = holdfast.perturb("diorama:test?n=12", models="embedded:resnet_rho95", generator="embedded:vqgan",
         ...                          oracle="clip:embedded", steps=1, limit=1, out="walks", quiet=True)
         >>> walks.rows().num_rows > 0
@@ -194,7 +194,7 @@ def ask(spec: specs.AskSpec, *, out: str | Path, progress: Progress = printed) -
     Returns:
         The run and its statistics.
 
-    Example:
+    Examples:
         >>> asked = holdfast.ask("diorama:test?n=12", "embedded:resnet_rho95", questions="full_list", out="asked",
         ...                      quiet=True)
         >>> asked.rows().num_rows > 0
@@ -213,7 +213,7 @@ def train(
     Returns:
         The run; its method ``scores`` has both parts of the score.
 
-    Example:
+    Examples:
         >>> run = holdfast.train("diorama:test?n=48", architectures="embedded:resnet_rho95", scenarios="original",
         ...                      folds=1, epochs=1, validation=0, size=32, out="trained", quiet=True)
         >>> run.rows().num_rows > 0
@@ -232,7 +232,7 @@ def segment(
     Returns:
         The run; its method ``segments`` has the outcome.
 
-    Example:
+    Examples:
         >>> run = holdfast.segment("diorama:test?n=12", models="embedded:unet", scenarios="original", limit=2,
         ...                        out="segmented", quiet=True)
         >>> run.rows().num_rows
@@ -261,7 +261,7 @@ def choose(
     Returns:
         The recommendation in words, the numbers behind it and the page.
 
-    Example:
+    Examples:
         >>> chosen = holdfast.choose("run", speed="none", resamples=100, quiet=True)
         >>> len(chosen.choice.models)
         1
@@ -301,7 +301,7 @@ def mine_modes(
     Returns:
         The page, and what was measured of each run.
 
-    Example:
+    Examples:
         >>> page, measured = holdfast.mine_modes("run", quiet=True)
         >>> len(measured)
         1
@@ -332,7 +332,7 @@ def explain(
     Returns:
         The maps, their shares and the accuracies.
 
-    Example:
+    Examples:
         >>> explained = holdfast.explain("run", limit=1, out="looking", quiet=True)
         >>> type(explained).__name__
         'Explained'
@@ -358,7 +358,7 @@ def mine_remedy(spec: specs.RemedySpec, *, out: str | Path, progress: Progress =
     Returns:
         The name of the new model, and its accuracies before and after.
 
-    Example:
+    Examples:
         >>> done = holdfast.mine_remedy("hard", model="embedded:densenet_rho95", epochs=1, out="remedy", quiet=True)
         >>> (done.path / "model").is_dir()
         True
@@ -398,7 +398,7 @@ def compare(
     Raises:
         UserError: The runs have different tasks, or a run stopped early and ``sequential`` is False.
 
-    Example:
+    Examples:
         >>> gate = holdfast.compare("run", "run")
         >>> gate.sentence
         'This is one run compared with itself. ...'
@@ -515,7 +515,7 @@ def parity(
     Raises:
         UserError: A model or the data cannot be loaded, or an option has an invalid value.
 
-    Example:
+    Examples:
         >>> same = holdfast.parity("embedded:resnet_rho95", "embedded:vit_rho95", "diorama:test?n=12",
         ...                        scenarios="original", out="parity", quiet=True)
         >>> same.page.exists()

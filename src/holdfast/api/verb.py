@@ -154,8 +154,8 @@ def _parameter(declared: Declared, default: Any) -> inspect.Parameter:
 def _documented(
     function: Callable[..., Any], signature: inspect.Signature, options: Mapping[str, Option], about: Mapping[str, str]
 ) -> str:
-    """Return the docstring with the help of every argument before its own ``Returns:`` and ``Example:``."""
-    summary, *own = re.split(r"\n\n(?=Returns:|Example:)", inspect.cleandoc(function.__doc__ or ""))
+    """Return the docstring with the help of every argument before its own ``Returns:`` and ``Examples:``."""
+    summary, *own = re.split(r"\n\n(?=Returns:|Examples:)", inspect.cleandoc(function.__doc__ or ""))
     lines = [summary, "", "Args:"]
     for name in signature.parameters:
         words = options[name].help if name in options else about[name]

@@ -50,10 +50,7 @@ def missing_extra(error: BaseException) -> str:
 class HoldfastError(Exception):
     """Raise one of its subclasses; catch this one for anything that Holdfast raises on purpose.
 
-    Args:
-        args: The sentence of the error.
-
-    Example:
+    Examples:
         >>> issubclass(holdfast.UserError, holdfast.HoldfastError)
         True
     """
@@ -62,10 +59,7 @@ class HoldfastError(Exception):
 class UserError(HoldfastError):
     """Report a mistake in what was asked for: one sentence, exit code 2, no traceback.
 
-    Args:
-        args: The sentence of the error.
-
-    Example:
+    Examples:
         >>> try:
         ...     holdfast.open_run("nowhere")
         ... except holdfast.UserError as error:
@@ -107,10 +101,7 @@ def _keyword(option: re.Match[str]) -> str:
 class SampleError(HoldfastError):
     """Report an image, mask or prediction that cannot be used: it becomes a row with a status, and the run continues.
 
-    Args:
-        args: The sentence of the error.
-
-    Example:
+    Examples:
         >>> raise holdfast.SampleError("the mask is empty")
         Traceback (most recent call last):
         holdfast.core.errors.SampleError: the mask is empty

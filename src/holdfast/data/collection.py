@@ -55,7 +55,7 @@ def load_collection(text: str, *, masks: str | Path | None = None) -> Collection
     Returns:
         The samples, with their labels and masks.
 
-    Example:
+    Examples:
         >>> len(holdfast.load_collection("diorama:test?n=12"))
         12
     """

@@ -125,7 +125,7 @@ def plan(
     Raises:
         UserError: The verb or an option is unknown, or the command refuses to run.
 
-    Example:
+    Examples:
         >>> planned = holdfast.plan("synth", data="diorama:test?n=4", scenarios="grey", out="planned", seconds=1)
         >>> planned.seconds_on_machines > 0
         True

@@ -32,7 +32,7 @@ def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] |
     Raises:
         UserError: There is no such model, or its package or weights are missing.
 
-    Example:
+    Examples:
         >>> holdfast.load_classifier("embedded:resnet_rho95").name
         'embedded:resnet_rho95'
     """

@@ -147,7 +147,7 @@ class ResultFrame(pd.DataFrame):
 
     def __repr__(self) -> str:
         shown = self._table()
-        head = [f"{column.title}{f' ({column.unit})' if column.unit else ''}" for column in shown.columns]
+        head = [f"{column.title}{f' ({column.unit})' if column.unit else ''}" for column in shown.heads]
         lines = [
             head,
             *([f"{cell.text} ({cell.interval})" if cell.interval else cell.text for cell in row] for row in shown.rows),

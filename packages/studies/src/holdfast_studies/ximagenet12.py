@@ -170,7 +170,7 @@ def _run_of(options: StudyOptions, part: str) -> Results:
     return results
 
 
-_CALLED = {"detect": "telltale"}  # runs keep the verb's first name
+_CALLED = {"detect": "study telltale"}  # runs keep the verb's first name
 
 
 def _given(folder: str, setting: str, verb: str) -> Results:

@@ -115,7 +115,7 @@ def parse_conditions(text: str, *, feather: float = 0.0) -> list[Condition]:
     Raises:
         UserError: A name, variant or parameter is unknown, or there is none.
 
-    Example:
+    Examples:
         >>> [condition.name for condition in holdfast.parse_conditions("original,grey")]
         ['original', 'grey']
     """

@@ -143,7 +143,7 @@ def scenario(
     Raises:
         UserError: The id is registered already.
 
-    Example:
+    Examples:
         >>> @holdfast.scenario(id="dim", summary="half as bright", family="light", changes="background")
         ... def dim(image, mask, **_):
         ...     return image // 2

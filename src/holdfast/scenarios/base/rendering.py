@@ -43,7 +43,7 @@ def render(
         SampleError: This image or mask cannot be used.
         PromiseError: The scenario changed what it promised to leave, or returned something that is no image.
 
-    Example:
+    Examples:
         >>> grey, image = holdfast.parse_conditions("grey")[0], np.full((8, 8, 3), (9, 90, 200), np.uint8)
         >>> made = holdfast.render(grey, image, np.eye(8) > 0, rng=np.random.default_rng(0), context=context)
         >>> made.image.shape

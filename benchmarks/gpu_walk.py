@@ -133,8 +133,12 @@ class ZeroShot(torch.nn.Module):
 
 
 def made_classifier(name: str, module: torch.nn.Module, device: str) -> TorchClassifier:
+    from torchvision import transforms
+
     preprocessing = Preprocessing(
-        transform=lambda picture: torch.from_numpy(np.array(picture)),
+        transform=transforms.Compose(
+            [transforms.Resize((224, 224)), transforms.ToTensor(), transforms.Normalize(*IMAGENET)]
+        ),
         size=(224, 224),
         mean=IMAGENET[0],
         std=IMAGENET[1],

@@ -62,7 +62,7 @@ def test_what_a_search_cannot_do_is_said(spec: EvaluateSpec, tmp_path: Path) -> 
     for changed, words in (
         ({"scenarios": "original,contrast@1,contrast@2"}, "three severities or more"),
         ({"scenarios": spec.scenarios.removeprefix("original,")}, "name original, too"),
-        ({"fast": True}, "take one of them"),
+        ({"fast": True}, "use only one of them"),
     ):
         with pytest.raises(UserError, match=words):
             evaluate(replace(spec, search=True, **changed), tmp_path / "refused")

@@ -51,6 +51,7 @@ def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.Monke
     assert demo.GUIDE.is_file() and "Every kind of model" in text
     assert text.count('class="truth"') == 8 and re.search(r"\d of 8 intervals hold it", text)
     gate = (tmp_path / "demo" / "gate" / "index.html").read_text(encoding="utf8")
+    assert "†" not in gate, "images without their object have no right prediction"
     assert "<h1>May vit_rho95 replace resnet_rho0?</h1>" in gate and re.search(r">\s*(Failed|Undecided)\b", gate)
     assert "left out; holdfast demo without --quick" in text and "but the photographs" not in text
     walked = Run.open(tmp_path / "demo" / "walks").rows(["condition", "kind"]).to_pandas()

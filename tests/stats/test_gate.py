@@ -252,8 +252,7 @@ def test_a_comparison_says_who_is_better_on_what_and_what_to_do():
     result = gate(*(reduce(table(part)) for part in tables))
     better, following = result.advice()
     assert better == (
-        "new is better under grey, worse under red; elsewhere which is better is inconclusive, "
-        "as far as 60 photos tell."
+        "new is better under grey, worse under red; elsewhere which is better is inconclusive (60 images)."
     )
     assert result.verdict == "failed" and following.startswith("Next: keep the old model")
     few = (
@@ -264,9 +263,9 @@ def test_a_comparison_says_who_is_better_on_what_and_what_to_do():
     )
     assert (chance.conditions["low"] > 0).any() and chance.advice()[0].startswith("Which of the two")
     alike = gate(*(reduce(table(rows(name, {"original": half}))) for name in ("old", "new")), margin=0.01)
-    assert alike.advice()[0] == "Which of the two is better is inconclusive, as far as 60 photos tell."
+    assert alike.advice()[0] == "Which of the two is better is inconclusive (60 images)."
     wide = gate(*(reduce(table(rows(name, {"original": half}))) for name in ("old", "new")), margin=0.2)
-    assert wide.advice() == ["new is as good within the margin under original, as far as 60 photos tell."]
+    assert wide.advice() == ["new is as good within the margin under original (60 images)."]
     assert alike.verdict == "undecided" and "more photos in both runs" in repr(alike)
     widths = {len(row) for row in alike.rows()}
     assert widths == {7 if any(row[-1] for row in alike.conditions[["more_photos"]].notna().to_numpy()) else 6}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.core.lazy import pd
+from holdfast.core.names import without_object
 from holdfast.core.numbers import percent
 from holdfast.reports.page import charts
 from holdfast.reports.page.figures import Figure
@@ -120,7 +121,8 @@ def _flips(
     if flips.empty:
         return [Notice("No picture flips, so there is none to show.")]
     suffix = "" if outcome == "full" else "_restricted"
-    most = list(flips["name"].value_counts().index[:CONDITIONS])
+    often = flips["name"].value_counts().index
+    most = sorted(often, key=without_object)[:CONDITIONS]  # last those without the object
     picked = flips[flips["name"].isin(most)].groupby("name").head(TILES)
     jpegs = pictures(run, set(picked["source_id"])) if pictures is not None else {}
     photos = []
@@ -180,7 +182,8 @@ def build_gate(
         known.assign(solid=known["verdict"] != "undecided"), "difference", short={"": ""},
         axis="points gained", note=f"A loss of {100 * gate.margin:g} points is not tolerated.",
     )  # fmt: skip
-    changed = [] if flips is None else _flips(flips, run, short, gate.models, "full", pictures)
+    compared = None if flips is None else flips[flips["name"].isin(gate.conditions["condition"])]
+    changed = [] if compared is None else _flips(compared, run, short, gate.models, "full", pictures)
     front = Front(
         f"May {new} replace {old}?", answer(gate.sentence, sign=GATE_SIGNS[gate.verdict]), facts,
         "Both models have predictions for the same images.", proof(changed), chart,

@@ -119,7 +119,7 @@ class Gate:
                 if known
                 else "Which of the two is better is inconclusive"
             )
-        lines = [f"{known}, as far as {int(table['n'].max())} photos tell."]
+        lines = [f"{known} ({int(table['n'].max())} images)."]
         if self.verdict == "failed":
             lines.append(
                 "Next: keep the old model, or look at the photos that were lost: holdfast report of both runs."

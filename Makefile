@@ -56,7 +56,7 @@ WHICH := not slow
 pytest: setup
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal -m '$(WHICH)'
 
-LOWEST := tests/stats tests/store tests/data tests/cli tests/pipeline
+LOWEST := tests packages
 lowest: ## the lower bounds of pyproject.toml, tried in an environment of their own; LOWEST chooses the tests
 	@.venv-lowest/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv-lowest
 	@.venv-lowest/bin/python docs/environment.py --lowest

@@ -44,7 +44,9 @@ def test_what_is_missing_old_damaged_or_unfinished_is_said(environment: Path) ->
     needs = ("numpy>=2.2", "torch>=2.11", "typer>=0.26", 'foolbox>=3.3.4; extra == "attack"')
     package(site, "holdfast-vision", "0.1.0", needs=needs)
     package(site, "numpy", "2.1.9+local")
-    package(site, "torch", "2.11", "torch/__init__.py")
+    package(site, "torch", "2.11+cpu", "torch/__init__.py")
+    package(site, "holdfast-people", "0.1.0", "holdfast_people/__init__.py")  # of a checkout: never from the index
+    (site / "holdfast_people-0.1.0.dist-info" / "direct_url.json").write_text('{"dir_info": {"editable": true}}')
     (environment / ".unfinished-setup").write_text("step 3 of 4, the longest")
     ended = holdfast(environment, "doctor")
     assert ended.returncode == 1 and "Traceback" not in ended.stderr

@@ -17,6 +17,8 @@ INSTALLED = re.compile(
     r"""
     \b(?:install|download|add|uvx|pipx\ run)\b(?:[\ \t]+-[\w-]+(?:[=\ ][^\s-]\S*)?)*?[\ \t]+\\?['"`]*  # with options
     holdfast(?![\w./-])
+    | \bpip3?\ (?:install|download)\b(?:[\ \t]+[^\s;&|#`.]+)*?[\ \t]+['"]?holdfast(?![\w/-]|\.\w)  # after others
+    | --with[\ =]holdfast(?![\w./-]) | \btool\ run\ holdfast\b
     | (?<![\w.-])holdfast\\?\[(?=[a-z,{])                                   # with an extra
     | (?<![\w.-])holdfast\s*(?:==|>=|~=)\s*[0-9{]                            # with a version
     | \b(?:version|distribution|metadata|requires)\(["']holdfast["']\)    # looked up
@@ -34,6 +36,9 @@ INSTALLED = re.compile(
         ("uv pip install --python .venv holdfast", True),
         ("uv add holdfast", True),
         ("uvx holdfast check", True),
+        ("pip install numpy holdfast", True),
+        ("uv run --with holdfast python", True),
+        ("uv tool run holdfast", True),
         ("holdfast[hf]>=1", True),
         (r"pip install 'hold" r"fast\[ray\]'", True),
         ("- holdfast==0.5.1", True),

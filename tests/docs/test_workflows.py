@@ -54,7 +54,9 @@ def test_actions_are_pinned_to_commits(name: str) -> None:
 
 def test_a_release_is_tested_on_every_python_before_it_is_published() -> None:
     jobs = workflow("release")["jobs"]
-    assert jobs["test"]["needs"] == "build" and set(jobs["publish"]["needs"]) == {"test", "docs"}
+    assert jobs["test"]["needs"] == "build" and set(jobs["publish"]["needs"]) == {"attest", "test", "docs"}
+    assert "permissions" not in jobs["build"], "what the index installs there must not be able to ask for a token"
+    assert not any("run" in step for step in jobs["attest"]["steps"])
     assert jobs["test"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13", "3.14"]
     assert not any("checkout" in step.get("uses", "") for step in jobs["test"]["steps"]), "the wheels alone are tried"
     assert jobs["publish"]["environment"] == "release" and jobs["publish"]["permissions"]["id-token"] == "write"

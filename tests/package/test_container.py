@@ -35,6 +35,8 @@ def test_compose_gives_the_server_a_database_and_nothing_to_write_but_its_state(
     assert server["read_only"] and server["cap_drop"] == ["ALL"] and server["ports"] == ["127.0.0.1:8420:8420"]
     assert server["depends_on"]["database"]["condition"] == "service_healthy" and "healthcheck" in services["database"]
     assert "password" not in " ".join(server["command"]).lower()
+    entry = server["entrypoint"][2]
+    assert "$$@" in entry and "$" not in entry.replace("$$", ""), "a single $ is a variable of compose"
 
 
 @pytest.fixture

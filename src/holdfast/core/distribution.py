@@ -12,18 +12,15 @@ UNFINISHED_SETUP = Path(sys.prefix) / ".unfinished-setup"
 """While docs/environment.py sets up this environment, this file names its step."""
 
 DISTRIBUTION = "holdfast-vision"
-_FORMER = "holdfast"  # of checkouts that were installed before the distribution was renamed
 
 
 @functools.cache
 def installed() -> Distribution | None:
     """Return the metadata of the installed distribution; None in a source tree that is not installed."""
-    for name in (DISTRIBUTION, _FORMER):
-        try:
-            return distribution(name)
-        except PackageNotFoundError:
-            continue
-    return None
+    try:
+        return distribution(DISTRIBUTION)
+    except PackageNotFoundError:
+        return None
 
 
 @functools.cache
@@ -90,10 +87,15 @@ def _numbers(version: str) -> list[int]:
 
 
 def damaged() -> list[str]:
-    """Return the installed packages of which files are missing, as ``name==version``."""
+    """Return the packages from an index of which files are missing, as ``name==version``.
+
+    Packages of a checkout are left out: the index may have a stranger's package of that name.
+    """
     packages = set()
     for package in distributions():
+        if package.read_text("direct_url.json") is not None:
+            continue
         files = (file for file in package.files or () if not file.name.endswith(".pyc"))
         if not all(Path(str(file.locate())).exists() for file in files):
-            packages.add(f"{package.name}=={package.version}")
+            packages.add(f"{package.name}=={package.version.partition('+')[0]}")
     return sorted(packages)

@@ -37,7 +37,7 @@ INSTALLED = re.compile(
         ("uv add holdfast", True),
         ("uvx holdfast check", True),
         ("pip install numpy holdfast", True),
-        ("uv run --with holdfast python", True),
+        ("uv run --with holdfast", True),
         ("uv tool run holdfast", True),
         ("holdfast[hf]>=1", True),
         (r"pip install 'hold" r"fast\[ray\]'", True),

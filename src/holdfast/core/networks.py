@@ -280,7 +280,7 @@ def check_complete(report: Mapping[str, Any], shown: str) -> None:
 def mind_the_hub() -> None:
     """Switch the hub's library to offline mode if nothing answers at the hub's address."""
     # Left to itself it tries every file five times, with longer and longer pauses, which is a minute of silence for
-    # somebody behind a firewall. A proxy or the user's own ``HF_HUB_OFFLINE`` is left alone.
+    # a user behind a firewall. A proxy or the user's own ``HF_HUB_OFFLINE`` is left alone.
     from huggingface_hub import constants
 
     if "HF_HUB_OFFLINE" in os.environ or urllib.request.getproxies():

@@ -383,8 +383,8 @@ def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
     if "failed" in verdicts:
         names = _few(list(table.loc[table["verdict"] == "failed", "condition"]))
         silent = table["n"].sum() and (table["unanswered"] == table["n"]).all()
-        mend = " Every row of the new model is an error: fix it and evaluate it with --retry-errors."
-        reason = mend if silent else ""
+        advice = " Every row of the new model is an error: fix it and evaluate it with --retry-errors."
+        reason = advice if silent else ""
         text = f"Failed: more than {allowed} lost under {names}.{reason}{_only_one(table)}{known}"
         return Gate("failed", table, margin, more, text)
     if verdicts and not len(open_ones):

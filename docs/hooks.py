@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
         target = (folder / link[1]).resolve()
         if target.name == "README.md" and target.is_relative_to(ASSETS):
             other = f"cards/{target.parent.relative_to(ASSETS).as_posix()}.md"
-        elif target in PAGES_OF:
+        elif target in PAGES_OF and PAGES_OF[target] != where:
             other = PAGES_OF[target]
         elif where in HOMES and target.is_relative_to(ROOT / "docs"):
             other = target.relative_to(ROOT / "docs").as_posix()
@@ -66,6 +67,7 @@ PAGES_OF = OF_PACKAGES | {
     ROOT / "docs" / "notebook.ipynb": "notebook.md",
     ROOT / "CONTRIBUTING.md": "contributing.md",
     ROOT / "CHANGELOG.md": "changelog.md",
+    ROOT / "docs" / "statistics" / "promises.csv": "statistics/promises.md",
 }
 
 
@@ -80,6 +82,7 @@ def made_pages() -> Iterator[tuple[str, str | bytes]]:
     yield from notebook_page()
     yield "commands.md", commands_page()
     yield "columns.md", columns_page()
+    yield "statistics/promises.md", promises_page()
     yield "api/verbs.md", verbs_page()
 
 
@@ -129,6 +132,14 @@ def columns_page() -> str:
         "|---|---|",
     ]
     return "\n".join([*head, *rows, ""])
+
+
+def promises_page() -> str:
+    """Return the page of the measured coverage and error rates."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from promises.page import page, read
+
+    return page(read(ROOT / "docs" / "statistics" / "promises.csv"))
 
 
 def verbs_page() -> str:

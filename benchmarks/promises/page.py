@@ -1,4 +1,4 @@
-"""Writes docs/statistics/promises.csv, a row per promise, and promises.md, a line per sentence."""
+"""Writes docs/statistics/promises.csv, a row per promise; the site has a page of it, a line per sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Every coverage and error rate on these pages is measured on simulated data whose
 [promises.csv](promises.csv) has every setting with its number of draws, the promised range, and the error (half of the
 95 % interval).
 
-- `make promises` redraws every rate, rewrites this page, and fails if a rate is outside its range by more than its
+- `make promises` redraws every rate and fails if a rate is outside its range by more than its
   error. An interrupted run resumes; rates of changed code are redrawn. It takes about half an hour on one core.
 - `make test` draws a seeded part.
 - `python -m promises --only NAME` redraws some rates.
@@ -61,12 +61,11 @@ def read(path: Path) -> list[Row]:
 
 
 def write(folder: Path, table: list[Row]) -> None:
-    """Write the table and the page."""
+    """Write the table."""
     with (folder / "promises.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(table)
-    (folder / "promises.md").write_text(page(table), encoding="utf-8")
 
 
 def outside(row: Row) -> bool:

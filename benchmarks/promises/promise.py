@@ -60,7 +60,7 @@ class Promise:
     """One row of the register.
 
     Attributes:
-        page: of docs/statistics, which links to its sentences on promises.md.
+        page: of docs/statistics, which links to its measured rates.
         statement: what is promised.
         setting: the data that it is tried on, in words.
         simulation: how.

@@ -21,15 +21,12 @@ Settings = dict[str, tuple[str, dict[str, Any]]]
 
 PAGES = {
     "accuracy": ("drops", "confidence"),
-    "comparing-models": ("between-datasets", "choice"),
-    "fmr": ("fmr-people",),
-    "hard-sets": ("mining",),
-    "people": ("agreement", "votes"),
-    "regression": ("interaction",),
+    "comparing-models": ("between-datasets", "choice", "regression", "interaction"),
+    "fmr": ("fmr-people", "agreement", "votes"),
     "release-gate": ("watching",),
     "sample-size": ("sequential",),
     "scores": ("robustness-score",),
-    "tasks": ("objects", "questions", "segmentation"),
+    "tasks": ("objects", "questions", "segmentation", "mining"),
     "verdict": ("holds",),
 }
 """Page of docs/statistics → its topics with other names. Names of simulations, and so their seeds, have the topic."""
@@ -388,7 +385,8 @@ UNITS = (1, 2, 5, 20)
 
 def _slips() -> Iterator[Promise]:
     for (table, column), (words, least) in SEEN.items():
-        statement = f"| {words} | {' | '.join(f'{share} %' for share in least)} |"
+        shares = ", ".join(map(str, least))
+        statement = f"Slips of 1, 2, 5 and 20 units in {words} are found in at least {shares} %"
         for units, share in zip(UNITS, least, strict=True):
             trial = {"twice": auditing.printed_twice, "claims": auditing.claimed}.get(table, auditing.slips)
             options = {"table": table, "column": column} if trial is auditing.slips else {}

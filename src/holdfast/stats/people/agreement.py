@@ -25,7 +25,7 @@ Statistic = Callable[[Floats], Floats]  # sums of such rows, (n, summands) → (
 def agreement(ratings: pd.DataFrame, *, ordered: bool = False) -> pd.DataFrame:
     """Return every measure that the ratings allow, with 95 % intervals over items.
 
-    docs/statistics/people.md has the formulas. A row per measure: ``estimate``, ``low``, ``high``, ``n`` (items
+    docs/statistics/fmr.md has the formulas. A row per measure: ``estimate``, ``low``, ``high``, ``n`` (items
     used), ``raters``, ``reason`` ('' or why there is no value). ``ratings``: a row per item, a column per rater,
     missing where a rater did not see the item; for raters that change from item to item (crowds), columns are just
     "first rating", "second rating", …

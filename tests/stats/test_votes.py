@@ -249,10 +249,13 @@ def test_files_of_votes(tmp_path: Path) -> None:
     assert again.tallies() == votes.tallies()
     pq.write_table(votes.table.replace_schema_metadata({}), tmp_path / "bare.parquet")
     (tmp_path / "no.parquet").write_bytes(b"no Parquet")
+    metadata = votes.to_arrow().schema.metadata | {b"holdfast_schema_version": b"2"}
+    pq.write_table(votes.to_arrow().replace_schema_metadata(metadata), tmp_path / "newer.parquet")
     for name, match in (
         ("bare.parquet", "which questions"),
         ("no.parquet", "not a file of votes"),
         ("gone", "no votes"),
+        ("newer.parquet", r"newer\.parquet was written by a newer Holdfast"),
     ):
         with pytest.raises(UserError, match=match):
             read_votes(tmp_path / name)

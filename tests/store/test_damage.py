@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,11 @@ import pytest
 from commands import run
 from holdfast.core.errors import DamageWarning, UserError
 from holdfast.core.schema import ANSWERS, PREDICTIONS, SAMPLES
+from holdfast.data import load_collection
 from holdfast.store import Parts, Run, read_table, write_table, writing
+from holdfast.store.foreign import read_foreign
+
+ROOT = Path(__file__).parents[2]
 
 
 def predictions(*ids: str, task: str = "classify") -> pa.Table:
@@ -186,3 +191,45 @@ def test_eval_makes_damaged_rows_again(photos: Path, toy_models: str, tmp_path: 
         assert again.stderr.count("is damaged") == 2 and "its rows are made again" in again.stderr
         assert Run.open(copy).rows().sort_by("row_id").drop(["run_id"]).equals(before.drop(["run_id"]))
         assert "0 made" in run(*words[:-1], copy).stdout
+
+
+def newer(table: pa.Table, path: Path) -> Path:
+    """Write a table as the next version of Holdfast would."""
+    metadata = {**table.schema.metadata, b"holdfast_schema_version": b"2"}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    return path
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_every_table_says_which_version_it_is(tmp_path: Path, streamed: bool) -> None:
+    table = pa.table({"x": [1]}).replace_schema_metadata({"kept": "yes"})
+    write_table(tmp_path / "table.parquet", table.to_reader() if streamed else table)
+    assert pq.read_schema(tmp_path / "table.parquet").metadata == {b"kept": b"yes", b"holdfast_schema_version": b"1"}
+
+
+def test_a_table_of_a_newer_version_is_refused_and_kept(tmp_path: Path) -> None:
+    opened = Run(tmp_path)
+    opened.write_samples(SAMPLES.empty_table())
+    newer(pq.read_table(tmp_path / "samples.parquet"), tmp_path / "samples.parquet")
+    part = opened.predictions.write(predictions("a"))
+    newer(pq.read_table(part), part)
+    refused = r"was written by a newer Holdfast \(table version '2'; this one reads up to 1\): update Holdfast"
+    for read in (opened.rows, opened.predictions.count, opened.samples, lambda: read_table(part)):
+        with pytest.raises(UserError, match=refused):
+            read()
+    with pytest.raises(UserError, match=refused):
+        read_foreign(part.read_bytes(), PREDICTIONS, part.name)
+    with pytest.raises(UserError, match=refused):
+        load_collection(f"manifest:{tmp_path / 'samples.parquet'}")
+    with writing(tmp_path):
+        assert part.exists()
+
+
+def test_tables_are_written_in_one_place() -> None:
+    """All others are not read as tables of Holdfast: other programs' formats, files of a process, a board's entries."""
+    others = ["live.py", "writers.py", "table.py", "measure.py", "huggingface.py", "question_tasks.py"]
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "packages").glob("*/src/**/*.py")]
+    writers = [path for path in sources if re.search(r"pq\.write_table|ParquetWriter\(|to_parquet\(", path.read_text())]
+    assert {path.name for path in writers} - set(others) == {"parts.py", "files.py"}
+    versioned = [path for path in writers if path.name not in others]
+    assert all("versioned(" in path.read_text() for path in versioned)

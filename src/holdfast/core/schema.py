@@ -13,6 +13,7 @@ import pyarrow as pa
 from holdfast.core.fingerprint import fingerprint
 
 SCHEMA_VERSION = 1
+_VERSION_KEY = b"holdfast_schema_version"
 _KINDS = {
     "word": pa.dictionary(pa.int32(), pa.string()), "text": pa.string(), "flag": pa.bool_(), "int": pa.int32(),
     "long": pa.int64(), "float": pa.float32(), "texts": pa.list_(pa.string()), "ints": pa.list_(pa.int32()),
@@ -33,6 +34,22 @@ def plain_schema(columns: str) -> pa.Schema:
     """Return the schema of ``name kind, name kind``: of a table that no bundle explains."""
     pairs = [column.split() for column in columns.split(",")]
     return pa.schema([(name, _KINDS[kind]) for name, kind in pairs])
+
+
+def versioned(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with the version of Holdfast's tables in its metadata, which a Parquet file keeps."""
+    return schema.with_metadata((schema.metadata or {}) | {_VERSION_KEY: str(SCHEMA_VERSION).encode()})
+
+
+def newer_version(metadata: Mapping[bytes, bytes] | None) -> str:
+    """Return why the table of a file with this metadata cannot be read, or "" if no newer Holdfast wrote it."""
+    version = (metadata or {}).get(_VERSION_KEY, b"1")[:20].decode("ascii", "replace")  # 0.1 wrote none
+    if version.isdecimal() and int(version) <= SCHEMA_VERSION:
+        return ""
+    return (
+        f"was written by a newer Holdfast (table version {version!r}; this one reads up to {SCHEMA_VERSION}): update "
+        "Holdfast to read it"
+    )
 
 
 KEY = declared_schema("""

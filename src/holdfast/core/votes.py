@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.core.errors import UserError, first_line
+from holdfast.core.schema import newer_version
 
 VOTES = pa.schema(
     [
@@ -229,7 +230,10 @@ def read_votes(path: Path | str) -> Votes:
     if file.stat().st_size > _LARGEST:
         raise UserError(f"{path} is larger than any file of votes")
     try:
-        return from_arrow(pq.read_table(file, partitioning=None))
+        table = pq.read_table(file, partitioning=None)
+        if newer := newer_version(table.schema.metadata):
+            raise UserError(f"{file} {newer}")
+        return from_arrow(table)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise UserError(
             f"{path} is not a file of votes of holdfast people review --export: {first_line(error)}"

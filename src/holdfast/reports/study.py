@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from holdfast.core.errors import cannot_write
-from holdfast.core.files import clear_unfinished, whole_file, write_atomic
+from holdfast.core.files import clear_unfinished, write_atomic
 from holdfast.core.lazy import pd
 from holdfast.core.types import Image
 from holdfast.reports.page.figures import Chart, Figure
@@ -31,6 +33,7 @@ from holdfast.reports.page.tables import Column, Table, as_csv
 from holdfast.reports.page.writer import DRAWN_WORLD as DRAWN_WORLD
 from holdfast.reports.page.writer import about_world as about_world
 from holdfast.reports.page.writer import write_page
+from holdfast.store import write_table
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Pat
         for part in [part for section in sections for part in section.parts]:
             if isinstance(part, Table):
                 write_atomic(out / "results" / f"{part.name}.csv", as_csv(part.frame).encode())
-                with whole_file(out / "results" / f"{part.name}.parquet") as unfinished:
-                    part.frame.to_parquet(unfinished, index=False)
+                table = pa.Table.from_pandas(part.frame, preserve_index=False)
+                write_table(out / "results" / f"{part.name}.parquet", table)
     except OSError as error:
         raise cannot_write(f"the study to {out}", error) from error
     leading = next((section for section in sections[1:] if section.lead), first)

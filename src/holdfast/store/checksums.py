@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.core.errors import first_line
+from holdfast.core.schema import newer_version
 
 _MARK = b"holdfast"
 _DIGEST = 20
@@ -58,16 +59,22 @@ def _damage_of(path: str, size: int, _modified: int, _inode: int) -> str:
     return _decoding_error(path)
 
 
-def foreign_column(path: Path, schema: pa.Schema, key: tuple[str, ...]) -> str:
-    """Return what shows that a Parquet file holds another table than the one of this schema, or "" if nothing does."""
+def refusal_of(path: Path, schema: pa.Schema | None, key: tuple[str, ...]) -> str:
+    """Return why a whole Parquet file is not read: it is newer, or another table than the schema's; "" if it is."""
     # Columns may be missing, since older versions wrote fewer; those of the key may not.
     status = path.stat()
-    return _foreign_column(str(path), schema, key, status.st_size, status.st_mtime_ns, status.st_ino)
+    return _refusal_of(str(path), schema, key, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 @lru_cache(maxsize=1 << 16)
-def _foreign_column(path: str, schema: pa.Schema, key: tuple[str, ...], _size: int, _modified: int, _inode: int) -> str:
-    return _difference(pq.read_schema(path), schema, key)
+def _refusal_of(
+    path: str, schema: pa.Schema | None, key: tuple[str, ...], _size: int, _modified: int, _inode: int
+) -> str:
+    given = pq.read_schema(path)
+    if newer := newer_version(given.metadata):
+        return newer
+    difference = "" if schema is None else _difference(given, schema, key)
+    return difference and f"does not belong there: {difference}. Move it to another folder"
 
 
 @lru_cache(maxsize=256)  # most parts have one schema

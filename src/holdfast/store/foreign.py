@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.core.errors import UserError, first_line
+from holdfast.core.schema import newer_version
 
 MAX_ROWS = 5_000_000
 MAX_UNPACKED = 2 << 30  # bytes of a file's pages, and of its rows in memory
@@ -59,6 +60,8 @@ def read_coded(data: bytes, schema: pa.Schema, name: str, check: Callable[[pq.Fi
     try:
         unpacked = check_size(data, name)
         metadata = pq.ParquetFile(pa.BufferReader(data), **_LIMITS).metadata
+        if newer := newer_version(metadata.metadata):
+            raise UserError(f"{name} {newer}")
         check(metadata, unpacked)
         columns = metadata.schema.to_arrow_schema().names
         texts = [path for path in _text_columns(schema) if path.partition(".")[0] in columns]

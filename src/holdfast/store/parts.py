@@ -28,9 +28,9 @@ from holdfast.core.errors import DamageWarning, HoldfastError, UserError, cannot
 from holdfast.core.files import clear_unfinished, no_empty_folders, whole_file
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address
-from holdfast.core.schema import FRAMES, LATENTS, PREDICTIONS, WALKS
+from holdfast.core.schema import FRAMES, LATENTS, PREDICTIONS, WALKS, versioned
 from holdfast.core.system import lock_file
-from holdfast.store.checksums import add_checksum, damage_of, foreign_column
+from holdfast.store.checksums import add_checksum, damage_of, refusal_of
 
 _MENDED = re.compile(r"(part-.*|samples)\.parquet")  # made again by the command that wrote them
 
@@ -58,12 +58,13 @@ def damaged(path: Path, error: BaseException) -> UserError:
 
 
 def write_table(path: Path, table: pa.Table | pa.RecordBatchReader) -> None:
-    """Write Parquet with a checksum under a temporary name, then rename; a full disk leaves no half-written file."""
+    """Write Parquet with version and checksum under a temporary name, then rename; a full disk leaves no half file."""
+    schema = versioned(table.schema)
     with whole_file(path, sync=True) as temporary:
         if isinstance(table, pa.Table):
-            pq.write_table(table, temporary, compression="zstd")
+            pq.write_table(table.replace_schema_metadata(schema.metadata), temporary, compression="zstd")
         else:
-            with pq.ParquetWriter(temporary, table.schema, compression="zstd") as file:
+            with pq.ParquetWriter(temporary, schema, compression="zstd") as file:
                 for batch in table:
                     file.write_batch(batch)
         add_checksum(temporary)
@@ -76,14 +77,14 @@ def read_table(path: Path, schema: pa.Schema | None = None, key: Sequence[str] =
 
 
 def check_table(path: Path, schema: pa.Schema | None = None, key: Sequence[str] = ()) -> None:
-    """Raise a UserError that names the file if it is damaged, or holds another table than that of the schema."""
+    """Raise a UserError that names the file if it is damaged, newer than this Holdfast, or not of the schema."""
     if damage := damage_of(path):
         raise UserError(
             f"{path} is damaged: {damage}. Run the command that wrote it (such as holdfast eval) again with the same "
             "--out: it sets the file aside and makes the lost rows again"
         )
-    if schema is not None and (difference := foreign_column(path, schema, tuple(key))):
-        raise UserError(f"{path} does not belong there: {difference}. Move it to another folder")
+    if refusal := refusal_of(path, schema, tuple(key)):
+        raise UserError(f"{path} {refusal}")
 
 
 _LOCK = ".lock"

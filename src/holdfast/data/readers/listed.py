@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from holdfast.core.errors import SampleError, UserError, raise_machine_trouble
 from holdfast.core.names import Name
 from holdfast.core.places import address, last_name, place, resolved
+from holdfast.core.schema import newer_version
 from holdfast.core.types import ORIGINAL, Collection, ImageSource, MaskSource, Problem, Sample
 from holdfast.data import reading
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage, PublishedImage, TarImage, read_range
@@ -132,6 +133,8 @@ def _read_parquet(file: Path) -> tuple[list[str], list[dict[str, Any]]]:
     heavy = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
     with file.open("rb") as stream:
         table = pq.ParquetFile(stream)
+        if newer := newer_version(table.metadata.metadata):
+            raise UserError(f"{file} {newer}")
         plain = [column.name for column in table.schema_arrow if not any(is_kind(column.type) for is_kind in heavy)]
         return plain, table.read(columns=plain).to_pylist()
 

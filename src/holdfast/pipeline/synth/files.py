@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from holdfast.core.errors import raise_machine_trouble
 from holdfast.core.files import UNFINISHED, whole_file, write_atomic
 from holdfast.core.fingerprint import bytes_sha256
-from holdfast.core.schema import plain_schema
+from holdfast.core.schema import plain_schema, versioned
 from holdfast.data.writers import coco_text, tar_images, write_parquet_shard, write_tar_shard
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.store import Parts
@@ -79,7 +79,7 @@ def finish(out: Path, parts: Parts, format: str, progress: Progress = silent) ->
     with (
         whole_file(out / "manifest.parquet") as as_parquet,
         whole_file(out / "manifest.csv") as as_csv,
-        pq.ParquetWriter(as_parquet, public, compression="zstd") as parquet,
+        pq.ParquetWriter(as_parquet, versioned(public), compression="zstd") as parquet,
         pacsv.CSVWriter(as_csv, public) as csv,
     ):
         for tables in in_order(parts, out):

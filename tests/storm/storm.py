@@ -38,7 +38,7 @@ from storm_process import Ended, aside, command, import_everything
 from storm_troubles import OPENING, TROUBLES, damaging
 from storm_verbs import INFO, TABLE, VERBS, WORLD
 
-ALONE = ("hostile input", "bad server", "dying model", "foreign page")
+ALONE = ("hostile input", "bad server", "dying model", "foreign page", "full scratch")
 """Troubles that bring commands of their own."""
 CORPUS = Path(__file__).parent / "corpus"
 LARGEST_KEPT = 20_000

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import subprocess
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from storm_process import FAILING, Ended, aside, command
 from storm_verbs import DATA, MODEL, VERBS, WALK
@@ -90,6 +92,8 @@ def failed_rename(storm: Storm, verb: str, draw: random.Random) -> str:
     ended = command(words, storm.folder, environment={FAILING: str(number)})
     if trouble := misbehaviour(ended, verb):
         return f"rename {number} failed: {trouble}"
+    if broken := storm.broken_law():
+        return f"rename {number} failed: {broken}"
     if ended.code == VERBS[verb].code and (unlike := storm.compare(verb, ended, said=False)):
         return f"rename {number} failed, it ends with {ended.code} ({last_words(ended)}), and {unlike}"
     return continued(storm, verb, words)
@@ -189,15 +193,15 @@ ASKING = {
     "vlm": f"ask {DATA} --models vlm+{{server}}#m?{{patience}}&concurrency=2 --questions full_list --out {{out}} -q",
     "oracle": f"perturb {DATA} --models {MODEL} {WALK.partition('--oracle')[0]} --oracle {{server}}#m?{{patience}}"
     "&cache={out}/cache --steps 2 --step-size 0.004 --limit 3 --out {out}/run -q",
-    "images": "generate --generator images+{server}#m?{patience}&size=32&cache={out}/cache --limit 3 --out {out}/run "
-    "-q",
+    "images": "generate --generator images+{server}#m?{patience}&size=32&cache={out}/cache --categories diorama "
+    "--nuisances diorama --limit 3 --out {out}/run -q",
 }
 
 
 def bad_server(storm: Storm, verb: str, draw: random.Random) -> str:
     """Ask a server that repeats the key, is slow without end or sends half a character; two kinds of it in turn."""
     from storm_server import BEHAVIOURS
-    from storm_troubles import misbehaviour
+    from storm_troubles import last_words, misbehaviour
 
     client, slow = draw.choice(sorted(ASKING)), [each for each in BEHAVIOURS if each not in ("echo", "refuse", "half")]
     for how in (draw.choice(("echo", "refuse")), draw.choice(slow), "half"):
@@ -209,6 +213,8 @@ def bad_server(storm: Storm, verb: str, draw: random.Random) -> str:
         storm.count("bad servers that were asked")
         if trouble := misbehaviour(ended):
             return f"{client} of a server that does this: {how}: {trouble}"
+        if how == "echo" and ended.code:  # else nothing was asked at all
+            return f"{client} of a server that answers ends with {ended.code}: {last_words(ended)}"
         if holder := storm.holder_of_secret():
             return f"{client} of a server that does this: {how}: a secret is in {holder}"
     return ""
@@ -220,33 +226,74 @@ DEATHS = {
 }  # fmt: skip
 
 
+def python_model(storm: Storm, name: str, body: str) -> dict[str, Any]:
+    """Write the module ``storm_NAME`` with a model whose predict is ``body``; what ``command`` needs to import it."""
+    modules, classes = storm.folder / "modules", sorted(p.name for p in (storm.world / "photos" / "images").iterdir())
+    modules.mkdir(exist_ok=True)
+    (modules / f"storm_{name}.py").write_text(
+        "import os\nimport numpy as np\n"
+        "class Wordless(Exception):\n    def __str__(self): raise RuntimeError\n"
+        f"class Model:\n    labels = {tuple(classes)!r}; name = fingerprint = {name!r}\n"
+        f"    def predict(self, images):\n        {body}\nmodel = Model()\n"
+    )
+    places = os.pathsep.join(filter(None, (str(modules), os.environ.get("PYTHONPATH", ""))))
+    return {"environment": {"PYTHONPATH": places}, "own_interpreter": True}
+
+
 def dying_model(storm: Storm, verb: str, draw: random.Random) -> str:
     """Measure a model that ends its process or raises what cannot be printed: no success, no traceback."""
     from storm_troubles import misbehaviour
 
-    modules = storm.folder / "modules"
-    modules.mkdir(exist_ok=True)
     death = draw.choice(sorted(DEATHS))
-    (modules / f"storm_{death}.py").write_text(
-        "import os\nclass Wordless(Exception):\n    def __str__(self): raise RuntimeError\n"
-        f"class Model:\n    labels = ('a', 'b'); name = 'dying'; fingerprint = 'dying'\n"
-        f"    def predict(self, images):\n        {DEATHS[death]}\nmodel = Model()\n"
-    )
-    (storm.folder / "labels.json").write_text("{}")
+    settings = python_model(storm, death, DEATHS[death])
     words = f"eval {DATA} --models python:storm_{death}:model --scenarios original --out {{out}} -q"
     if draw.random() < 0.5:
         words += " --workers 2"
-    given = [word.format(world=storm.world, out=storm.out) for word in words.split()]
-    ended = command(given, storm.folder, environment={"PYTHONPATH": _path(modules)}, own_interpreter=True)
+    ended = command([word.format(world=storm.world, out=storm.out) for word in words.split()], storm.folder, **settings)
     if trouble := misbehaviour(ended):
         return f"a model that {death}: {trouble}"
     return f"a model that {death} leaves exit code 0: {ended.said[-200:]!r}" if _is_success(storm, ended) else ""
 
 
-def _path(modules: Path) -> str:
-    import os
+_SCRATCH = "open(os.environ['SCRATCH'], 'wb', 0).write(b'x'); return np.full((len(images), len(self.labels)), 1 / 3)"
 
-    return os.pathsep.join(filter(None, (str(modules), os.environ.get("PYTHONPATH", ""))))
+
+def full_scratch(storm: Storm, verb: str, draw: random.Random) -> str:
+    """Fill the disk that a model, or the store of paid images, writes to, although {out} has room; then give it room.
+
+    The command ends at once and stores no such row, and given again it ends well.
+    """
+    words = f"eval {DATA} --models python:storm_scratch:model --scenarios original --batch-size 2 --out {{out}} -q"
+    settings = python_model(storm, "scratch", _SCRATCH)
+    for place, wanted in (("/dev/full", 1), (os.devnull, 0)):
+        settings["environment"]["SCRATCH"] = place
+        if trouble := _ends(storm, words, wanted, settings):
+            return f"a model whose own file is {place}: {trouble}"
+    if os.geteuid():  # only root may mount
+        return ""
+    storm.clear_out()
+    cache = storm.out / "cache"
+    cache.mkdir()
+    words = ASKING["images"].replace("{patience}", "retries=0").replace("{server}", f"{storm.server()}/good")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(cache)]  # room for the ledger, not for an image
+    subprocess.run(mount, check=True)
+    try:
+        for size, wanted in (("4k", 1), ("1m", 0)):
+            subprocess.run(["mount", "-o", f"remount,size={size}", str(cache)], check=True)
+            if trouble := _ends(storm, words, wanted, {}):
+                return f"paid images on a disk of {size}: {trouble}"
+    finally:
+        subprocess.run(["umount", "-l", str(cache)], check=True)
+    return ""
+
+
+def _ends(storm: Storm, words: str, code: int, settings: dict[str, Any]) -> str:
+    """Return in what a command does not end with this code and whole tables, or ""."""
+    from storm_troubles import last_words, misbehaviour
+
+    ended = command([word.format(world=storm.world, out=storm.out) for word in words.split()], storm.folder, **settings)
+    unlike = "" if ended.code == code else f"ends with {ended.code}, not {code}: {last_words(ended)}"
+    return misbehaviour(ended) or storm.broken_law() or unlike
 
 
 def _is_success(storm: Storm, ended: Ended) -> bool:

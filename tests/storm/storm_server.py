@@ -1,4 +1,4 @@
-"""A server that treats its clients badly; the path of a request says how: echo, drip, endless, pause, half, silent.
+"""A server that treats its clients badly; the path of a request says how (``BEHAVIOURS``), or ``good``.
 
 ``python storm_server.py PORT``
 """
@@ -58,7 +58,9 @@ class Handler(socketserver.BaseRequestHandler):
             self._behave(how, headers.get("authorization", "").removeprefix("Bearer "))
 
     def _behave(self, how: str, key: str) -> None:
-        if how == "echo":
+        if how == "good":
+            self._reply("200 OK", _answer("cat"))
+        elif how == "echo":
             self._reply("200 OK", _answer(f"cat {key}"))
         elif how == "half":
             self._reply("200 OK", _answer("cat \ud800"))

@@ -20,6 +20,7 @@ from storm_resuming import (
     failed_rename,
     falsified,
     foreign_page,
+    full_scratch,
     interrupted,
     removed_folder,
     unreadable,
@@ -113,7 +114,7 @@ def full_disk(storm: Storm, verb: str, draw: random.Random) -> str:
     else:
         ended = command(words, storm.folder, largest_file=room // 4)
     storm.count("disks that were full", ended.code != VERBS[verb].code)
-    if trouble := misbehaviour(ended, verb):
+    if trouble := misbehaviour(ended, verb) or storm.broken_law():
         return trouble
     if ended.code == VERBS[verb].code:
         unlike = storm.compare(verb, ended)
@@ -235,6 +236,7 @@ TROUBLES: dict[str, tuple[Trouble, float, Callable[[str], bool]]] = {
     "interrupted": (interrupted, 3, lambda verb: VERBS[verb].resumes),
     "falsified table": (falsified, 2, lambda verb: VERBS[verb].resumes or VERBS[verb].reads == "run"),
     "changed input": (changed_input, 2, lambda verb: verb in ("eval", "eval --fast", "segment", "ask", "perturb")),
+    "full scratch": (full_scratch, 0.5, lambda _: True),
     "failed rename": (failed_rename, 2, lambda verb: "{out}" in VERBS[verb].words),
     "unreadable images": (unreadable, 1, lambda verb: verb in ("synth", "mask", "eval", "segment", "ask", "perturb")),
     "removed folder": (removed_folder, 1, lambda verb: verb in ("synth", "mask", "eval", "generate", "perturb")),
@@ -249,7 +251,7 @@ damaging = ("damaged input", "hostile input", "falsified table", "changed input"
 
 OPENING = (
     ("interrupted", "eval"), ("falsified table", "eval"), ("changed input", "eval"), ("bad server", "ask"),
-    ("full disk", "synth"), ("failed rename", "synth"),
+    ("full scratch", "eval"), ("full disk", "synth"), ("failed rename", "synth"),
     ("failed rename", "explain"), ("full disk", "eval"), ("interrupted", "eval --fast"), ("removed folder", "synth"),
     ("dying model", "eval"), ("bad server", "perturb"), ("foreign page", "open"), ("unreadable images", "mask"),
     ("kill", "train"), ("interrupted", "segment"), ("interrupted", "perturb"), ("kill", "watch"),

@@ -1,7 +1,8 @@
 """The packages that Holdfast needs: a bill of materials (CycloneDX), and whether advisories are known about them.
 
 ``python docs/packages.py bill FILE`` writes the bill of what is installed for Holdfast with all extras.
-``python docs/packages.py audit --seconds 15`` asks pip-audit; where no service answers in time, it says so and passes.
+``python docs/packages.py audit --seconds 15`` asks pip-audit; where no service answers in time, it says so and
+passes, unless ``--required`` is given.
 """
 
 from __future__ import annotations
@@ -82,28 +83,29 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def audit(seconds: float) -> int:
-    """Print what advisories say about the installed packages; 1 where an update mends something, else 0."""
+def audit(seconds: float, *, required: bool = False) -> int:
+    """Print what advisories say about the installed packages; 1 if an update fixes something, else 0."""
+    # ``required``: 1 also if no service could be asked.
     command = [sys.executable, "-m", "pip_audit", "--progress-spinner", "off", "--format", "json", "--desc", "off"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
         packages = json.loads(done.stdout)["dependencies"]
     except subprocess.TimeoutExpired:
         print(f"pip-audit skipped: no service for advisories answered within {seconds:.0f} s")
-        return 0
+        return int(required)
     except (ValueError, KeyError):
         print(f"pip-audit skipped: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1][:200]}")
-        return 0
+        return int(required)
     known = [package for package in packages if "vulns" in package]
     if len(known) < len(packages) / 2:
         print(f"pip-audit skipped: the service for advisories knows {len(known)} of {len(packages)} packages")
-        return 0
+        return int(required)
     needs_update = False
     for package in known:
         for advisory in package["vulns"]:
-            mended = ", ".join(advisory["fix_versions"])
-            needs_update |= bool(mended)
-            print(f"{package['name']} {package['version']}: {advisory['id']}, {mended or 'not'} mended")
+            fixed = ", ".join(advisory["fix_versions"])
+            needs_update |= bool(fixed)
+            print(f"{package['name']} {package['version']}: {advisory['id']}, {fixed or 'not'} fixed")
     print(f"pip-audit: {len(known)} packages looked up")
     return int(needs_update)
 
@@ -113,10 +115,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("bill").add_argument("file", type=Path)
-    verbs.add_parser("audit").add_argument("--seconds", type=float, default=15.0)
+    auditing = verbs.add_parser("audit")
+    auditing.add_argument("--seconds", type=float, default=15.0)
+    auditing.add_argument("--required", action="store_true", help="fail if no service for advisories answers")
     asked = parser.parse_args()
     if asked.verb == "audit":
-        sys.exit(audit(asked.seconds))
+        sys.exit(audit(asked.seconds, required=asked.required))
     asked.file.parent.mkdir(parents=True, exist_ok=True)
     asked.file.write_text(json.dumps(bill(), indent=1) + "\n")
     print(f"{len(bill()['components'])} packages; {asked.file}")

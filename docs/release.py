@@ -1,7 +1,8 @@
 """What a release needs besides building: one version for all packages, and the section of the changelog.
 
-``python docs/release.py stamp v1.2.3`` writes the version of a tag into every ``pyproject.toml`` and lets the packages
-require each other at that version. ``python docs/release.py notes v1.2.3`` prints the section of CHANGELOG.md.
+``python docs/release.py stamp v1.2.3`` writes the version of a tag into every ``pyproject.toml``, lets the packages
+require each other at that version, and pins it in the workflows of docs/github. ``python docs/release.py notes v1.2.3``
+prints the section of CHANGELOG.md, which must not be called unreleased any more.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 _TAG = re.compile(r"v(\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?)")
 _VERSION = re.compile(r'^version = "([^"]+)"$', re.M)
 _REQUIRED = re.compile(r'"(holdfast-[a-z]+(?:\[[a-z0-9,-]+\])?)(?:==[^"]+)?"')
+_PINNED = re.compile(r"\b(holdfast-vision(?:\[[a-z,]+\])?)==[0-9a-z.]+")
 
 
 def projects(root: Path) -> list[Path]:
@@ -45,16 +47,20 @@ def stamp(tag: str, root: Path) -> None:
         head, mark, tail = text.partition("\ndependencies = ")  # not the project's own name above
         file.write_text(head + mark + _REQUIRED.sub(pinned, tail), encoding="utf8")
         print(f"{file.relative_to(root)}: {version}")
+    for file in sorted((root / "docs" / "github").glob("*.yml")):
+        file.write_text(_PINNED.sub(rf"\g<1>=={version}", file.read_text(encoding="utf8")), encoding="utf8")
 
 
 def notes(tag: str, root: Path) -> str:
     """Return the section of the changelog for a tag; an error without one."""
     version = version_of(tag)
     text = (root / "CHANGELOG.md").read_text(encoding="utf8")
-    section = re.search(rf"^## \[?{re.escape(version)}\]?[^\n]*\n(.*?)(?=^## |\Z)", text, re.M | re.S)
-    if not section or not section[1].strip():
+    section = re.search(rf"^## \[?{re.escape(version)}\]?(?=\s)([^\n]*)\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    if not section or not section[2].strip():
         sys.exit(f"CHANGELOG.md has no section '## {version}'")
-    return section[1].strip()
+    if "unreleased" in section[1].lower():
+        sys.exit(f"CHANGELOG.md calls {version} unreleased: write the date there, '## {version} (2027-01-31)'")
+    return section[2].strip()
 
 
 def main() -> None:

@@ -22,6 +22,13 @@ def test_hadolint_has_nothing_to_say() -> None:
     assert (ended.returncode, ended.stdout) == (0, "")
 
 
+def test_compose_has_the_format_of_compose() -> None:
+    lint = Path(sys.executable).with_name("check-jsonschema")
+    command = [lint, "--builtin-schema", "vendor.compose-spec", DOCKER / "compose.yaml"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout
+
+
 def test_the_final_image_runs_as_a_user_without_rights_and_checks_its_health() -> None:
     final = (DOCKER / "Dockerfile").read_text().rpartition("\nFROM ")[2].splitlines()
     assert "USER 10001:10001" in final and any(line.startswith("HEALTHCHECK ") for line in final)
@@ -53,13 +60,25 @@ def read_only() -> list[str]:
     return words
 
 
-def test_the_server_runs_on_a_read_only_file_system_and_is_healthy(read_only: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--port {}", "--port={}"])
+def test_the_server_runs_on_a_read_only_file_system_and_is_healthy(
+    option: str, read_only: list[str], tmp_path: Path
+) -> None:
     # The server is process 1 of its name space, as in the container.
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log, holdfast = tmp_path / "log", Path(sys.executable).with_name("holdfast")
-    command = [holdfast, "people", "serve", "--state", "/tmp/data/state", "--host", "0.0.0.0", "--port", str(port)]
+    command = [
+        holdfast,
+        "people",
+        "serve",
+        "--state",
+        "/tmp/data/state",
+        "--host",
+        "0.0.0.0",
+        *option.format(port).split(),
+    ]
     environment = os.environ | {"HOME": "/tmp/data", "PYTHONDONTWRITEBYTECODE": "1"}
     with log.open("w") as file:
         server = subprocess.Popen([*read_only, *command], stdout=file, stderr=file, env=environment)

@@ -102,7 +102,7 @@ def slowest_click(site: Path) -> float:
 
 
 def made_board(folder: Path, *, entries: int = ENTRIES, datasets: int = DATASETS, photos: int = PHOTOS) -> Path:
-    """Entries with made-up answers: models, conditions and photos differ in how hard they are."""
+    """Entries with made-up answers: models, conditions and images differ in how hard they are."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     ease = rng.normal(0, 1, (datasets, photos))

@@ -1,7 +1,7 @@
-"""How long ``holdfast check`` takes on photos that have no masks, from the command line to the report.
+"""How long ``holdfast check`` takes on images that have no masks, from the command line to the report.
 
 ``python benchmarks/bench_check.py`` prints the time to the first numbers and to the verdict of ``--stop when-decided``
-alone, on a clear case: a model that reads the border of the picture, and asks a ResNet-50 for each answer as well.
+alone, on a clear case: a model that reads the border of the image, and asks a ResNet-50 for each answer as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def rows() -> Iterator[Row]:
         words = [HOLDFAST, "check", MODEL.format(labels=folder / "labels.txt"), str(folder / "data"), "--device", "cpu"]
         start, before = time.perf_counter(), _processor_seconds()
         subprocess.run([*words, "--out", str(folder / "out")], check=True, stdout=subprocess.DEVNULL)
-        yield Row("check, 200 photos, ResNet-50 on the CPU", (time.perf_counter() - start) / 60, "min", at_most=10)
+        yield Row("check, 200 images, ResNet-50 on the CPU", (time.perf_counter() - start) / 60, "min", at_most=10)
         # What it would take at least on two cores that do nothing else.
         yield Row("check: half of its processor time", (_processor_seconds() - before) / 120, "min")
         yield from early_rows(folder)
@@ -57,7 +57,7 @@ reader.labels = ("day", "night")
 
 
 def early_rows(folder: Path) -> Iterator[Row]:
-    """Time of a check in rounds of a model that leans on the background, 200 photos without masks."""
+    """Time of a check in rounds of a model that leans on the background, 200 images without masks."""
     photographs(folder / "early", 200)
     shutil.rmtree(folder / "early" / "masks")
     for path in (folder / "early" / "images" / "night").iterdir():
@@ -84,7 +84,7 @@ def early_rows(folder: Path) -> Iterator[Row]:
     yield Row("check in rounds: half of its processor time, first numbers", spent[0] / 2, "s")
     yield Row("check in rounds: half of its processor time, verdict", spent[-1] / 2, "s")
     yield Row("check in rounds: half of its processor time, report", (_processor_seconds() - before) / 2, "s")
-    yield Row("check in rounds: photos asked of 200", float(looks[-1][1].split(" photos")[0].split()[-1]), "photos")
+    yield Row("check in rounds: images asked of 200", float(looks[-1][1].split(" images")[0].split()[-1]), "photos")
 
 
 def _processor_seconds() -> float:

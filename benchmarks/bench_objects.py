@@ -15,7 +15,7 @@ from holdfast.stats.objects.matching import PredictedBoxes, TrueBoxes, match
 from holdfast.stats.objects.precision import average_precision, resampled_precision
 
 OBJECTS, PHOTOS, CLASSES, GUESSES, CONDITIONS = 100_000, 13_700, 80, 100, 13
-"""As in COCO: seven objects a photo, 80 classes, a hundred predictions a photo."""
+"""As in COCO: seven objects an image, 80 classes, a hundred predictions an image."""
 
 
 def rows() -> Iterator[Row]:
@@ -35,7 +35,7 @@ def rows() -> Iterator[Row]:
 
 
 def outside_network(photos: int = 48) -> float:
-    """Return the share of processor time, in one thread, with random weights: 130 boxes and more a picture."""
+    """Return the share of processor time, in one thread, with random weights: 130 boxes and more an image."""
     import torch
     from safetensors.torch import save_file
     from torchvision.models.detection import ssd, ssdlite320_mobilenet_v3_large

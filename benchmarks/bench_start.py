@@ -26,4 +26,4 @@ def rows() -> Iterator[Row]:
                 for number in range(1250):
                     (folder / f"{number:05d}.{suffix}").touch()
         (seconds,) = best_of(lambda: load_collection(name), repeats=3)
-        yield Row("list 15,000 photos and their masks", seconds, "s", at_most=2)
+        yield Row("list 15,000 images and their masks", seconds, "s", at_most=2)

@@ -28,7 +28,7 @@ def rows() -> Iterator[Row]:
     rng = np.random.default_rng(0)
     values = (rng.random(ROWS) < 0.7) - 0.7
     photos, donors = rng.integers(0, 8000, ROWS), rng.integers(0, 8000, ROWS)
-    for name, second in (("photos", None), ("photos and donors", donors)):
+    for name, second in (("photos", None), ("images and donors", donors)):
         start = time.perf_counter()
         deviations(values, photos, second, resamples=10_000)
         seconds = time.perf_counter() - start

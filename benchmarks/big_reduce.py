@@ -1,6 +1,6 @@
 """Statistics at size: time and peak memory of ``stats.core.reduce`` on generated shards.
 
-    python benchmarks/big_reduce.py                    # 100 models × 13 conditions × 15,423 photos, 20 million rows
+    python benchmarks/big_reduce.py                    # 100 models × 13 conditions × 15,423 images, 20 million rows
     python benchmarks/big_reduce.py --models 5         # a million
     python benchmarks/big_reduce.py --classes 1000     # a larger confusion table
 
@@ -67,7 +67,7 @@ class World:
         self.condition = np.repeat(np.arange(len(CONDITIONS)), photos)
         self.ease = self.rng.normal(0, 1, photos)
         self.ids = ids.take(pa.array(self.photo))
-        # Segmented and transparent are one picture, as in the published set.
+        # Segmented and transparent are one image, as in the published set.
         shown = np.where(self.condition == CONDITIONS.index("transparent"), self.condition - 1, self.condition)
         self.hashes = pa.array(
             hashlib.sha256(f"{c} {p}".encode()).hexdigest() for c, p in zip(shown, self.photo, strict=True)

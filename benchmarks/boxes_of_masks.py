@@ -1,8 +1,8 @@
-"""Write a COCO file of a folder of photos with masks: one object a photo, its box and its exact mask.
+"""Write a COCO file of a folder of images with masks: one object an image, its box and its exact mask.
 
     python benchmarks/boxes_of_masks.py photos/pets12 pets.json --cats egyptian_mau,persian,siamese
 
-Photos lie in ``images/CLASS/``, masks in ``masks/CLASS/`` under the same name. Classes named by ``--cats`` become
+Images lie in ``images/CLASS/``, masks in ``masks/CLASS/`` under the same name. Classes named by ``--cats`` become
 "cat", the others "dog".
 """
 

@@ -15,12 +15,12 @@ POWER = (1.959964 + 0.841621) ** 2  # of a two-sided 5 % test with 80 % power
 
 
 def fixed_photos(effect: float, changed: float) -> float:
-    """Return the photos of the fixed design: those that decide about a model one margin away, 8 times of 10."""
+    """Return the images of the fixed design: those that decide about a model one margin away, 8 times of 10."""
     return POWER * (changed - effect**2) / MARGIN**2
 
 
 def rounds_of(fixed: float) -> list[int]:
-    """Return the rounds of an early design that takes at most 110 % of the fixed design's photos."""
+    """Return the rounds of an early design that takes at most 110 % of the fixed design's images."""
     return [ROUND] * max(2, int(1.1 * fixed) // ROUND)
 
 
@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10_000)
     runs = parser.parse_args().runs
-    print("| true effect, points | photos that change | yes | no | open | photos, early | photos, fixed | share |")
+    print("| true effect, points | images that change | yes | no | open | images, early | images, fixed | share |")
     print("|---|---|---|---|---|---|---|---|")
     for effect, changed in (
         (0.05, 0.3), (0.05, 0.08), (0.10, 0.3), (0.15, 0.3), (0.20, 0.3), (0.35, 0.4), (0.0, 0.1), (-0.05, 0.2),

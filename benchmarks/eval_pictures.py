@@ -1,6 +1,6 @@
 """JPEGs of 500 × 375 with PNG masks for ``gpu_eval.py``, and folders of scenario images, made by one process a core.
 
-Nothing here imports torch at the top: every process that makes pictures imports this file.
+Nothing here imports torch at the top: every process that makes images imports this file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLASSES = 12
 
 
 def write_pictures(folder: str, numbers: range, wnids: tuple[str, ...]) -> None:
-    """Some of the pictures: drawn scenes, mirrored, shifted and noisy, so that no file is like another."""
+    """Some of the images: drawn scenes, mirrored, shifted and noisy, so that no file is like another."""
     from holdfast.diorama import CLASSES as DRAWN
     from holdfast.diorama import draw_scene, render
 
@@ -44,7 +44,7 @@ def write_pictures(folder: str, numbers: range, wnids: tuple[str, ...]) -> None:
 
 
 def write_scenarios(data: str, folder: str, names: list[str], scenarios: str) -> None:
-    """Scenario images of some pictures, a folder a scenario, as ``holdfast synth --format jpeg`` has them."""
+    """Scenario images of some images, a folder a scenario, as ``holdfast synth --format jpeg`` has them."""
     from holdfast.core.fingerprint import generator
     from holdfast.core.types import Sample
     from holdfast.data.images import FileImage
@@ -73,7 +73,7 @@ def in_processes(work: Callable[..., None], parts: list[tuple[Any, ...]]) -> Non
 
 
 def pictures(data: str, images: int) -> Path:
-    """The folder of so many pictures, made where it is not there."""
+    """The folder of so many images, made where it is not there."""
     from holdfast.models import label_spaces
 
     folder = Path(data) / str(images)
@@ -91,5 +91,5 @@ def pictures(data: str, images: int) -> Path:
         (folder / "done").touch()
         sizes = [path.stat().st_size for path in list((folder / "images").rglob("*.jpg"))[:200]]
         took = time.perf_counter() - start
-        print(f"{images} pictures of {np.mean(sizes) / 1000:.0f} kB written in {took:.1f} s", flush=True)
+        print(f"{images} images of {np.mean(sizes) / 1000:.0f} kB written in {took:.1f} s", flush=True)
     return folder

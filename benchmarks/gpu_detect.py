@@ -3,13 +3,13 @@
     python benchmarks/gpu_detect.py                          # an H200: about three minutes
     python benchmarks/gpu_detect.py --quick --device cpu     # a rehearsal with a small network
 
-Faster R-CNN R50-FPN, pictures of 500 × 375 resized to 800 px by the network, 13 conditions. Weights are random; the
-bias of "no object" is set so that a picture has about as many boxes as a trained network gives it (``--boxes``).
+Faster R-CNN R50-FPN, images of 500 × 375 resized to 800 px by the network, 13 conditions. Weights are random; the
+bias of "no object" is set so that an image has about as many boxes as a trained network gives it (``--boxes``).
 
 - usual: scenario images are written (a process a core), then torchvision's evaluation loop goes over each folder:
-  DataLoader, one picture a batch as in torchvision's references, float32; and with eight a batch.
+  DataLoader, one image a batch as in torchvision's references, float32; and with eight a batch.
 - fast: files to part files with rows, ``--threads`` batches at a time; the GPU's busy share by nvidia-smi.
-- profile: the same with few pictures under torch's profiler, which counts the time in which any kernel ran.
+- profile: the same with few images under torch's profiler, which counts the time in which any kernel ran.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SCENARIOS = "static"
 
 
 def annotated(folder: Path, count: int) -> Path:
-    """Return a COCO file of so many pictures, with the box and the exact mask of each object."""
+    """Return a COCO file of so many images, with the box and the exact mask of each object."""
     files = sorted((folder / "images").rglob("*.jpg"))[:count]
     images, objects = [], []
     for number, file in enumerate(files):
@@ -58,7 +58,7 @@ def annotated(folder: Path, count: int) -> Path:
 
 
 def network(options: argparse.Namespace, folder: Path) -> tuple[Any, str]:
-    """Return the module with random weights and its name in Holdfast; its file lies beside the pictures."""
+    """Return the module with random weights and its name in Holdfast; its file lies beside the images."""
     import torch
     from safetensors.torch import save_file
 
@@ -92,7 +92,7 @@ def network(options: argparse.Namespace, folder: Path) -> tuple[Any, str]:
 
 
 class Folder:
-    """Pictures of one folder as tensors, as torchvision's references read them."""
+    """Images of one folder as tensors, as torchvision's references read them."""
 
     def __init__(self, folder: Path) -> None:
         self.files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--parts", default="usual,fast,profile")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--images", type=int, default=480)
-    parser.add_argument("--usual", type=int, default=96, help="pictures a scenario, the usual way")
+    parser.add_argument("--usual", type=int, default=96, help="images a scenario, the usual way")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", default="2", help="numbers of threads to try")
     parser.add_argument("--boxes", type=int, default=300, help="boxes of a score worth keeping, before suppression")

@@ -12,7 +12,7 @@
 - resnet50: 13 conditions of ``--images`` JPEGs of 500 × 375 with PNG masks, files to part files with rows.
 - eight: the same with eight networks, compilation included, which finds nothing cached.
 
-Pictures are drawn scenes with noise, each another one, written to memory (``--data``) by one process a core. Results
+Images are drawn scenes with noise, each another one, written to memory (``--data``) by one process a core. Results
 are also written to ``$OUT/gpu_eval.json`` where OUT is set. With ``--sizes`` each run has a process of its own, so that
 it pays for imports and the GPU's start as a command does, and one that fails stops no other.
 """
@@ -189,7 +189,7 @@ def part_scenarios(options: argparse.Namespace) -> dict[str, Any]:
         for way, how in ways.items():
             with torch.no_grad():
                 made = render_batch(conditions, batch, where, sample_ids=ids, donors=lent_batch, compiled=how)
-            print(f"{title}, {way}: share of values identical, within 1, largest difference ({count} pictures)")
+            print(f"{title}, {way}: share of values identical, within 1, largest difference ({count} images)")
             for condition in conditions:
                 there = made[condition].permute(0, 2, 3, 1).cpu().numpy().astype(int)
                 apart = np.abs(there - np.stack(expected[condition]))
@@ -339,18 +339,18 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--images", type=int, default=15_423)
-    parser.add_argument("--sizes", default="", help="numbers of pictures, each run in a process of its own")
+    parser.add_argument("--sizes", default="", help="numbers of images, each run in a process of its own")
     parser.add_argument("--scenes", type=int, default=240, help="drawn scenes that agreement is measured on")
     parser.add_argument("--seconds", type=float, default=140, help="with --sizes: end everything after so many")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--workers", type=int, default=0)
-    parser.add_argument("--usual", type=int, default=8192, help="pictures a scenario, the usual way; 0: all")
+    parser.add_argument("--usual", type=int, default=8192, help="images a scenario, the usual way; 0: all")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None)
     parser.add_argument("--cached", action="store_true", help="let torch find kernels that earlier runs compiled")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--small", action="store_true", help="a network of no weight, to rehearse with")
-    parser.add_argument("--data", default="", help="where pictures go and stay; without it, they go with the run")
+    parser.add_argument("--data", default="", help="where images go and stay; without it, they go with the run")
     options = parser.parse_args()
     if options.quick:
         options.images, options.batch, options.workers = 48, 16, 1
@@ -376,12 +376,12 @@ def main() -> None:
 
 
 def _in_sizes(options: argparse.Namespace) -> None:
-    """One network on as many pictures as each size says, the smallest first, then agreement; JSON of a line each."""
+    """One network on as many images as each size says, the smallest first, then agreement; JSON of a line each."""
     began, sizes = time.perf_counter(), sorted(set(map(int, options.sizes.split(","))))
     whole, rows = pictures(options.data, sizes[-1]), []
     files = sorted(whole.glob("*/*/*.*"), key=lambda file: file.stem)
     for size in sizes[:-1]:
-        for file in files[: 2 * size]:  # a picture and its mask
+        for file in files[: 2 * size]:  # an image and its mask
             target = whole.parent / str(size) / file.relative_to(whole)
             target.parent.mkdir(parents=True, exist_ok=True)
             os.link(file, target)

@@ -6,12 +6,12 @@
     python benchmarks/gpu_rows.py --quick --device cpu     # a rehearsal: all parts, tiny
 
 - explain: ``eval`` and Grad-CAM of ResNet-50 on originals and blurred backgrounds; shuffled: Grad-CAM with shuffled
-  weights, too, and integrated gradients of 125 photos; bare: the same maps of pictures that lie on the GPU already.
+  weights, too, and integrated gradients of 125 images; bare: the same maps of images that lie on the GPU already.
 - mine: four networks answer for a pool and a fifth judges it.
 - ask: ResNet-50 and a LLaVA of 1.3 billion parameters (CLIP ViT-L/14 at 336 pixels, a Llama of TinyLlama's size) answer
-  one question a photo in 8 tokens; bare: the model's own ``generate`` on inputs that lie on the GPU already.
+  one question an image in 8 tokens; bare: the model's own ``generate`` on inputs that lie on the GPU already.
 
-Photos are JPEGs of 500 × 375 with masks, weights are random. Every part has a process of its own, so one that fails
+Images are JPEGs of 500 × 375 with masks, weights are random. Every part has a process of its own, so one that fails
 stops no other. ``per_second`` and ``busy`` count from the first fifth of a step's rows to its last: before that,
 processes start, and the first shards of all of them arrive at once. ``seconds``, ``per_second_in_all`` and
 ``busy_in_all`` count all but hashing. Prints a line of JSON for each step; with OUT set also ``$OUT/gpu_rows.json``.
@@ -90,7 +90,7 @@ def part_shuffled(options: argparse.Namespace, show: Callable[[dict[str, Any]], 
 def explained(
     options: argparse.Namespace,
     show: Callable[[dict[str, Any]], None],
-    works: list[tuple[str, int, dict[str, Any]]],  # method, photos (0: all) and further options
+    works: list[tuple[str, int, dict[str, Any]]],  # method, images (0: all) and further options
 ) -> None:
     from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
     from holdfast.pipeline.explain.explain import ExplainSpec, explain
@@ -115,7 +115,7 @@ def explained(
 
 
 def bare_maps(options: argparse.Namespace, method: str, name: str, twice: bool) -> float:
-    """Maps a second of pictures that lie on the device: one question for the target, then the map."""
+    """Maps a second of images that lie on the device: one question for the target, then the map."""
     import torch
 
     from holdfast.attribution import of_classifier, parse_methods
@@ -274,10 +274,10 @@ def main() -> None:
     parser.add_argument("--parts", default="mine,ask,explain,shuffled")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--asked", type=int, default=512, help="photos that the vision-language model is asked about")
+    parser.add_argument("--asked", type=int, default=512, help="images that the vision-language model is asked about")
     parser.add_argument("--batch", type=int, default=32, help="questions at a time")
     parser.add_argument("--seconds", type=float, default=95, help="end everything after so many")
-    parser.add_argument("--data", default="", help="where pictures go and stay; without it, they go with the run")
+    parser.add_argument("--data", default="", help="where images go and stay; without it, they go with the run")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--one", default="", help="a part, in this process")
     options = parser.parse_args()

@@ -4,8 +4,8 @@
     python benchmarks/gpu_scenarios.py --corruptions       # the 95 of ImageNet-C instead
     python benchmarks/gpu_scenarios.py --quick --device cpu
 
-Prints scenario-images a second of 375 × 500 pictures, of the same with every result then resized to 224² as a model
-wants it, and of pictures resized to 224² first; each condition's share of the time; and the peak of memory. Donors are
+Prints scenario-images a second of 375 × 500 images, of the same with every result then resized to 224² as a model
+wants it, and of images resized to 224² first; each condition's share of the time; and the peak of memory. Donors are
 cleared of their objects within the measured time, hues are drawn anew for each batch, and a first round that finds
 nothing cached is left out.
 """
@@ -57,7 +57,7 @@ def seconds(work: Callable[[int], object], repeats: int, device: str) -> float:
 def work_of(
     conditions: Sequence[Condition], images: Tensor, masks: Tensor, then: Callable[[Tensor], object]
 ) -> Callable[[int], None]:
-    """One batch under all conditions; each picture's donor is its neighbour, whose mask lies on the host."""
+    """One batch under all conditions; each image's donor is its neighbour, whose mask lies on the host."""
     donors, donor_masks = images.roll(1, 0), masks.roll(1, 0).cpu()
 
     def work(turn: int) -> None:

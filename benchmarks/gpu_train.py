@@ -5,11 +5,11 @@
     python benchmarks/gpu_train.py --quick --device cpu
     python benchmarks/gpu_train.py --pictures --images 2048 --renderers 16    # makes them, trains nothing: no GPU
 
-Prints how fast pictures are made, and how much processor time this process, which collects them, takes for each: no
-number of processes makes more of them than that allows. Then, for pictures held in memory and for pictures rendered
+Prints how fast images are made, and how much processor time this process, which collects them, takes for each: no
+number of processes makes more of them than that allows. Then, for images held in memory and for images rendered
 anew in every epoch: images/s, the share of the same steps on tensors that lie on the device already (nothing but the
 network), the share of the time that lies in steps and not between epochs (checkpoints), and nvidia-smi's utilisation,
-sampled five times a second from the second epoch on. With a GPU the pictures are made there; ``--on-cpu`` has them made
+sampled five times a second from the second epoch on. With a GPU the images are made there; ``--on-cpu`` has them made
 by processes.
 
 Nothing here imports torch at the top: every process that renders imports this file, and sixteen that import torch take
@@ -93,12 +93,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--images", type=int, default=8192)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--renderers", type=int, default=0, help="processes that make pictures; 0: one a core")
-    parser.add_argument("--on-cpu", action="store_true", help="pictures are made by processes, not on the device")
-    parser.add_argument("--pictures", action="store_true", help="make the pictures and train nothing")
+    parser.add_argument("--renderers", type=int, default=0, help="processes that make images; 0: one a core")
+    parser.add_argument("--on-cpu", action="store_true", help="images are made by processes, not on the device")
+    parser.add_argument("--pictures", action="store_true", help="make the images and train nothing")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--keep", type=float, default=0.3, help="share of the pictures that memory has room for")
-    parser.add_argument("--skip", default="", help="kinds of pictures left out, by the beginning of their name")
+    parser.add_argument("--keep", type=float, default=0.3, help="share of the images that memory has room for")
+    parser.add_argument("--skip", default="", help="kinds of images left out, by the beginning of their name")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     import torch  # here, so that its import is no part of what is timed

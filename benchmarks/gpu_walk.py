@@ -9,7 +9,7 @@ Parts: ``plain`` (what one writes in an afternoon, float32, an image at a time),
 image at a time), ``batched`` (bfloat16, with kernels of our own) and ``agreement`` (decisions in bfloat16
 against those in float32 on the latents of the float32 walk, with the embedded trained models), ``sparse`` (walks that
 move all or 0.69 % of the latent, and what of a step a sparse latent could leave out), ``profile`` (kernels of a step of
-``batched`` by group) and ``random`` (the baseline of ``perturb``: random walks of photos that are read from files).
+``batched`` by group) and ``random`` (the baseline of ``perturb``: random walks of images that are read from files).
 Measured are whole walks, encoding included, after a batch of warm-up. A part that fails stops no other.
 """
 
@@ -301,9 +301,9 @@ def profile(batch: int, generator: Any, model: UnderTest, oracle: Any, steps: in
 
 
 def random_walks(batch: int, generator: Any, model: UnderTest, oracle: Any) -> dict[str, Any]:
-    """Random walks of photos from files, as ``perturb`` makes them for comparison, against steps with nothing between.
+    """Random walks of images from files, as ``perturb`` makes them for comparison, against steps with nothing between.
 
-    Photos are decoded in threads, batches are filled again as walks end, which they do after 10 to 49 steps.
+    Images are decoded in threads, batches are filled again as walks end, which they do after 10 to 49 steps.
     """
     from eval_pictures import pictures
 
@@ -313,7 +313,7 @@ def random_walks(batch: int, generator: Any, model: UnderTest, oracle: Any) -> d
     options = WalkOptions(steps=STEPS, precision="bfloat16", batch_size=batch, direction="random")
     with tempfile.TemporaryDirectory() as data:
         samples = load_collection(str(pictures(data, 10 * batch))).samples
-        worker: Any = WalkWorker.__new__(WalkWorker)  # only its reading of photos is used, which wants no more than:
+        worker: Any = WalkWorker.__new__(WalkWorker)  # only its reading of images is used, which wants no more than:
         worker.spec = SimpleNamespace(walk=options, seed=0, max_pixels=10**8)
         worker.classes = {sample.label: 0 for sample in samples}
         resources = SimpleNamespace(setting=SimpleNamespace(size=256))

@@ -7,7 +7,7 @@
 
 Every point is a fresh process on drawn scenes of 64 pixels with embedded models. Processor time is what is compared,
 since it hardly depends on what else the machine does. The largest size runs under py-spy. Writes growth.json, and
-with --charts FOLDER two pictures, whenever a curve is done.
+with --charts FOLDER two images, whenever a curve is done.
 """
 
 from __future__ import annotations

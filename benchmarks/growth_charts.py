@@ -1,4 +1,4 @@
-"""The curves of growth.py as two pictures of small multiples."""
+"""The curves of growth.py as two images of small multiples."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def board(entries: int, folder: Path) -> None:
 
 
 def tree(folder: Path, images: int, classes: int) -> None:
-    """A folder a class, the files being links to one tiny picture."""
+    """A folder a class, the files being links to one tiny image."""
     first = folder / "one.png"
     cv2.imwrite(str(first), np.zeros((4, 4, 3), np.uint8))
     for label in range(classes):

@@ -1,7 +1,7 @@
 """``make load``: many people vote at once, and the server is killed under them; is every vote there, once?
 
 Starts ``holdfast people serve`` as a user would, on SQLite and then on a private PostgreSQL. Every person takes a
-task, looks at its pictures, votes on one every two seconds, sends the task off and takes the next. Then what the
+task, looks at its images, votes on one every two seconds, sends the task off and takes the next. Then what the
 clients were told is compared with what the database has. The second part kills the server (-9) in the middle and
 starts it again; clients keep what was not acknowledged and send it again, as the pages do.
 """
@@ -39,7 +39,7 @@ from web_server import ServerProcess, new_session, server_process
 
 GOAL_P95_S = 0.3
 PICTURES_A_TASK = 20
-Look = Callable[[list[str]], dict[str, str]]  # tokens of pictures → yes or no
+Look = Callable[[list[str]], dict[str, str]]  # tokens of images → yes or no
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Client:
 
 
 class Person:
-    """Somebody who reviews: a task, its pictures, a vote every few seconds, the next task."""
+    """Somebody who reviews: a task, its images, a vote every few seconds, the next task."""
 
     def __init__(
         self, client: Client, campaign: int, right: Callable[[list[str]], dict[str, str]], ledger: Ledger
@@ -199,7 +199,7 @@ def make_pictures(folder: Path, count: int, seed: int) -> Path:
 
 
 def open_campaign(state: ServerState, folder: Path, people: int, votes_each: float) -> int:
-    """Enough pictures for everybody until the end, ten people for each."""
+    """Enough images for everybody until the end, ten people for each."""
     tasks_each = int(votes_each / PICTURES_A_TASK) + 1
     pictures = max(people * tasks_each * PICTURES_A_TASK // 10, tasks_each * PICTURES_A_TASK + 20)
     pool = make_pictures(folder / "pool", pictures, 1)
@@ -210,7 +210,7 @@ def open_campaign(state: ServerState, folder: Path, people: int, votes_each: flo
 
 
 def right_answers(state: ServerState) -> Look:
-    """What a careful person would see by looking: no to the pictures that show something else, yes to the others."""
+    """What a careful person would see by looking: no to the images that show something else, yes to the others."""
 
     def look(tokens: list[str]) -> dict[str, str]:
         with state.database.reading() as connection:
@@ -265,8 +265,8 @@ def check(state: ServerState, ledger: Ledger) -> dict[str, bool]:
         "none is there twice": len(keys) == len(stored),
         f"of {len(ledger.sent):,} sent, none is there that nobody sent": stored <= ledger.sent,
         f"{len(ledger.finished):,} tasks that were told finished are": ledger.finished <= ended,
-        "what counts for the pictures is what the finished tasks say": standing == (counted or 0),
-        "nobody judged a picture twice": twice == 0,
+        "what counts for the images is what the finished tasks say": standing == (counted or 0),
+        "nobody judged an image twice": twice == 0,
         "no careful person's task was discarded": discarded == 0,
     }
 

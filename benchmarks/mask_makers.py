@@ -1,8 +1,8 @@
 """Overlap of mask makers with exact masks, by the guidance they get; the figures of docs/masks.md.
 
-``python benchmarks/mask_makers.py PETS12 OUT.csv 2``: photos in ``images/CLASS/``, masks in ``masks/CLASS/``, here
-every second one. Writes the overlap (intersection over union) of every photo and prints means with 95 % intervals
-(bootstrap over photos), and by how much each differs from u2netp on the same photos.
+``python benchmarks/mask_makers.py PETS12 OUT.csv 2``: images in ``images/CLASS/``, masks in ``masks/CLASS/``, here
+every second one. Writes the overlap (intersection over union) of every image and prints means with 95 % intervals
+(bootstrap over images), and by how much each differs from u2netp on the same images.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def masks_of(image: np.ndarray, truth: np.ndarray, makers: dict[str, Any]) -> It
 
 
 def main(pets: Path, out: Path, every: int = 1) -> None:
-    """Measure every photo, write the overlaps, print the table."""
+    """Measure every image, write the overlaps, print the table."""
     makers = {name: load_guided(name) for name in ("grabcut", "sam:mobile")}
     makers |= {"u2netp": load_annotator("u2netp"), "grabcut alone": load_annotator("grabcut")}
     rows = []
@@ -92,7 +92,7 @@ def main(pets: Path, out: Path, every: int = 1) -> None:
 
 
 def interval(values: pd.Series) -> str:
-    """Return the mean with its 95 % interval over photos."""
+    """Return the mean with its 95 % interval over images."""
     if not values.any():
         return "0"
     ends = bootstrap((values.to_numpy(),), np.mean, rng=0).confidence_interval

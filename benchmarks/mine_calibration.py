@@ -1,9 +1,9 @@
-"""How far the share that an oracle accepts is from the truth, on drawn pools with a known share of wrong pictures.
+"""How far the share that an oracle accepts is from the truth, on drawn pools with a known share of wrong images.
 
     python benchmarks/mine_calibration.py --images 600
 
-Pictures are drawn from the prompts of ``holdfast generate --generator diorama:`` (class × nuisance); a planted share
-shows another class than its prompt. Per share: what the oracle accepts of right and of wrong pictures, with 95 %
+Images are drawn from the prompts of ``holdfast generate --generator diorama:`` (class × nuisance); a planted share
+shows another class than its prompt. Per share: what the oracle accepts of right and of wrong images, with 95 %
 intervals (Wilson), and the accepted share as an estimate of the share of right ones.
 """
 
@@ -42,11 +42,11 @@ def main() -> None:
                 counts[right][0] += bool(verdict.accepted)
                 counts[right][1] += 1
         accepted, total = counts[True][0] + counts[False][0], counts[True][1] + counts[False][1]
-        print(f"planted {share:.0%}: right pictures {counts[True][1] / total:.1%}, accepted {accepted / total:.1%}")
+        print(f"planted {share:.0%}: right images {counts[True][1] / total:.1%}, accepted {accepted / total:.1%}")
         for right, (yes, n) in counts.items():
             low, high = wilson(yes, n) if n else (0.0, 1.0)
             kind = "right" if right else "wrong"
-            print(f"  of {n} {kind} pictures {yes} accepted ({100 * low:.1f} to {100 * high:.1f} %)")
+            print(f"  of {n} {kind} images {yes} accepted ({100 * low:.1f} to {100 * high:.1f} %)")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Parity of exported models on photos: float32, int8, and three runtimes; the figures of docs/results.md.
+"""Parity of exported models on images: float32, int8, and three runtimes; the figures of docs/results.md.
 
 ``python benchmarks/parity_pets.py PETS12 MOBILENET.tflite OUT`` writes the exported files and a run per pair.
 """
@@ -21,11 +21,11 @@ from holdfast.models.runtimes.exported import sidecar
 
 ORIGINAL = "packaged:efficientnet_lite0"
 EVERY, MOST = 4, 64
-"""Photos that calibrate the quantised model: every fourth. They are among the tested ones, which favours it."""
+"""Images that calibrate the quantised model: every fourth. They are among the tested ones, which favours it."""
 
 
 class Photos(CalibrationDataReader):
-    """Hands the photos over as the network sees them."""
+    """Hands the images over as the network sees them."""
 
     def __init__(self, model: str, entry: str, photos: Path) -> None:
         classifier = holdfast.load_classifier(model, device="cpu")
@@ -49,7 +49,7 @@ def export(file: Path) -> None:
 
 
 def quantise(file: Path, small: Path, photos: Path) -> None:
-    """Write a file in int8: weights per channel, activations by their range on some photos."""
+    """Write a file in int8: weights per channel, activations by their range on some images."""
     model, plain = onnx.load(file), small.with_suffix(".plain")
     del model.graph.value_info[:]  # shapes that the quantiser would find contradicting
     onnx.save(model, plain)

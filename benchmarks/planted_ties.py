@@ -4,7 +4,7 @@
 
 Worlds are drawn scenes, 20 of each class, with ρ between class and background; another seed is another world. By
 attributes: six facts of each scene (background, texture, material, colour, brightness, warmth), one of them planted. By
-pictures: clusters of alike backgrounds, from the pixels alone.
+images: clusters of alike backgrounds, from the pixels alone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def measure(worlds: int, *, look: bool) -> None:
 
 
 def main(worlds: int = 200, pictured: int = 60) -> None:
-    """Measure by attributes, then by pictures."""
+    """Measure by attributes, then by images."""
     measure(worlds, look=False)
     measure(pictured, look=True)
 

@@ -1,11 +1,11 @@
 """A hard set of real photographs: style and background swaps that three models fail together.
 
 ``python benchmarks/real_hard_set.py RUN SWAPS YOLOX.onnx OUT``: RUN is an ``eval`` with five models and the four
-conditions below, SWAPS the same pictures as ``synth`` wrote them. A picture is hard where all three surrogates are
+conditions below, SWAPS the same images as ``synth`` wrote them. An image is hard where all three surrogates are
 wrong over all their outputs. The oracle is a detector, of another family, task and training set than the classifiers:
-it accepts a picture in which its surest cat or dog is of the right species (it knows no breeds). A control is, for each
-hard picture, another of the same condition and class that one or two surrogates fail. Prints accuracies of all models
-with Wilson's intervals, photos as clusters; writes the accepted hard pictures and their controls below OUT.
+it accepts an image in which its surest cat or dog is of the right species (it knows no breeds). A control is, for each
+hard image, another of the same condition and class that one or two surrogates fail. Prints accuracies of all models
+with Wilson's intervals, images as clusters; writes the accepted hard images and their controls below OUT.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CATS = ("egyptian_mau", "persian", "siamese")
 
 
 def answers_of(run: Path) -> pd.DataFrame:
-    """Return a row per picture: condition, sample_id, label, and whether each model is right."""
+    """Return a row per image: condition, sample_id, label, and whether each model is right."""
     columns = ["condition", "variant", "parameters", "sample_id", "label", "model", "correct"]
     rows = holdfast.open_run(run).rows(columns).to_pandas()
     plain = rows["condition"].isin(CONDITIONS) & (rows["variant"] == "paper")
@@ -39,7 +39,7 @@ def answers_of(run: Path) -> pd.DataFrame:
 
 
 def accepted(pictures: pd.DataFrame, swaps: Path, yolox: Path) -> list[bool]:
-    """Return whether the detector's surest cat or dog in each picture is of the right species."""
+    """Return whether the detector's surest cat or dog in each image is of the right species."""
     detector = load_detector(f"onnx:{yolox}?decode=yolox", device="cpu")
     names = np.array(detector.labels.names)
     verdicts = []
@@ -54,7 +54,7 @@ def accepted(pictures: pd.DataFrame, swaps: Path, yolox: Path) -> list[bool]:
 
 
 def controls_of(pool: pd.DataFrame, hard: pd.DataFrame) -> pd.DataFrame:
-    """Return for each hard picture another of the same condition and class that some, not all, surrogates fail."""
+    """Return for each hard image another of the same condition and class that some, not all, surrogates fail."""
     left = pool[pool["failed"].between(1, len(SURROGATES) - 1)].sort_values(["failed", "sample_id"])
     chosen: list[int] = []
     for row in hard.itertuples():
@@ -72,10 +72,10 @@ def main(run: Path, swaps: Path, yolox: Path, out: Path) -> None:
     valid = pool[pool["accepted"]]
     sets = {"pool": valid, "control": controls_of(valid, hard[hard["accepted"]]), "hard": hard[hard["accepted"]]}
     shares = [f"{pictures['accepted'].mean():.1%}" for pictures in (pool, hard)]
-    print(f"{len(pool)} pictures, {len(hard)} failed by all three; accepted: {shares[0]} of all, {shares[1]} of those")
+    print(f"{len(pool)} images, {len(hard)} failed by all three; accepted: {shares[0]} of all, {shares[1]} of those")
     print(hard.groupby("condition")["accepted"].agg(["size", "sum"]))
     for name, pictures in sets.items():
-        print(f"{name}: {len(pictures)} pictures of {pictures['sample_id'].nunique()} photos")
+        print(f"{name}: {len(pictures)} images of {pictures['sample_id'].nunique()} images")
         for model in (*SURROGATES, *HELD_OUT):
             right, n = int(pictures[model].sum()), len(pictures)
             ones, photos = np.ones(n), pd.factorize(pictures["sample_id"])[0].astype(np.intp)

@@ -1,4 +1,4 @@
-"""How ``holdfast audit watch --photos`` answers in the drawn world, where the accuracy on new photos is known.
+"""How ``holdfast audit watch --photos`` answers in the drawn world, where the accuracy on new images is known.
 
 python benchmarks/watch_drawn.py    # some minutes on one core; prints the table of packages/evidence/docs/dossier.md
 """
@@ -21,7 +21,7 @@ from holdfast_evidence.dossier.watching import PhotoValues, placed
 
 POOL, PHOTOS, CHECKS = 360, 120, 100
 MODELS = {"embedded:resnet_rho0": "0", "embedded:resnet_rho95": "0.95"}
-"""Model → how closely class and background go together in the photos it is tested on."""
+"""Model → how closely class and background go together in the images it is tested on."""
 WORLDS = {
     "more of the same": "test", "backgrounds without ties": "test?context=0", "backgrounds never seen": "ood",
     "fog@1": "fog@1", "fog@3": "fog@3", "gaussian_noise@1": "gaussian_noise@1",
@@ -47,14 +47,14 @@ def scenes(world: str, context: str) -> list[Sample]:
 
 
 def some(values: PhotoValues, rng: np.random.Generator) -> PhotoValues:
-    """Return a random part of the photos."""
+    """Return a random part of the images."""
     at = rng.choice(len(values.answer), PHOTOS, replace=False)
     return PhotoValues(values.features[at], values.answer[at], values.confidence[at], values.turned[at])
 
 
 def main() -> int:
     rng, false = np.random.default_rng(0), []
-    print("| model | new photos | accuracy lost | within | cannot say | outside |\n|---|---|---|---|---|---|")
+    print("| model | new images | accuracy lost | within | cannot say | outside |\n|---|---|---|---|---|---|")
     for name, context in MODELS.items():
         samples = load_collection(f"diorama:test?n={POOL}&seed=1&context={context}").samples
         model = load_classifier(name, device="cpu", classes=sorted({sample.label for sample in samples}))

@@ -87,7 +87,7 @@ def made_pages() -> Iterator[tuple[str, str | bytes]]:
 
 
 def notebook_page() -> Iterator[tuple[str, str | bytes]]:
-    """Return the executed notebook as a page, and the pictures in its outputs."""
+    """Return the executed notebook as a page, and the images in its outputs."""
     notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf8"))
     parts = []
     for number, cell in enumerate(notebook["cells"]):

@@ -53,7 +53,7 @@ class House:
         return counts
 
     def summary(self) -> dict[str, Any]:
-        """Return what the picture keeps of the house, to be compared with the code later."""
+        """Return what the image keeps of the house, to be compared with the code later."""
         rooms = sorted({self.folder(module) for module in self.lines})
         return {"rooms": rooms, "imports": sorted(f"{importer} {imported}" for importer, imported in self.edges())}
 
@@ -148,7 +148,7 @@ def tiles(areas: list[tuple[str, float]], box: Box) -> Iterator[tuple[str, Box]]
 
 
 def draw(house: House) -> str:
-    """Return the picture as SVG."""
+    """Return the image as SVG."""
     room_of = {module: module.partition(".")[0] for module in house.lines}
     sizes: Counter[str] = Counter()
     for module, count in house.lines.items():
@@ -270,10 +270,10 @@ def _text(x: float, y: float, text: str, size: float, weight: str = "normal") ->
 
 
 def kept_summary(picture: str) -> dict[str, Any]:
-    """Return the summary that a picture keeps."""
+    """Return the summary that an image keeps."""
     kept = re.search("<metadata>(.*?)</metadata>", picture, re.DOTALL)
     if not kept:
-        raise ValueError("The picture has no <metadata>. Run make house.")
+        raise ValueError("The image has no <metadata>. Run make house.")
     return dict(json.loads(unescape(kept[1])))
 
 

@@ -92,7 +92,7 @@ def text_features(model: Any, ids: torch.Tensor) -> torch.Tensor:
 def augmented(images: torch.Tensor, middles: torch.Tensor) -> torch.Tensor:
     """uint8 NHWC → float NCHW in 0..1: mirrored, shifted, lit, blurred and made noisy, each a little.
 
-    Blur and noise because the oracle also judges pictures that a decoder or a paste has touched. ``middles`` are the
+    Blur and noise because the oracle also judges images that a decoder or a paste has touched. ``middles`` are the
     objects' centres, (n, 2) as x and y in -1..1, for the close-ups.
     """
     batch = images.permute(0, 3, 1, 2).float() / 255

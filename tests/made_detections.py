@@ -19,7 +19,7 @@ THRESHOLD = 0.5
 
 @dataclass(frozen=True)
 class Planted:
-    """What is true under a condition: chances per object, false alarms per picture, whether lost ones score low."""
+    """What is true under a condition: chances per object, false alarms per image, whether lost ones score low."""
 
     recall: float = 0.8
     alarms: float = 0.5
@@ -40,7 +40,7 @@ def made_detections(
     """Return objects, images and detections.
 
     An object is found under a condition where its own luck is below the condition's chance, so that what is found at a
-    lower chance is found at a higher one; ``spread`` makes objects of one photo alike.
+    lower chance is found at a higher one; ``spread`` makes objects of one image alike.
     """  # fmt: skip
     rng = np.random.default_rng(seed)
     objects: list[dict[str, Any]] = []

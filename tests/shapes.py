@@ -1,4 +1,4 @@
-"""Pictures of drawn shapes; not in conftest.py, because rooms have one of their own and "conftest" may mean any."""
+"""Images of drawn shapes; not in conftest.py, because rooms have one of their own and "conftest" may mean any."""
 
 from __future__ import annotations
 

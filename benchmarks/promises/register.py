@@ -47,86 +47,86 @@ UNEVEN = [6, 8, 10, 14, 20, 30, 44, 60]
 THREE = [3, 20, 20, 20, 20, 20, 20]
 
 CHECKPOINTS: Settings = {
-    "checkpoints": ("30 checkpoints, 120 photos, 6 conditions", {"runs": 30, "conditions": 6}),
-    "checkpoints-alone": ("30 checkpoints, 60 photos, one condition", {"runs": 30, "conditions": 1, "photos": 60}),
+    "checkpoints": ("30 checkpoints, 120 images, 6 conditions", {"runs": 30, "conditions": 6}),
+    "checkpoints-alone": ("30 checkpoints, 60 images, one condition", {"runs": 30, "conditions": 1, "photos": 60}),
     "checkpoints-donors": ("20 checkpoints, 3 conditions, 24 donors", {"runs": 20, "conditions": 3, "donors": 24}),
     "checkpoints-renderings": ("20 checkpoints, 3 conditions, three renderings",
                                {"runs": 20, "conditions": 3, "renderings": 3}),
 }  # fmt: skip
 MONTHS: Settings = {
-    "months": ("8 months of 120 photos, 2 conditions, accuracy 85 %",
+    "months": ("8 months of 120 images, 2 conditions, accuracy 85 %",
                {"runs": 8, "conditions": 2, "photos": 120, "accuracy": 0.85}),
-    "months-high": ("8 months of 60 photos, 2 conditions, accuracy 97 %",
+    "months-high": ("8 months of 60 images, 2 conditions, accuracy 97 %",
                     {"runs": 8, "conditions": 2, "photos": 60, "accuracy": 0.97}),
 }  # fmt: skip
 AT_TOLERANCE: Settings = {
-    "moved-60": ("60 photos a side, new ones farther in 60 % of pairs", {"photos": 60, "shift": 3.0, "balanced": True}),
-    "moved-120": ("120 photos a side, new ones farther in 60 % of pairs",
+    "moved-60": ("60 images a side, new ones farther in 60 % of pairs", {"photos": 60, "shift": 3.0, "balanced": True}),
+    "moved-120": ("120 images a side, new ones farther in 60 % of pairs",
                   {"photos": 120, "shift": 3.0, "balanced": True}),
-    "moved-random": ("120 photos a side of random classes, new ones farther in 60 % of pairs",
+    "moved-random": ("120 images a side of random classes, new ones farther in 60 % of pairs",
                      {"photos": 120, "shift": 2.7}),
-    "turned": ("120 photos a side, answers turn in 12 % instead of 2 %", {"photos": 120, "turned": 0.12}),
-    "confidence": ("120 photos a side, confidence 80 % instead of 90 %", {"photos": 120, "confidence": 0.8}),
+    "turned": ("120 images a side, answers turn in 12 % instead of 2 %", {"photos": 120, "turned": 0.12}),
+    "confidence": ("120 images a side, confidence 80 % instead of 90 %", {"photos": 120, "confidence": 0.8}),
 }  # fmt: skip
 
 # --- accuracy -------------------------------------------------------------------------------------------------------
 CLASS_COUNTS: Settings = {
-    "12x10": ("12 classes of 10 photos, accuracies 50 to 95 %",
+    "12x10": ("12 classes of 10 images, accuracies 50 to 95 %",
               {"truth": np.linspace(0.5, 0.95, 12).tolist(), "n": [10] * 12}),
-    "12x10-high": ("12 classes of 10 photos, accuracies 90 to 100 %",
+    "12x10-high": ("12 classes of 10 images, accuracies 90 to 100 %",
                    {"truth": np.linspace(0.9, 1.0, 12).tolist(), "n": [10] * 12}),
-    "12x25-low": ("12 classes of 25 photos, accuracies 0 to 30 %",
+    "12x25-low": ("12 classes of 25 images, accuracies 0 to 30 %",
                   {"truth": np.linspace(0.0, 0.3, 12).tolist(), "n": [25] * 12}),
-    "uneven": ("9 classes of 3 to 144 photos, accuracies 60 to 100 %",
+    "uneven": ("9 classes of 3 to 144 images, accuracies 60 to 100 %",
                {"truth": np.linspace(0.6, 1.0, 9).tolist(), "n": [3, 5, 8, 13, 21, 34, 55, 89, 144]}),
-    "100x5": ("100 classes of 5 photos, accuracies 50 to 100 %",
+    "100x5": ("100 classes of 5 images, accuracies 50 to 100 %",
               {"truth": np.linspace(0.5, 1.0, 100).tolist(), "n": [5] * 100}),
-    "one-of-three": ("one class of 3 photos beside six of 20, accuracies 60 to 90 %",
+    "one-of-three": ("one class of 3 images beside six of 20, accuracies 60 to 90 %",
                      {"truth": np.linspace(0.6, 0.9, 7).tolist(), "n": THREE}),
 }  # fmt: skip
 SHARES: Settings = {
-    "share-120": ("120 photos, accuracy 90 %", {"truth": 0.9, "n": 120}),
-    "share-40": ("40 photos, accuracy 50 %", {"truth": 0.5, "n": 40}),
-    "share-75": ("75 photos, accuracy 30 %", {"truth": 0.3, "n": 75}),
+    "share-120": ("120 images, accuracy 90 %", {"truth": 0.9, "n": 120}),
+    "share-40": ("40 images, accuracy 50 %", {"truth": 0.5, "n": 40}),
+    "share-75": ("75 images, accuracy 30 %", {"truth": 0.3, "n": 75}),
 }
 FEW_ERRORS: Settings = {
-    "few-errors-12x10": ("12 classes of 10 photos, accuracy 99 %", {"truth": [0.99] * 12, "n": [10] * 12}),
-    "few-errors-3x12": ("3 classes of 12 photos, accuracy 97 %", {"truth": [0.97] * 3, "n": [12] * 3}),
+    "few-errors-12x10": ("12 classes of 10 images, accuracy 99 %", {"truth": [0.99] * 12, "n": [10] * 12}),
+    "few-errors-3x12": ("3 classes of 12 images, accuracy 97 %", {"truth": [0.97] * 3, "n": [12] * 3}),
 }
 DEPENDENT: Settings = {
-    "renderings": ("120 photos, three renderings each", {"drops": [0.2], "renderings": 3}),
-    "donors-40": ("120 photos on 40 shared donors", {"drops": [0.2], "donors": 40}),
-    "donors-240": ("120 photos on 240 donors", {"drops": [0.2], "donors": 240}),
-    "renderings-24": ("24 photos of 6 classes, three renderings each",
+    "renderings": ("120 images, three renderings each", {"drops": [0.2], "renderings": 3}),
+    "donors-40": ("120 images on 40 shared donors", {"drops": [0.2], "donors": 40}),
+    "donors-240": ("120 images on 240 donors", {"drops": [0.2], "donors": 240}),
+    "renderings-24": ("24 images of 6 classes, three renderings each",
                       {"drops": [0.2], "photos": 24, "classes": 6, "renderings": 3}),
-    "missing": ("a third of the photos without a mask, most of them in the last classes",
+    "missing": ("a third of the images without a mask, most of them in the last classes",
                 {"drops": [0.2], "missing": 0.33, "slope": 0.5}),
 }  # fmt: skip
 DONORS_12: Settings = {
-    "donors-12": ("120 photos on 12 shared donors", {"drops": [0.2], "donors": 12}),
+    "donors-12": ("120 images on 12 shared donors", {"drops": [0.2], "donors": 12}),
     "donors-12x3": (
-        "120 photos on 12 shared donors, three renderings",
+        "120 images on 12 shared donors, three renderings",
         {"drops": [0.2], "donors": 12, "renderings": 3},
     ),
     "donors-12-uneven": (
-        "120 photos on 12 shared donors of uneven use",
+        "120 images on 12 shared donors of uneven use",
         {"drops": [0.2], "donors": 12, "uneven": True},
     ),
 }
 COPIES: Settings = {
-    "copies": ("120 photos, a fourth of them near-copies of others", {"drops": [0.2], "copies": 0.25}),
+    "copies": ("120 images, a fourth of them near-copies of others", {"drops": [0.2], "copies": 0.25}),
 }
 # --- drops ----------------------------------------------------------------------------------------------------------
 DROPS: Settings = {
-    "balanced": ("12 classes of 10 photos, a drop of 25 points", {"drops": [0.25]}),
-    "uneven-macro": ("8 classes of 6 to 60 photos, drops of 13 to 37 points by class",
+    "balanced": ("12 classes of 10 images, a drop of 25 points", {"drops": [0.25]}),
+    "uneven-macro": ("8 classes of 6 to 60 images, drops of 13 to 37 points by class",
                      {"drops": [0.25], "sizes": UNEVEN, "slope": 0.5}),
-    "uneven-micro": ("the same, every photo alike",
+    "uneven-micro": ("the same, every image alike",
                      {"drops": [0.25], "sizes": UNEVEN, "slope": 0.5, "average": "micro"}),
-    "one-of-three": ("one class of 3 photos beside six of 20", {"drops": [0.25], "sizes": THREE}),
-    "missing": ("a third of the photos without a mask, most of them in the last classes",
+    "one-of-three": ("one class of 3 images beside six of 20", {"drops": [0.25], "sizes": THREE}),
+    "missing": ("a third of the images without a mask, most of them in the last classes",
                 {"drops": [0.25], "missing": 0.33, "slope": 0.5}),
-    "renderings": ("three renderings of each photo", {"drops": [0.25], "renderings": 3}),
+    "renderings": ("three renderings of each image", {"drops": [0.25], "renderings": 3}),
     "none": ("no drop at all, answers that change often", {"drops": [0.0]}),
     "donors-40": ("40 shared donors", {"drops": [0.25], "donors": 40}),
     "donors-240": ("240 donors", {"drops": [0.25], "donors": 240}),
@@ -135,161 +135,161 @@ DROPS_12: Settings = {
     "donors-12": ("12 shared donors", {"drops": [0.25], "donors": 12, "blind": True}),
     "donors-12x3": ("12 shared donors, three renderings",
                     {"drops": [0.25], "donors": 12, "renderings": 3, "blind": True}),
-    "donors-12-48": ("48 photos on 12 shared donors", {"drops": [0.25], "photos": 48, "donors": 12}),
+    "donors-12-48": ("48 images on 12 shared donors", {"drops": [0.25], "photos": 48, "donors": 12}),
     "donors-12-uneven": ("12 shared donors of uneven use", {"drops": [0.25], "donors": 12, "uneven": True}),
     "donors-5": ("5 shared donors", {"drops": [0.25], "donors": 5}),
 }  # fmt: skip
 DROPS_CAUTIOUS: Settings = {
-    "few-24": ("24 photos of 12 classes", {"drops": [0.25], "photos": 24}),
-    "few-24-small": ("24 photos of 12 classes, a drop of 5 points", {"drops": [0.05], "photos": 24}),
-    "tiny": ("120 photos, a drop of one point, answers that hardly change",
+    "few-24": ("24 images of 12 classes", {"drops": [0.25], "photos": 24}),
+    "few-24-small": ("24 images of 12 classes, a drop of 5 points", {"drops": [0.05], "photos": 24}),
+    "tiny": ("120 images, a drop of one point, answers that hardly change",
              {"drops": [0.01], "alike": 0.97, "base": 0.95}),
-    "renderings-48": ("48 photos of 6 classes, three renderings",
+    "renderings-48": ("48 images of 6 classes, three renderings",
                       {"drops": [0.25], "photos": 48, "classes": 6, "renderings": 3}),
-    "few-24x3": ("24 photos of 12 classes, three renderings", {"drops": [0.25], "photos": 24, "renderings": 3}),
-    "tiny-uneven": ("8 classes of 6 to 60 photos, a drop of one point, answers that hardly change",
+    "few-24x3": ("24 images of 12 classes, three renderings", {"drops": [0.25], "photos": 24, "renderings": 3}),
+    "tiny-uneven": ("8 classes of 6 to 60 images, a drop of one point, answers that hardly change",
                     {"drops": [0.01], "alike": 0.97, "base": 0.95, "sizes": UNEVEN}),
-    "tiny-one-of-three": ("one class of 3 photos beside six of 20, a drop of one point, answers that hardly change",
+    "tiny-one-of-three": ("one class of 3 images beside six of 20, a drop of one point, answers that hardly change",
                           {"drops": [0.01], "alike": 0.97, "base": 0.95, "sizes": THREE}),
     "everything": ("everything is lost: 90 % before, nothing after", {"drops": [0.9], "base": 0.9}),
 }  # fmt: skip
 DROPS_COPIES: Settings = {
-    "copies": ("a fourth of the photos are near-copies of others", {"drops": [0.25], "copies": 0.25}),
+    "copies": ("a fourth of the images are near-copies of others", {"drops": [0.25], "copies": 0.25}),
 }
 # --- score ----------------------------------------------------------------------------------------------------------
 SCORES: Settings = {
-    "120": ("120 photos, drops of 2 to 50 points under 6 conditions", {"drops": LARGE, "photos": 120}),
-    "48": ("the same with 48 photos", {"drops": LARGE, "photos": 48}),
-    "240": ("the same with 240 photos", {"drops": LARGE, "photos": 240}),
-    "24": ("the same with 24 photos", {"drops": LARGE, "photos": 24}),
-    "renderings": ("120 photos, three renderings", {"drops": LARGE, "renderings": 3}),
-    "renderings-24": ("24 photos, three renderings", {"drops": LARGE, "photos": 24, "renderings": 3}),
-    "donors-240": ("120 photos, 240 donors of three pasted conditions", {"drops": LARGE, "donors": 240, "pasted": 3}),
-    "donors-40": ("120 photos, 40 donors shared by three pasted conditions",
+    "120": ("120 images, drops of 2 to 50 points under 6 conditions", {"drops": LARGE, "photos": 120}),
+    "48": ("the same with 48 images", {"drops": LARGE, "photos": 48}),
+    "240": ("the same with 240 images", {"drops": LARGE, "photos": 240}),
+    "24": ("the same with 24 images", {"drops": LARGE, "photos": 24}),
+    "renderings": ("120 images, three renderings", {"drops": LARGE, "renderings": 3}),
+    "renderings-24": ("24 images, three renderings", {"drops": LARGE, "photos": 24, "renderings": 3}),
+    "donors-240": ("120 images, 240 donors of three pasted conditions", {"drops": LARGE, "donors": 240, "pasted": 3}),
+    "donors-40": ("120 images, 40 donors shared by three pasted conditions",
                   {"drops": LARGE, "donors": 40, "pasted": 3}),
     "donors-40-uneven": ("the same, donors of uneven use",
                          {"drops": LARGE, "donors": 40, "pasted": 3, "uneven": True}),
-    "donors-12": ("120 photos, 12 donors shared by three pasted conditions",
+    "donors-12": ("120 images, 12 donors shared by three pasted conditions",
                   {"drops": LARGE, "donors": 12, "pasted": 3}),
-    "donors-12-uneven": ("120 photos, 12 donors of uneven use, shared by three pasted conditions",
+    "donors-12-uneven": ("120 images, 12 donors of uneven use, shared by three pasted conditions",
                          {"drops": LARGE, "donors": 12, "pasted": 3, "uneven": True}),
-    "donors-12x3": ("120 photos, 12 donors shared by three pasted conditions, three renderings",
+    "donors-12x3": ("120 images, 12 donors shared by three pasted conditions, three renderings",
                     {"drops": LARGE, "donors": 12, "pasted": 3, "renderings": 3}),
-    "conditions-12": ("36 photos, 12 conditions", {"drops": TWELVE, "photos": 36}),
-    "one-condition-24": ("24 photos, one condition with a drop of 30 points", {"drops": [0.3], "photos": 24}),
-    "one-condition": ("120 photos, one condition with a drop of 30 points", {"drops": [0.3]}),
-    "uneven": ("8 classes of 6 to 60 photos", {"drops": LARGE, "sizes": UNEVEN}),
-    "one-of-three": ("one class of 3 photos beside six of 20", {"drops": LARGE, "sizes": THREE}),
+    "conditions-12": ("36 images, 12 conditions", {"drops": TWELVE, "photos": 36}),
+    "one-condition-24": ("24 images, one condition with a drop of 30 points", {"drops": [0.3], "photos": 24}),
+    "one-condition": ("120 images, one condition with a drop of 30 points", {"drops": [0.3]}),
+    "uneven": ("8 classes of 6 to 60 images", {"drops": LARGE, "sizes": UNEVEN}),
+    "one-of-three": ("one class of 3 images beside six of 20", {"drops": LARGE, "sizes": THREE}),
     "everything": ("everything is lost under three of six conditions",
                    {"drops": [0.85, 0.85, 0.85, 0.1, 0.05, 0.02]}),
 }  # fmt: skip
 SCORES_NEAR_NOTHING: Settings = {
-    "tiny-40": ("40 photos, drops of one point under 5 conditions", {"drops": [0.01] * 5, "photos": 40, "alike": 0.95}),
+    "tiny-40": ("40 images, drops of one point under 5 conditions", {"drops": [0.01] * 5, "photos": 40, "alike": 0.95}),
     "tiny-40-high": ("the same, accuracy 99 %",
                      {"drops": [0.01] * 5, "photos": 40, "alike": 0.95, "base": 0.99}),
-    "tiny-120": ("120 photos, drops of one point under 5 conditions", {"drops": [0.01] * 5, "alike": 0.95}),
-    "small-120": ("120 photos, drops of two points under 6 conditions", {"drops": [0.02] * 6}),
-    "tiny-uneven": ("8 classes of 6 to 60 photos, drops of one point under 5 conditions",
+    "tiny-120": ("120 images, drops of one point under 5 conditions", {"drops": [0.01] * 5, "alike": 0.95}),
+    "small-120": ("120 images, drops of two points under 6 conditions", {"drops": [0.02] * 6}),
+    "tiny-uneven": ("8 classes of 6 to 60 images, drops of one point under 5 conditions",
                     {"drops": [0.01] * 5, "sizes": UNEVEN, "alike": 0.95}),
-    "tiny-one-of-three": ("one class of 3 photos beside six of 20, drops of one point under 5 conditions",
+    "tiny-one-of-three": ("one class of 3 images beside six of 20, drops of one point under 5 conditions",
                           {"drops": [0.01] * 5, "sizes": THREE, "alike": 0.95}),
-    "none-40": ("40 photos, no drop", {"drops": [0.0] * 5, "photos": 40, "alike": 0.9}),
-    "one-photo": ("one photo, a drop of 20 points under 5 conditions",
+    "none-40": ("40 images, no drop", {"drops": [0.0] * 5, "photos": 40, "alike": 0.9}),
+    "one-photo": ("one image, a drop of 20 points under 5 conditions",
                   {"drops": [0.2] * 5, "photos": 1, "classes": 1, "alike": 0.9}),
-    "three-photos": ("three photos, drops of 20 points under 5 conditions",
+    "three-photos": ("three images, drops of 20 points under 5 conditions",
                      {"drops": [0.2] * 5, "photos": 3, "classes": 1, "alike": 0.9}),
-    "three-unchanged": ("three photos, drops of two points: mostly no answer changes",
+    "three-unchanged": ("three images, drops of two points: mostly no answer changes",
                         {"drops": [0.02] * 5, "photos": 3, "classes": 1, "alike": 0.9}),
 }  # fmt: skip
 SCORES_MISSING: Settings = {
-    "missing": ("a third of the photos without a mask", {"drops": LARGE, "missing": 0.33}),
+    "missing": ("a third of the images without a mask", {"drops": LARGE, "missing": 0.33}),
 }
 SCORES_COPIES: Settings = {
-    "copies": ("120 photos, a fourth of them near-copies of others", {"drops": LARGE, "copies": 0.25}),
+    "copies": ("120 images, a fourth of them near-copies of others", {"drops": LARGE, "copies": 0.25}),
 }
 # --- gate -----------------------------------------------------------------------------------------------------------
 GATES: Settings = {
-    "donors-0": ("120 photos without donors", {"photos": 120}),
-    "donors-240": ("120 photos, 240 donors", {"photos": 120, "donors": 240}),
-    "donors-40": ("120 photos, 40 shared donors", {"photos": 120, "donors": 40}),
-    "donors-12": ("120 photos, 12 shared donors", {"photos": 120, "donors": 12}),
-    "donors-12x3": ("120 photos, 12 shared donors, three renderings",
+    "donors-0": ("120 images without donors", {"photos": 120}),
+    "donors-240": ("120 images, 240 donors", {"photos": 120, "donors": 240}),
+    "donors-40": ("120 images, 40 shared donors", {"photos": 120, "donors": 40}),
+    "donors-12": ("120 images, 12 shared donors", {"photos": 120, "donors": 12}),
+    "donors-12x3": ("120 images, 12 shared donors, three renderings",
                     {"photos": 120, "donors": 12, "renderings": 3}),
-    "donors-12-uneven": ("120 photos, 12 shared donors of uneven use",
+    "donors-12-uneven": ("120 images, 12 shared donors of uneven use",
                          {"photos": 120, "donors": 12, "uneven": True}),
-    "donors-5": ("120 photos, 5 shared donors", {"photos": 120, "donors": 5}),
-    "donors-5x3-uneven": ("120 photos, 5 shared donors of uneven use, three renderings",
+    "donors-5": ("120 images, 5 shared donors", {"photos": 120, "donors": 5}),
+    "donors-5x3-uneven": ("120 images, 5 shared donors of uneven use, three renderings",
                           {"photos": 120, "donors": 5, "renderings": 3, "uneven": True}),
-    "donors-40-uneven": ("240 photos, 40 shared donors of uneven use, three renderings",
+    "donors-40-uneven": ("240 images, 40 shared donors of uneven use, three renderings",
                          {"photos": 240, "donors": 40, "renderings": 3, "uneven": True}),
-    "alike-donors": ("120 photos, 12 shared donors, two models whose errors are alike (0.8)",
+    "alike-donors": ("120 images, 12 shared donors, two models whose errors are alike (0.8)",
                      {"photos": 120, "donors": 12, "alike": 0.8}),
     "alike-donors-uneven": ("the same, donors of uneven use, three renderings",
                             {"photos": 120, "donors": 12, "alike": 0.8, "uneven": True, "renderings": 3}),
-    "alike-donors-5": ("120 photos, 5 shared donors, two models whose errors are alike (0.8)",
+    "alike-donors-5": ("120 images, 5 shared donors, two models whose errors are alike (0.8)",
                        {"photos": 120, "donors": 5, "alike": 0.8}),
-    "donors-12x3-48": ("48 photos, 12 shared donors, three renderings",
+    "donors-12x3-48": ("48 images, 12 shared donors, three renderings",
                        {"photos": 48, "donors": 12, "renderings": 3}),
-    "donors-20x3-240": ("240 photos, 20 shared donors, three renderings",
+    "donors-20x3-240": ("240 images, 20 shared donors, three renderings",
                         {"photos": 240, "donors": 20, "renderings": 3}),
-    "renderings": ("120 photos, three renderings", {"photos": 120, "renderings": 3}),
-    "renderings-24": ("24 photos, three renderings", {"photos": 24, "renderings": 3}),
-    "alike": ("120 photos, two models whose errors are alike (correlation 0.95)", {"photos": 120, "alike": 0.95}),
-    "two-points": ("240 photos, margin 2 points", {"photos": 240, "margin": 0.02}),
+    "renderings": ("120 images, three renderings", {"photos": 120, "renderings": 3}),
+    "renderings-24": ("24 images, three renderings", {"photos": 24, "renderings": 3}),
+    "alike": ("120 images, two models whose errors are alike (correlation 0.95)", {"photos": 120, "alike": 0.95}),
+    "two-points": ("240 images, margin 2 points", {"photos": 240, "margin": 0.02}),
 }  # fmt: skip
 GATES_WHOLE: Settings = {
-    "whole-donors-12x3": ("the whole gate, 120 photos, 12 shared donors, three renderings",
+    "whole-donors-12x3": ("the whole gate, 120 images, 12 shared donors, three renderings",
                           {"photos": 120, "donors": 12, "renderings": 3}),
 }  # fmt: skip
 BOUNDS: Settings = {
     f"bounds-{name}-{100 * loss:.0f}": (f"{words}, {100 * loss:.0f} points lost", world | {"loss": loss})
     for name, (words, world) in {
-        "36": ("36 photos", {"photos": 36}),
-        "120": ("120 photos", {"photos": 120}),
-        "120-alike": ("120 photos, two models whose errors are alike (0.95)", {"photos": 120, "alike": 0.95}),
-        "renderings": ("60 photos, three renderings", {"photos": 60, "renderings": 3}),
-        "donors-12": ("120 photos, 12 shared donors", {"photos": 120, "donors": 12}),
-        "donors-40": ("120 photos, 40 shared donors", {"photos": 120, "donors": 40}),
-        "donors-5": ("120 photos, 5 shared donors", {"photos": 120, "donors": 5}),
-        "donors-12x3": ("48 photos, 12 shared donors of uneven use, three renderings",
+        "36": ("36 images", {"photos": 36}),
+        "120": ("120 images", {"photos": 120}),
+        "120-alike": ("120 images, two models whose errors are alike (0.95)", {"photos": 120, "alike": 0.95}),
+        "renderings": ("60 images, three renderings", {"photos": 60, "renderings": 3}),
+        "donors-12": ("120 images, 12 shared donors", {"photos": 120, "donors": 12}),
+        "donors-40": ("120 images, 40 shared donors", {"photos": 120, "donors": 40}),
+        "donors-5": ("120 images, 5 shared donors", {"photos": 120, "donors": 5}),
+        "donors-12x3": ("48 images, 12 shared donors of uneven use, three renderings",
                         {"photos": 48, "donors": 12, "renderings": 3, "uneven": True}),
     }.items()
     for loss in (0.05, 0.75)
 }  # fmt: skip
 GATES_SINGLE: Settings = {
     f"exact-{n}-{100 * margin:.0f}-{1000 * more:.0f}": (
-        f"{n} photos, margin {100 * margin:.0f} points, {100 * (margin + more):.1f} % of photos change",
+        f"{n} images, margin {100 * margin:.0f} points, {100 * (margin + more):.1f} % of images change",
         {"n": n, "margin": margin, "changed": margin + more},
     )
     for n, margin in ((24, 0.05), (60, 0.05), (60, 0.02), (120, 0.02))
     for more in (0.0, 0.01, 0.06)
 }
 GATES_UNION: Settings = {
-    "six-conditions": ("120 photos, 6 conditions, all at the margin", {"photos": 120, "conditions": 6, "margin": 0.05}),
+    "six-conditions": ("120 images, 6 conditions, all at the margin", {"photos": 120, "conditions": 6, "margin": 0.05}),
 }
 GATES_MORE: Settings = {
-    "more-pass": ("200 photos, 4 better and 3 worse, margin 2 points",
+    "more-pass": ("200 images, 4 better and 3 worse, margin 2 points",
                   {"n": 200, "better": 4, "worse": 3, "margin": 0.02}),
-    "more-fail": ("200 photos, 4 better and 14 worse, margin 2 points",
+    "more-fail": ("200 images, 4 better and 14 worse, margin 2 points",
                   {"n": 200, "better": 4, "worse": 14, "margin": 0.02}),
 }  # fmt: skip
 # --- the rest -------------------------------------------------------------------------------------------------------
 SIGN_TESTS: Settings = {
-    "mcnemar-600": ("2,000 photos of which 30 % change", {"photos": 2000, "changed": 0.3}),
-    "mcnemar-300": ("1,000 photos of which 30 % change", {"photos": 1000, "changed": 0.3}),
+    "mcnemar-600": ("2,000 images of which 30 % change", {"photos": 2000, "changed": 0.3}),
+    "mcnemar-300": ("1,000 images of which 30 % change", {"photos": 1000, "changed": 0.3}),
 }
 PAIRED: Settings = {
-    f"{average}-{photos}": (f"{photos} photos of 6 classes, {average}", {"photos": photos, "average": average})
+    f"{average}-{photos}": (f"{photos} images of 6 classes, {average}", {"photos": photos, "average": average})
     for average in ("macro", "micro")
     for photos in (60, 300)
 } | {
-    "alike": ("300 photos, two models whose errors are alike (correlation 0.9)",
+    "alike": ("300 images, two models whose errors are alike (correlation 0.9)",
               {"photos": 300, "average": "macro", "alike": 0.9}),
 }  # fmt: skip
 SIZES: Settings = {
-    "uneven-6": ("classes of 60, 30, 15, 8, 4 and 3 photos", {"sizes": (60, 30, 15, 8, 4, 3)}),
-    "uneven-2": ("classes of 100 and 10 photos", {"sizes": (100, 10)}),
-    "uneven-9": ("a class of 60 photos, eight of 3", {"sizes": (60, *[3] * 8)}),
+    "uneven-6": ("classes of 60, 30, 15, 8, 4 and 3 images", {"sizes": (60, 30, 15, 8, 4, 3)}),
+    "uneven-2": ("classes of 100 and 10 images", {"sizes": (100, 10)}),
+    "uneven-9": ("a class of 60 images, eight of 3", {"sizes": (60, *[3] * 8)}),
 }
 UNEVEN: Settings = {name: (words, {**own, "average": "macro"}) for name, (words, own) in SIZES.items()}
 UNEVEN_LENT: Settings = {
@@ -303,7 +303,7 @@ UNEVEN_LENT: Settings = {
 }
 LENT: Settings = {
     f"{count}{'-uneven' if uneven else ''}": (
-        f"120 photos on {count} shared donors{' of uneven use' if uneven else ''}",
+        f"120 images on {count} shared donors{' of uneven use' if uneven else ''}",
         {"photos": 120, "donors": count} | ({"uneven": True} if uneven else {}),
     )
     for count, uneven in ((12, False), (12, True), (40, False))
@@ -311,31 +311,31 @@ LENT: Settings = {
 
 
 def _lent(words: str, kind: str = "", **options: Any) -> Settings:
-    """Return settings of a trial over photos on shared donors."""
+    """Return settings of a trial over images on shared donors."""
     return {f"{kind}donors-{name}": (f"{words}, {data}", own | options) for name, (data, own) in LENT.items()}
 
 
 RANKS: Settings = {
-    "eight": ("eight equal models, 150 photos", {"models": 8, "photos": 150}),
-    "three": ("three equal models, 60 photos", {"models": 3, "photos": 60}),
+    "eight": ("eight equal models, 150 images", {"models": 8, "photos": 150}),
+    "three": ("three equal models, 60 images", {"models": 3, "photos": 60}),
 } | _lent("three equal models", models=3)
 ORDERS: Settings = {
-    "order-20": ("two models that are nearly alike, 20 photos",
+    "order-20": ("two models that are nearly alike, 20 images",
                  {"first": (1.0, 0.9), "second": (0.5, 0.3), "photos": 20}),
-    "order-60": ("two models whose order changes, 60 photos",
+    "order-60": ("two models whose order changes, 60 images",
                  {"first": (1.0, 0.7), "second": (0.3, 0.5), "photos": 60}),
-    "order-many": ("four models, 60 photos",
+    "order-many": ("four models, 60 images",
                    {"first": (1.4, 1.2, 0.8, 0.6), "second": (0.6, 0.8, 0.3, 0.0), "photos": 60}),
-    "order-donors": ("three models, 120 photos on 12 shared donors of uneven use",
+    "order-donors": ("three models, 120 images on 12 shared donors of uneven use",
                      {"first": (1.2, 0.9, 0.7), "second": (0.5, 0.6, 0.2), "photos": 120, "donors": 12,
                       "uneven": True}),
 }  # fmt: skip
 INTERACTION: Settings = {
-    "additive-60": ("two models, three conditions, 60 photos", {"logits": "additive", "photos": 60}),
-    "additive-250": ("two models, three conditions, 250 photos", {"logits": "additive", "photos": 250}),
-    "many-120": ("three models, six conditions, 120 photos", {"logits": "many", "photos": 120}),
-    "separated": ("three models whose originals are all right, 100 photos", {"logits": "separated", "photos": 100}),
-    "few": ("four models, five conditions, 50 photos", {"logits": "few", "photos": 50}),
+    "additive-60": ("two models, three conditions, 60 images", {"logits": "additive", "photos": 60}),
+    "additive-250": ("two models, three conditions, 250 images", {"logits": "additive", "photos": 250}),
+    "many-120": ("three models, six conditions, 120 images", {"logits": "many", "photos": 120}),
+    "separated": ("three models whose originals are all right, 100 images", {"logits": "separated", "photos": 100}),
+    "few": ("four models, five conditions, 50 images", {"logits": "few", "photos": 50}),
 }
 AUROC: Settings = {
     "60": ("true value 0.6, 100 and 100 images", {"truth": 0.6, "n": 100, "others": 100}),
@@ -344,9 +344,9 @@ AUROC: Settings = {
 }
 AUROC_HIGH: Settings = {"98": ("true value 0.98, 100 and 100 images", {"truth": 0.98, "n": 100, "others": 100})}
 WALKS: Settings = {
-    "60": ("60 photos, SA 80 %, VR 50 %", {"photos": 60, "standard": 0.8, "validated": 0.5, "kept": 0.6}),
-    "150": ("150 photos, SA 93 %, VR 80 %", {"photos": 150, "standard": 0.93, "validated": 0.8, "kept": 0.25}),
-    "1350": ("1,350 photos, SA 92 %, VR 82 %", {"photos": 1350, "standard": 0.92, "validated": 0.82, "kept": 0.28}),
+    "60": ("60 images, SA 80 %, VR 50 %", {"photos": 60, "standard": 0.8, "validated": 0.5, "kept": 0.6}),
+    "150": ("150 images, SA 93 %, VR 80 %", {"photos": 150, "standard": 0.93, "validated": 0.8, "kept": 0.25}),
+    "1350": ("1,350 images, SA 92 %, VR 82 %", {"photos": 1350, "standard": 0.92, "validated": 0.82, "kept": 0.28}),
 }
 WALKS_FEW: Settings = {
     "few": ("15 images of which 30 % are right", {"photos": 15, "standard": 0.3, "validated": 0.8, "kept": 0.5}),
@@ -356,8 +356,8 @@ PEOPLE: Settings = {
     "40-of-120": ("120 images, 40 judged", {"images": 120, "easy": 20, "hard": 20}),
 }
 POWER: Settings = {
-    "2-of-5": ("2 points, 5 % of photos change, power 0.8", {"difference": 0.02, "changed": 0.05, "wanted": 0.8}),
-    "10-of-30": ("10 points, 30 % of photos change, power 0.8", {"difference": 0.1, "changed": 0.3, "wanted": 0.8}),
+    "2-of-5": ("2 points, 5 % of images change, power 0.8", {"difference": 0.02, "changed": 0.05, "wanted": 0.8}),
+    "10-of-30": ("10 points, 30 % of images change, power 0.8", {"difference": 0.1, "changed": 0.3, "wanted": 0.8}),
 }
 SETTLED: Settings = {
     f"settled-{100 * value:g}": (f"an estimate of {100 * value:g} points, margin 5", {"value": value})
@@ -408,11 +408,11 @@ def _slips() -> Iterator[Promise]:
 CLEAN: Settings = {"clean": ("correct tables of 17 kinds, in mixed styles of print", {})}
 
 RECALLS: Settings = {
-    "60": ("60 photos of 1 to 5 objects, recall 90 → 70 %", {"photos": 60, "before": 0.9, "after": 0.7}),
-    "30": ("30 photos of 1 to 5 objects, recall 95 → 90 %", {"photos": 30, "before": 0.95, "after": 0.9}),
-    "donors-40": ("120 photos of 1 to 5 objects on 40 shared donors, recall 90 → 85 %",
+    "60": ("60 images of 1 to 5 objects, recall 90 → 70 %", {"photos": 60, "before": 0.9, "after": 0.7}),
+    "30": ("30 images of 1 to 5 objects, recall 95 → 90 %", {"photos": 30, "before": 0.95, "after": 0.9}),
+    "donors-40": ("120 images of 1 to 5 objects on 40 shared donors, recall 90 → 85 %",
                   {"photos": 120, "before": 0.9, "after": 0.85, "donors": 40}),
-    "donors-12": ("120 photos of 1 to 5 objects on 12 shared donors, recall 80 → 50 %",
+    "donors-12": ("120 images of 1 to 5 objects on 12 shared donors, recall 80 → 50 %",
                   {"photos": 120, "before": 0.8, "after": 0.5, "donors": 12}),
 }  # fmt: skip
 SHARED = {
@@ -422,11 +422,11 @@ SHARED = {
 }
 """Name → words and ``donors`` of conditions whose backgrounds images share."""
 PRECISIONS: Settings = {
-    "ap-30": ("30 photos of 1 to 4 objects, recall 80 %", {"photos": 30, "recall": 0.8, "alarms": 0.5}),
-    "ap-60": ("60 photos of 1 to 4 objects, recall 70 %, twice the false alarms",
+    "ap-30": ("30 images of 1 to 4 objects, recall 80 %", {"photos": 30, "recall": 0.8, "alarms": 0.5}),
+    "ap-60": ("60 images of 1 to 4 objects, recall 70 %, twice the false alarms",
               {"photos": 60, "recall": 0.7, "alarms": 1.0}),
-    "ap-150": ("150 photos of 1 to 4 objects, recall 85 %", {"photos": 150, "recall": 0.85, "alarms": 0.5}),
-    **{f"ap-{name}": (f"60 photos of 1 to 4 objects, {words}, recall 70 %, twice the false alarms",
+    "ap-150": ("150 images of 1 to 4 objects, recall 85 %", {"photos": 150, "recall": 0.85, "alarms": 0.5}),
+    **{f"ap-{name}": (f"60 images of 1 to 4 objects, {words}, recall 70 %, twice the false alarms",
                       {"photos": 60, "recall": 0.7, "alarms": 1.0, "donors": donors})
        for name, (words, donors) in SHARED.items()},
 }  # fmt: skip
@@ -469,24 +469,24 @@ def _register() -> Iterator[Promise]:
     text = "Exact McNemar rejects a true null in 3–7 % of samples when hundreds of answers changed"
     yield from _rows("drops", text, "rejects", 0.03, 0.07, answers.sign_test, 20_000, SIGN_TESTS)
     text = "Nadeau and Bengio's interval covers in 93–97 %"
-    folds: Settings = {"trainings": ("10 runs, a fifth of the photos tested in each", {"runs": 10, "share": 0.2})}
+    folds: Settings = {"trainings": ("10 runs, a fifth of the images tested in each", {"runs": 10, "share": 0.2})}
     yield from _rows("drops", text, "covers", 0.93, 0.97, answers.trainings, 20_000, folds)
 
     text = "*yes* and *no* are each given in at most 4 % of datasets"
-    margin: Settings = {"margin": ("240 photos, 60 donors of each kind of background", {"effect": 0.05})}
+    margin: Settings = {"margin": ("240 images, 60 donors of each kind of background", {"effect": 0.05})}
     yield from _rows("holds", text, "there", 0.0, 0.04, answers.background_effect, 4_000, margin)
     yield from _rows("holds", text, "absent", 0.0, 0.04, answers.background_effect, 4_000, margin)
     text = "The permutation test declares a model that predicts at random better than chance in 3–7 %"
-    chance: Settings = {"permuted": ("150 photos of 6 classes, answers unrelated to them", {})}
+    chance: Settings = {"permuted": ("150 images of 6 classes, answers unrelated to them", {})}
     yield from _rows("holds", text, "rejects", 0.03, 0.07, answers.permuted, 6_000, chance)
 
     looks: Settings = {
         "margin": (
-            "an effect of 5 points, 30 % of photos change, 20 rounds of 24 photos",
+            "an effect of 5 points, 30 % of images change, 20 rounds of 24 images",
             {"effect": 0.05, "changed": 0.3},
         ),
-        "few-change": ("the same, 8 % of photos change", {"effect": 0.05, "changed": 0.08}),
-        "large": ("an effect of 40 points, half of the photos change", {"effect": 0.4, "changed": 0.5}),
+        "few-change": ("the same, 8 % of images change", {"effect": 0.05, "changed": 0.08}),
+        "large": ("an effect of 40 points, half of the images change", {"effect": 0.4, "changed": 0.5}),
     }
     text = (
         "Each effect's true value is in all of its intervals of all rounds together with a probability of at least 95 %"
@@ -498,7 +498,7 @@ def _register() -> Iterator[Promise]:
 
     text = "the intervals of all rounds together still cover the truth with a probability of at least 95 %"
     lending: Settings = {
-        f"ring-{ring}": (f"20 rounds of 24 photos that lend in rings of {ring}", {"ring": ring}) for ring in (3, 4, 6)
+        f"ring-{ring}": (f"20 rounds of 24 images that lend in rings of {ring}", {"ring": ring}) for ring in (3, 4, 6)
     }
     yield from _rows("sequential", text, "covers", 0.95, 1.0, answers.rings, 1_000, lending)
     text = "a model that loses exactly the margin passes in at most 5 % of such series, and fails in at most 5 %"
@@ -510,7 +510,7 @@ def _register() -> Iterator[Promise]:
     )
     batches: Settings = {
         f"gate-{share}": (
-            f"{share} % of answers differ, 20 looks, 24 photos more at each",
+            f"{share} % of answers differ, 20 looks, 24 images more at each",
             {"changed": share / 100},
         )
         for share in (5, 30)
@@ -518,12 +518,12 @@ def _register() -> Iterator[Promise]:
     yield from _rows("sequential", text, "passed", 0.0, 0.05, answers.gate_looks, 1_000, batches)
     yield from _rows("sequential", text, "failed", 0.0, 0.05, answers.gate_looks, 1_000, batches)
     text = "Three margins from the margin, a check needs at most 25 % of the fixed design's images on average"
-    far: Settings = {"three": ("an effect of 20 points, 30 % of photos change", {"effect": 0.2, "changed": 0.3})}
+    far: Settings = {"three": ("an effect of 20 points, 30 % of images change", {"effect": 0.2, "changed": 0.3})}
     yield from _rows("sequential", text, "share", 0.0, 0.25, answers.early, 10_000, far)
     text = "two margins from it, at most 50 %"
     near: Settings = {
-        "two": ("an effect of 15 points, 30 % of photos change", {"effect": 0.15, "changed": 0.3}),
-        "two-below": ("an effect of −5 points, 20 % of photos change", {"effect": -0.05, "changed": 0.2}),
+        "two": ("an effect of 15 points, 30 % of images change", {"effect": 0.15, "changed": 0.3}),
+        "two-below": ("an effect of −5 points, 20 % of images change", {"effect": -0.05, "changed": 0.2}),
     }
     yield from _rows("sequential", text, "share", 0.0, 0.5, answers.early, 10_000, near)
     text = (
@@ -534,8 +534,8 @@ def _register() -> Iterator[Promise]:
         far
         | near
         | {
-            "one": ("an effect of 10 points, 30 % of photos change", {"effect": 0.1, "changed": 0.3}),
-            "none": ("no effect, 10 % of photos change", {"effect": 0.0, "changed": 0.1}),
+            "one": ("an effect of 10 points, 30 % of images change", {"effect": 0.1, "changed": 0.3}),
+            "none": ("no effect, 10 % of images change", {"effect": 0.0, "changed": 0.1}),
         }
     )
     yield from _rows("sequential", text, "beyond", 0.0, 0.0, answers.early, 10_000, anywhere)
@@ -609,7 +609,7 @@ def _register() -> Iterator[Promise]:
     text = "Three entries of a board whose scores are equal are declared different in at most 7 %"
     boards: Settings = {
         f"board-donors-12{'-uneven' if uneven else ''}": (
-            f"120 photos, 12 donors{' of uneven use' if uneven else ''}, shared by three pasted conditions of six",
+            f"120 images, 12 donors{' of uneven use' if uneven else ''}, shared by three pasted conditions of six",
             {"drops": LARGE, "donors": 12, "pasted": 3} | ({"uneven": True} if uneven else {}),
         )
         for uneven in (False, True)
@@ -637,11 +637,11 @@ def _register() -> Iterator[Promise]:
     timid = {name: INTERACTION[name] for name in ("many-120",)}
     yield from _rows("interaction", text, "rejects", 0.02, 0.05, models.no_interaction, 1_500, timid)
 
-    sets: Settings = {"drop": ("120 and 80 photos in four classes", {"photos": 120, "others": 80})}
+    sets: Settings = {"drop": ("120 and 80 images in four classes", {"photos": 120, "others": 80})}
     text = "Intervals of drops cover in 93–99 % of pairs of datasets"
     yield from _rows("between-datasets", text, "covers", 0.93, 0.99, models.two_datasets, 500, sets)
 
-    three: Settings = {"three": ("three equal models, 120 photos, two conditions", {"models": 3, "photos": 120})}
+    three: Settings = {"three": ("three equal models, 120 images, two conditions", {"models": 3, "photos": 120})}
     three |= _lent("three equal models, two conditions", models=3)
     text = "Equal models are declared different in at most 7 % of datasets"
     yield from _rows("choice", text, "told_apart", 0.0, 0.07, models.choices, 600, three)
@@ -658,7 +658,7 @@ def _register() -> Iterator[Promise]:
     text = "15 images of which 30 % are right are covered in 93–98 %"
     yield from _rows("fmr", text, "covers", 0.93, 0.98, walks.walks, 6_000, WALKS_FEW)
     text = "three equal models are declared different in at most 9 %"
-    alike: Settings = {"ranking": ("three models, 60 photos", {"photos": 60})}
+    alike: Settings = {"ranking": ("three models, 60 images", {"photos": 60})}
     yield from _rows("fmr", text, "told_apart", 0.0, 0.09, walks.walked_models, 1_000, alike)
 
     text = "Intervals of the corrected FMR cover in 93–99 % of datasets"
@@ -670,7 +670,7 @@ def _register() -> Iterator[Promise]:
     yield from _rows("sample-size", text, "finds", 0.785, 0.815, models.power, 40_000, POWER)
     shared: Settings = {
         f"donors-{count}": (
-            f"10 points, 30 % of photos change, {count} donors",
+            f"10 points, 30 % of images change, {count} donors",
             {"difference": 0.1, "changed": 0.3, "donors": count},
         )
         for count in (40, 120)
@@ -684,7 +684,7 @@ def _register() -> Iterator[Promise]:
     cells: Settings = {"coefficient": ("three models, three scenarios, four classes", {})}
     yield from _rows("regression", text, "covers", 0.93, 0.97, models.regression, 600, cells)
     classes: Settings = {
-        "class": ("ten photos of each of four equal classes, two models, three conditions", {}),
+        "class": ("ten images of each of four equal classes, two models, three conditions", {}),
         "class-donors": ("the same, the pasted ones on 8 shared donors", {"donors": 8}),
     }
     text = "the clustered 95 % interval of a class covers 0 in 92–99 % of datasets"
@@ -721,18 +721,18 @@ def _register() -> Iterator[Promise]:
     }
     yield from _rows("votes", text, "covers", 0.93, 0.99, walks.ratings, 400, crowds)
     two_way: Settings = {
-        "60": ("60 photos, two images each, two-way", {"photos": 60}),
-        "200": ("200 photos, two images each, two-way", {"photos": 200}),
+        "60": ("60 images, two images each, two-way", {"photos": 60}),
+        "200": ("200 images, two images each, two-way", {"photos": 200}),
     }
     text = "Intervals of the accuracies cover in 92–97 % of datasets"
     yield from _rows("questions", text, "covers", 0.92, 0.97, walks.asked, 600, two_way)
     text = "those of the position bias in 93–99 %"
     yield from _rows("questions", text, "bias", 0.93, 0.99, walks.asked, 600, two_way)
     outlines: Settings = {
-        "15": ("6 classes of 15 photos", {"classes": 6, "each": 15}),
-        "5": ("6 classes of 5 photos", {"classes": 6, "each": 5}),
+        "15": ("6 classes of 15 images", {"classes": 6, "each": 15}),
+        "5": ("6 classes of 5 images", {"classes": 6, "each": 5}),
         **{
-            name: (f"6 classes of 10 photos, {words}", {"classes": 6, "each": 10, "donors": max(donors, 0)})
+            name: (f"6 classes of 10 images, {words}", {"classes": 6, "each": 10, "donors": max(donors, 0)})
             for name, (words, donors) in SHARED.items()
         },
     }
@@ -753,7 +753,7 @@ def _register() -> Iterator[Promise]:
     text = "the lower ends of a first comparison hold together in at least 97 % of series"
     one_way: Settings = {
         f"one-way-{photos}-{conditions}": (
-            f"{photos} photos, {conditions} condition(s), {share:.0%} of the photos become wrong and none right",
+            f"{photos} images, {conditions} condition(s), {share:.0%} of the images become wrong and none right",
             {"photos": photos, "share": share, "conditions": conditions},
         )
         for photos, share, conditions in ((120, 0.02, 6), (60, 0.04, 6), (120, 0.02, 1))

@@ -94,7 +94,7 @@ def drop(
 def background_effect(
     rng: np.random.Generator, draws: int, *, effect: float, photos: int = 240, donors: int = 60, margin: float = 0.05
 ) -> Counted:
-    """Same photos on two kinds of backgrounds that differ by ``effect``; donors of both are of unlike difficulty."""
+    """Same images on two kinds of backgrounds that differ by ``effect``; donors of both are of unlike difficulty."""
     rows = []
     label, source = np.arange(photos) % 12, np.arange(photos)
     both = {"side": np.repeat([0, 1], photos), "source": np.tile(source, 2), "label": np.tile(label, 2)}
@@ -126,7 +126,7 @@ def permuted(rng: np.random.Generator, draws: int, *, photos: int = 150) -> Coun
 
 
 def sign_test(rng: np.random.Generator, draws: int, *, photos: int, changed: float) -> Counted:
-    """Photos that change, as many for the better as for the worse: exact McNemar."""
+    """Images that change, as many for the better as for the worse: exact McNemar."""
     count = rng.binomial(photos, changed, draws)
     fell = rng.binomial(count, 0.5)
     return {"rejects": _hits(mcnemar(fell, count - fell) < 0.05)}
@@ -195,7 +195,7 @@ def rounds(
 
 
 def rings(rng: np.random.Generator, draws: int, *, ring: int, most: int = 20, photos: int = 24) -> Counted:
-    """Photos that lend backgrounds in rings: right where the lights of object and background differ by less than 0.5.
+    """Images that lend backgrounds in rings: right where the lights of object and background differ by less than 0.5.
 
     The same for a gate: the new model is right where they differ by less than 0.4, so that it loses the margin exactly.
     """
@@ -229,7 +229,7 @@ def _ever(values: Any, mean: float, looks: range, least: float, above: bool, alp
 
 
 def early(rng: np.random.Generator, draws: int, *, effect: float, changed: float) -> Counted:
-    """Photos of checks in rounds, as a share of those of the fixed design that finds one margin 8 times of 10."""
+    """Images of checks in rounds, as a share of those of the fixed design that finds one margin 8 times of 10."""
     fixed = 7.849 * (changed - effect**2) / 0.05**2
     sizes = [24] * max(2, int(1.1 * fixed) // 24)
     yes, no, photos = simulated_decisions(effect, changed, sizes, runs=draws, seed=int(rng.integers(1 << 30)))

@@ -54,7 +54,7 @@ def whole_gate(rng: np.random.Generator, draws: int, *, margin: float = 0.05, **
 
 
 def gate_single_answers(rng: np.random.Generator, draws: int, *, n: int, margin: float, changed: float) -> Counted:
-    """Photos answered once: a share ``changed`` of them changes, so that the loss is exactly the margin."""
+    """Images answered once: a share ``changed`` of them changes, so that the loss is exactly the margin."""
     gain, loss = (changed - margin) / 2, (changed + margin) / 2
     outcomes = rng.multinomial(n, [gain, loss, 1 - gain - loss], draws)
     p = np.array([_exact(int(better), int(worse), n, -margin) for better, worse, _ in outcomes])
@@ -75,7 +75,7 @@ def gate_conditions(rng: np.random.Generator, draws: int, *, photos: int, condit
 def gate_more_photos(
     rng: np.random.Generator, draws: int, *, n: int, better: int, worse: int, margin: float
 ) -> Counted:
-    """Runs with the least and with the most photos that ``more_photos`` asks for, with the shares kept: decided?"""
+    """Runs with the least and with the most images that ``more_photos`` asks for, with the shares kept: decided?"""
     shares = [better / n, worse / n, 1 - (better + worse) / n]
     counted: Counted = {}
     for name, more in zip(("least", "most"), more_photos(_drawn(n, better, worse), margin=margin), strict=True):
@@ -145,7 +145,7 @@ def orders(
 
 
 def _equal_counts(rng: np.random.Generator, logits: np.ndarray, photos: int, **lent: Any) -> Counts:
-    """Return counts of photos with pictures of their own, or of some pasted on donors."""
+    """Return counts of images with images of their own, or of some pasted on donors."""
     if not lent:
         return counts_of(clustered(logits, photos, 1.0, rng))
     right, donor = pasted_models(rng, logits, photos, **lent)
@@ -157,7 +157,7 @@ def lent_pairs(
 ) -> Counted:
     """Two models of equal accuracy over originals and two pasted conditions, and under one of them by itself.
 
-    ``sizes``: of classes, whose accuracies are averaged; else photos are.
+    ``sizes``: of classes, whose accuracies are averaged; else images are.
     """
     rows, logits, number = [], np.array([[1.4, 0.6, 0.6]] * 2), np.repeat(np.arange(len(sizes)), sizes)
     for _ in range(draws):
@@ -206,7 +206,7 @@ def choices(rng: np.random.Generator, draws: int, *, models: int, photos: int, *
 
 
 def two_datasets(rng: np.random.Generator, draws: int, *, photos: int, others: int, classes: int = 4) -> Counted:
-    """Accuracies of 85 % and 40 % on two datasets of different photos."""
+    """Accuracies of 85 % and 40 % on two datasets of different images."""
     rows = []
     for _ in range(draws):
         sets = {
@@ -219,7 +219,7 @@ def two_datasets(rng: np.random.Generator, draws: int, *, photos: int, others: i
 
 
 def power(rng: np.random.Generator, draws: int, *, difference: float, changed: float, wanted: float) -> Counted:
-    """McNemar's test at the number of photos that was asked for."""
+    """McNemar's test at the number of images that was asked for."""
     n = photos_needed(difference, discordant_share=changed, power=wanted)
     up, down = (changed + difference) / 2, (changed - difference) / 2
     lost, gained, _ = rng.multinomial(n, [up, down, 1 - changed], draws).T
@@ -230,7 +230,7 @@ def power(rng: np.random.Generator, draws: int, *, difference: float, changed: f
 def power_with_donors(
     rng: np.random.Generator, draws: int, *, difference: float, changed: float, donors: int, donor_share: float = 0.1
 ) -> Counted:
-    """Drops of photos that share donors, at the number of photos asked for: does the interval leave out zero?"""
+    """Drops of images that share donors, at the number of images asked for: does the interval leave out zero?"""
     n = photos_needed(difference, discordant_share=changed, donors=donors, donor_share=donor_share)
     spread = np.sqrt(3 * donor_share * (changed - difference**2))  # uniform within ± spread
     rows, photo = [], np.arange(n)
@@ -251,7 +251,7 @@ def power_with_donors(
 
 
 def settled(rng: np.random.Generator, draws: int, *, value: float, n: int = 60, margin: float = 0.05) -> Counted:
-    """An interval at the number of photos that is said to bring it to one side of a margin."""
+    """An interval at the number of images that is said to bring it to one side of a margin."""
     spread = 0.3
     half = norm.ppf(0.975) * spread / np.sqrt(n)
     needed = photos_to_settle(n, value=value, low=value - half, high=value + half, margin=margin)
@@ -275,7 +275,7 @@ def regression(rng: np.random.Generator, draws: int) -> Counted:
 
 
 def regression_of_photos(rng: np.random.Generator, draws: int, *, donors: int = 0, each: int = 10) -> Counted:
-    """Two models on ten photos of each of four equal classes; photos are easy or hard for both under all conditions."""
+    """Two models on ten images of each of four equal classes; images are easy or hard for both under all conditions."""
     key = [
         (m, c, k, f"{k}{s}") for k in "abcd" for s in range(each) for c in ("original", "grey", "pasted") for m in "mn"
     ]

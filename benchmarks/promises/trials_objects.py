@@ -15,7 +15,7 @@ from holdfast.stats.objects.precision import average_precision
 from promises.promise import Counted, tally
 
 LENT_OUT = -1
-"""As many donors as photos: each lends its background to others."""
+"""As many donors as images: each lends its background to others."""
 
 
 def recall_drop(
@@ -31,7 +31,7 @@ def recall_drop(
 ) -> Counted:
     """The recall that is lost: each object has a luck, and is found where it is below the chance.
 
-    ``alike``: share of objects that have their photo's luck; ``lent``: share whose luck under the condition is the
+    ``alike``: share of objects that have their image's luck; ``lent``: share whose luck under the condition is the
     donor's. All lucks are uniform, so that the chances are the truth.
     """
     rows = []
@@ -82,9 +82,9 @@ def counted(
 def precision_change(
     rng: np.random.Generator, draws: int, *, photos: int, recall: float, alarms: float, donors: int = 0
 ) -> Counted:
-    """AP in the original and under a condition in which other objects are found; the truth is that of many photos.
+    """AP in the original and under a condition in which other objects are found; the truth is that of many images.
 
-    ``donors``: backgrounds that photos share under the condition, ``LENT_OUT``: the photos lend theirs to each other.
+    ``donors``: backgrounds that images share under the condition, ``LENT_OUT``: the images lend theirs to each other.
     """
     truth = [_truth(0.9, 0.5), _truth(recall, alarms)]
     none = np.full(photos, -1)
@@ -115,7 +115,7 @@ def _truth(recall: float, alarms: float) -> float:
 
 
 def _scenes(rng: np.random.Generator, photos: int, *conditions: tuple[float, float, np.ndarray]) -> list[MatchTable]:
-    """Return the matches of the same photos under each condition: one to four objects of three classes each.
+    """Return the matches of the same images under each condition: one to four objects of three classes each.
 
     A condition is the chance of an object, the false alarms per image, and each image's donor: three tenths
     of the latent variance are the background's, and donors differ in how many false alarms they raise.

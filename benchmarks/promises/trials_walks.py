@@ -173,7 +173,7 @@ def ratings(rng: np.random.Generator, draws: int, *, images: int, people: int) -
 
 
 def asked(rng: np.random.Generator, draws: int, *, photos: int, each: int = 2, accuracy: float = 0.8) -> Counted:
-    """Two-way questions about several images of a photo, which are right or wrong together half of the time."""
+    """Two-way questions about several images of an image, which are right or wrong together half of the time."""
     photo = np.repeat(np.arange(photos), each)
     frame = pd.DataFrame(
         {
@@ -199,7 +199,7 @@ def asked(rng: np.random.Generator, draws: int, *, photos: int, each: int = 2, a
 def outlined(rng: np.random.Generator, draws: int, *, classes: int, each: int, donors: int | None = None) -> Counted:
     """Objects of unlike size of which a model finds a part, with some pixels beside them; less under a scenario.
 
-    ``donors``: backgrounds that photos share under the scenario, 0: the photos lend theirs to each other; they have
+    ``donors``: backgrounds that images share under the scenario, 0: the images lend theirs to each other; they have
     half of the latent variance of what is found.
     """
     label = np.repeat(np.arange(classes), each)

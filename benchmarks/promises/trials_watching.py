@@ -1,4 +1,4 @@
-"""Trials of ``holdfast audit watch``: unchanged series, and new photos at the edge of what was tested."""
+"""Trials of ``holdfast audit watch``: unchanged series, and new images at the edge of what was tested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from promises.worlds import clustered, counts_of, two_models
 def series_of_checkpoints(
     rng: np.random.Generator, draws: int, *, runs: int, conditions: int, photos: int = 120, **world: float
 ) -> Counted:
-    """Checkpoints that are as good as the first, on the same photos: is any of them ever called worse, or better?"""
+    """Checkpoints that are as good as the first, on the same images: is any of them ever called worse, or better?"""
     rows = []
     for _ in range(draws):
         words = set()
@@ -31,7 +31,7 @@ def series_of_checkpoints(
 
 
 def changed_one_way(rng: np.random.Generator, draws: int, *, photos: int, share: float, conditions: int) -> Counted:
-    """A share of photos becomes wrong and none right: do the lower ends of the first comparison hold together?"""
+    """A share of images becomes wrong and none right: do the lower ends of the first comparison hold together?"""
     rows = []
     for _ in range(draws):
         lows = []
@@ -47,7 +47,7 @@ def changed_one_way(rng: np.random.Generator, draws: int, *, photos: int, share:
 def series_of_months(
     rng: np.random.Generator, draws: int, *, runs: int, conditions: int, photos: int, accuracy: float, classes: int = 6
 ) -> Counted:
-    """The same model on new photos of the same kind, again and again, against the first ones."""
+    """The same model on new images of the same kind, again and again, against the first ones."""
     rows, logit = [], np.full((1, conditions), np.log(accuracy / (1 - accuracy)))
     for _ in range(draws):
         first = counts_of(clustered(logit, photos, 1.0, rng), classes=classes)
@@ -67,7 +67,7 @@ def new_photos(
     rng: np.random.Generator, draws: int, *, photos: int, shift: float = 0.0, confidence: float = 0.9,
     turned: float = 0.02, checks: int = 1, balanced: bool = False,
 ) -> Counted:  # fmt: skip
-    """New photos of eight classes whose features, confidences or turned answers lie where the settings say."""
+    """New images of eight classes whose features, confidences or turned answers lie where the settings say."""
 
     def side(moved: float, sure: float, turns: float) -> PhotoValues:
         kind = np.arange(photos) % len(CENTRES) if balanced else rng.integers(len(CENTRES), size=photos)

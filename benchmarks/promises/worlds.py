@@ -14,12 +14,12 @@ from holdfast.stats.core.answers import Answers
 from holdfast.stats.core.grid import AnswerGrid
 from holdfast.stats.core.reduce import Counts
 
-ALIKE = 0.97  # correlation of the latent answers to a photo and to its near-copy
+ALIKE = 0.97  # correlation of the latent answers to an image and to its near-copy
 
 
 @dataclass(frozen=True)
 class World:
-    """Answers of one model, and the true drops of its conditions: the mean over classes, and over photos."""
+    """Answers of one model, and the true drops of its conditions: the mean over classes, and over images."""
 
     answers: Answers
     macro: np.ndarray
@@ -50,19 +50,19 @@ def answers_world(
     Args:
         rng: random numbers.
         drops: of the conditions; the last ones are pasted where there are donors.
-        photos: number of photos, spread over the classes.
+        photos: number of images, spread over the classes.
         classes: number of classes.
-        sizes: photos of each class, in place of the two above.
+        sizes: images of each class, in place of the two above.
         base: accuracy on originals.
         slope: drops of the classes reach from 1 − slope to 1 + slope times the mean drop.
-        renderings: images per photo and condition.
-        alike: correlation of the latent answers to one photo.
-        donors: backgrounds that photos of the pasted conditions share; a hard one is hard under all of them.
+        renderings: images per image and condition.
+        alike: correlation of the latent answers to one image.
+        donors: backgrounds that images of the pasted conditions share; a hard one is hard under all of them.
         donor_share: part of the pasted conditions' latent variance that is the donor's.
         pasted: number of pasted conditions.
         uneven: some donors are used far more than others (see ``lenders``).
-        missing: share of photos that lack the conditions (no mask), twice as many in the last class as on average.
-        copies: share of photos that are near-copies of another photo of their class.
+        missing: share of images that lack the conditions (no mask), twice as many in the last class as on average.
+        copies: share of images that are near-copies of another image of their class.
     """
     label = np.repeat(np.arange(len(sizes)), sizes) if len(sizes) else np.arange(photos) % classes
     photos, classes, count = len(label), int(label.max()) + 1, len(drops)
@@ -90,7 +90,7 @@ def answers_world(
     answers = Answers(
         conditions=[*(f"c{number:02}" for number in range(count)), "original"], condition=condition, trained=[""],
         trained_on=np.zeros(len(hits), np.intp), labels=[f"class{number:02}" for number in range(classes)],
-        label=label[source], sources=[f"photo{number:05}" for number in range(photos)], source=source, donor=donor,
+        label=label[source], sources=[f"image{number:05}" for number in range(photos)], source=source, donor=donor,
         donor_labels=[], donor_label=np.full(len(hits), -1), fold=np.full(len(hits), -1), n=np.ones(len(hits)),
         right=hits, right_restricted=hits, captured=nothing, captured_before=nothing,
         given=np.zeros((1, count + 1, classes)), same_images=frozenset(),
@@ -101,13 +101,13 @@ def answers_world(
 
 
 def lenders(rng: np.random.Generator, donors: int, photos: int, uneven: bool = False) -> np.ndarray:
-    """Return a donor for each photo; uneven: the k-th is used 1/k as often as the first."""
+    """Return a donor for each image; uneven: the k-th is used 1/k as often as the first."""
     weight = 1 / np.arange(1, donors + 1) if uneven else np.ones(donors)
     return rng.choice(donors, photos, p=weight / weight.sum())
 
 
 def _originals_of_copies(rng: np.random.Generator, label: np.ndarray, copies: float) -> np.ndarray:
-    """Return for each photo the photo whose answers it nearly shares: mostly itself."""
+    """Return for each image the image whose answers it nearly shares: mostly itself."""
     original = np.arange(len(label))
     for name in np.unique(label) if copies else ():
         own = np.flatnonzero(label == name)
@@ -130,13 +130,13 @@ def two_models(
     spread: float = 0.4,
     uneven: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Return photo and donor of each image, and the right answers of an old model and of one worse by ``loss``.
+    """Return image and donor of each image, and the right answers of an old model and of one worse by ``loss``.
 
     Args:
         rng: random numbers.
-        photos: number of photos.
-        donors: backgrounds that photos share; each model has its own trouble with some of them.
-        renderings: images per photo.
+        photos: number of images.
+        donors: backgrounds that images share; each model has its own trouble with some of them.
+        renderings: images per image.
         accuracy: of the old model.
         loss: what the new one loses, in accuracy.
         alike: correlation of the two models' latent answers to one image.
@@ -184,10 +184,10 @@ def counts_of(
     errors: dict | None = None,
     donor: np.ndarray | None = None,
 ) -> Counts:
-    """Return counts of ``right`` (photos, models, conditions), NaN for no answer; photo s has class s mod ``classes``.
+    """Return counts of ``right`` (images, models, conditions), NaN for no answer; image s has class s mod ``classes``.
 
     Models are ``m00`` …, conditions ``original``, ``c1`` …; ``errors`` maps (model, condition) to failed rows;
-    ``donor``: (photos, conditions) the donor of each picture, −1 for none.
+    ``donor``: (images, conditions) the donor of each image, −1 for none.
     """
     photos, models, conditions = right.shape
     s, m, c = (index.reshape(-1) for index in np.indices(right.shape))
@@ -202,7 +202,7 @@ def counts_of(
             "kind": "static",
             "condition": np.array(names, object)[c],
             "label": np.array([f"class{i}" for i in range(classes)], object)[s % classes],
-            "source_id": np.array([f"photo{i:05}" for i in range(photos)], object)[s],
+            "source_id": np.array([f"image{i:05}" for i in range(photos)], object)[s],
             "n": rows.reshape(-1),
             "right": hits,
             "right_restricted": hits,
@@ -227,7 +227,7 @@ def grid_of(right: np.ndarray, *, classes: int = 1) -> AnswerGrid:
     photos, models, conditions = right.shape
     names = ["original", *(f"c{i}" for i in range(1, conditions))]
     n = (~np.isnan(right)).astype(float)
-    sources = np.array([f"photo{i:05}" for i in range(photos)], object)
+    sources = np.array([f"image{i:05}" for i in range(photos)], object)
     return AnswerGrid(
         np.nan_to_num(right), n, np.arange(photos) % classes, sources, [f"m{i:02}" for i in range(models)], names
     )
@@ -244,9 +244,9 @@ def pasted_models(
     donor: float = 0.2,
     own: float = 0.1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return right answers (photos, models, conditions) and donors (photos, conditions), −1 for the first condition.
+    """Return right answers (images, models, conditions) and donors (images, conditions), −1 for the first condition.
 
-    All other conditions are pasted on the same donors. Parts of the latent variance: ``photo`` of the photo for all
+    All other conditions are pasted on the same donors. Parts of the latent variance: ``photo`` of the image for all
     models, ``donor`` of the donor for all models, ``own`` of the donor for each model by itself; every cell keeps the
     chance that ``logits`` (models, conditions) give.
     """
@@ -262,9 +262,9 @@ def pasted_models(
 
 
 def clustered(logits: np.ndarray, photos: int, spread: float, rng: np.random.Generator) -> np.ndarray:
-    """Return right answers (photos, models, conditions): ``logits`` (models, conditions) plus an effect of each photo.
+    """Return right answers (images, models, conditions): ``logits`` (models, conditions) plus an effect of each image.
 
-    Photo effects move along the quantiles of the answers, so that every cell keeps its own marginal probability: the
+    Image effects move along the quantiles of the answers, so that every cell keeps its own marginal probability: the
     answers share a normal copula with correlation spread²/(1 + spread²).
     """
     shared = spread * rng.normal(size=(photos, 1, 1)) + rng.normal(size=(photos, *logits.shape))

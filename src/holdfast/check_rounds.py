@@ -65,27 +65,27 @@ def decision_chances(collection: Collection, *, budget: str = "") -> list[str]:
             break
         sizes.append(len(block))
     if not sizes:
-        raise UserError(f"{collection.name} has no round of {LEAST_PER_CLASS} photos of each class within the budget")
+        raise UserError(f"{collection.name} has no round of {LEAST_PER_CLASS} images of each class within the budget")
     lines = [
-        f"at most {plural(sum(sizes), 'photo')} in {plural(len(sizes), 'round')}, "
+        f"at most {plural(sum(sizes), 'image')} in {plural(len(sizes), 'round')}, "
         f"{plural(len(NEEDED) * sum(sizes), 'answer')}; where the accuracy in truth falls by",
     ]
     for effect in EFFECTS:
         yes, no, photos = simulated_decisions(effect, effect + NOISE, sizes)
         lines.append(
             f"{100 * effect:3.0f} points: reports that it relies on the background in {percent(yes, 0):>5} of cases, "
-            f"that it does not in {percent(no, 0):>5}, after {photos:,.0f} photos on average"
+            f"that it does not in {percent(no, 0):>5}, after {photos:,.0f} images on average"
         )
     return [
         *lines,
         f"(10,000 simulated checks a line; {100 * NOISE:g} of 100 answers are taken to change by chance, half for "
-        "the better; a model that does not recognise the photos is never reported as not relying on it)",
+        "the better; a model that does not recognise the images is never reported as not relying on it)",
     ]
 
 
 @dataclass(frozen=True)
 class Look:
-    """What is known after a round: photos and answers so far, the evidence, and the row of the verdict."""
+    """What is known after a round: images and answers so far, the evidence, and the row of the verdict."""
 
     photos: int
     answers: int
@@ -95,7 +95,7 @@ class Look:
     contradiction: bool = False
 
     def __repr__(self) -> str:
-        return f"Look({self.photos} photos, {self.answers} answers: {self.row['headline']})"
+        return f"Look({self.photos} images, {self.answers} answers: {self.row['headline']})"
 
     @property
     def decided(self) -> bool:
@@ -112,7 +112,7 @@ class Look:
         ]
         state = self.row["headline"] if self.decided or last else f"{self.row['headline']}; going on"
         return (
-            f"Round {number}, {plural(self.photos, 'photo')}, {plural(self.answers, 'answer')}: {', '.join(numbers)}. "
+            f"Round {number}, {plural(self.photos, 'image')}, {plural(self.answers, 'answer')}: {', '.join(numbers)}. "
             f"{state}."
         )
 
@@ -134,17 +134,17 @@ class EarlyCheck:
         last = self.looks[-1]
         ended = self.reason == OUT_OF_PHOTOS and self.rounds.unused
         unused = (
-            f" {self.rounds.smallest} has no more photos; {self.rounds.unused} of others are left." if ended else ""
+            f" {self.rounds.smallest} has no more images; {self.rounds.unused} of others are left." if ended else ""
         )
         dropped = (
-            f" {plural(last.left_out, 'photo')} left out beside photos without an answer." if last.left_out else ""
+            f" {plural(last.left_out, 'image')} left out beside images without an answer." if last.left_out else ""
         )
-        odd = " The rounds contradict each other: photos may be near-copies, or sorted." if last.contradiction else ""
+        odd = " The rounds contradict each other: images may be near-copies, or sorted." if last.contradiction else ""
         return (
-            f"Asked in rounds that hold every class equally often; {self.reason} after {plural(last.photos, 'photo')}. "
-            f"The verdict's intervals hold whenever one stops (95 % each, betting). A photo "
+            f"Asked in rounds that hold every class equally often; {self.reason} after {plural(last.photos, 'image')}. "
+            f"The verdict's intervals hold whenever one stops (95 % each, betting). An image "
             "gets its new background from its own round, so that single accuracies differ from those of a full check "
-            f"of the same photos.{unused}{dropped}{odd}"
+            f"of the same images.{unused}{dropped}{odd}"
         )
 
 
@@ -160,9 +160,9 @@ def check_in_rounds(
     on_look: Callable[[str], None],
     progress: Progress,
 ) -> EarlyCheck:
-    """Ask in rounds until the verdict is sure, the budget is used, or no photo is left.
+    """Ask in rounds until the verdict is sure, the budget is used, or no image is left.
 
-    A stopped check goes on with the next round; masks are made for photos that have none.
+    A stopped check goes on with the next round; masks are made for images that have none.
     """
     rounds = _rounds_of(collection, spec.seed, budget)
     masked = all(sample.mask is not None for sample in collection.samples)
@@ -193,7 +193,7 @@ def check_in_rounds(
         counts = reduce(table, order=list(NEEDED), copies=copies_of([run]))
         if not len(counts.cells):
             reason = str(counts.trouble["error"].iloc[0]) if len(counts.trouble) else "there are no rows"
-            raise UserError(f"{spec.models[0]} answered for no photo: {reason}")
+            raise UserError(f"{spec.models[0]} answered for no image: {reason}")
         model = counts.models[0]
         evidence = sequence.look(from_counts(counts, model, outcome=outcome))
         row = verdict_row(model, "", evidence)
@@ -213,11 +213,11 @@ def check_in_rounds(
 
 
 def _rounds_of(collection: Collection, seed: int, budget: Budget) -> Rounds:
-    """Return the photos in rounds; a UserError where there is none, or none that the budget allows."""
+    """Return the images in rounds; a UserError where there is none, or none that the budget allows."""
     rounds = plan_rounds(collection, seed)
     if not rounds.blocks:
         raise UserError(
-            f"a round needs {LEAST_PER_CLASS} photos of each class, and {rounds.smallest} has fewer: add some, or "
+            f"a round needs {LEAST_PER_CLASS} images of each class, and {rounds.smallest} has fewer: add some, or "
             "check without --stop and --budget"
         )
     if budget.answers < len(NEEDED) * len(rounds.blocks[0]):

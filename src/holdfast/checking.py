@@ -1,4 +1,4 @@
-"""``holdfast check``: masks, every condition, a report and a verdict for one model on one set of photos."""
+"""``holdfast check``: masks, every condition, a report and a verdict for one model on one set of images."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class Check:
     masks: MaskCounts | None  # None if the dataset has all masks itself
     # the same row from scenes whose masks are all sure; None if no mask is doubtful, or all are
     sure_verdict: dict[str, Any] | None
-    # between how many and how many photos more would answer what is open; None where nothing is, or where these
-    # photos do not tell
+    # between how many and how many images more would answer what is open; None where nothing is, or where these
+    # images do not tell
     more_photos: tuple[int, int] | None
     lines: list[str]  # the answer in words
-    findings: tuple[DataFinding, ...] = ()  # what is wrong with the photos, gravest first
+    findings: tuple[DataFinding, ...] = ()  # what is wrong with the images, gravest first
     looks: tuple[Look, ...] = ()  # what was known after each round, where it asked in rounds
 
     def __repr__(self) -> str:
@@ -95,22 +95,22 @@ def check(
     on_look: Callable[[str], None] = noted,
     progress: Progress = printed,
 ) -> Check:
-    """Test one model on one set of photos under every condition, and return a verdict.
+    """Test one model on one set of images under every condition, and return a verdict.
 
     Args:
         model: name of the model, or the model itself (a network, a callable).
         photos: a folder with a folder per class, any other data source, or a dataset in memory.
         out: folder of the automatic masks and of a run directory per model; an existing check is continued. By default
             ``checks/NAME_OF_THE_PHOTOS``.
-        masks: folder of masks, with the same tree as the photos.
+        masks: folder of masks, with the same tree as the images.
         labels: CSV that maps classes to model outputs.
-        limit: use at most this many photos, evenly over classes; 0 uses all.
+        limit: use at most this many images, evenly over classes; 0 uses all.
         outcome: count right answers over all outputs (full), or among the dataset's classes (restricted).
         device: auto, cpu, cuda, cuda:1 or mps.
         workers: number of processes that make masks; 0 starts one per core.
         transform: for a network given as an object: turns a PIL image into the tensor that it takes.
         class_names: for a model given as an object: the names of its outputs, in order.
-        boxes: for a detector: a COCO file, a CSV, or a folder of YOLO or VOC files with the boxes of the photos.
+        boxes: for a detector: a COCO file, a CSV, or a folder of YOLO or VOC files with the boxes of the images.
         images: for a detector: folder of the images that a COCO file or a CSV names.
         stop: ``when-decided`` asks in rounds, only the conditions that the verdict rests on, and stops as soon as the
             verdict is sure, by intervals that hold whenever one stops; ``never`` asks everything.
@@ -124,7 +124,7 @@ def check(
         The verdict, its sentences, the runs and the page.
 
     Raises:
-        UserError: The model or the data cannot be loaded, or a class has fewer than two photos.
+        UserError: The model or the data cannot be loaded, or a class has fewer than two images.
 
     Examples:
         >>> checked = holdfast.check("embedded:resnet_rho95", "diorama:test?n=36", budget="200",
@@ -135,7 +135,7 @@ def check(
     asked = locals()
     if live.is_name(model) and Path(model).is_dir():
         raise UserError(
-            f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS, or holdfast.check(model, photos)"
+            f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS, or holdfast.check(model, images)"
         )
     classes: tuple[str, ...] = ()
     if not live.is_name(photos):
@@ -176,7 +176,7 @@ def _asks_in_rounds(model: str, stop: str, budget: str, *, boxed: bool) -> bool:
     if in_rounds and is_detector(model):
         raise UserError("a check of a detector asks everything; leave --stop and --budget out")
     if boxed and not is_detector(model):
-        raise UserError(f"--boxes and --images are for detectors, and {model} names pictures")
+        raise UserError(f"--boxes and --images are for detectors; {model} classifies images")
     return in_rounds
 
 
@@ -254,7 +254,7 @@ def _answer_early(
     steps = _mask_steps(made_masks, folder)
     page = _page(results, progress, outcome=outcome, resamples=RESAMPLES, steps=steps, note=note)
     lines = [
-        f"{verdict['model']} on {collection.name} ({plural(last.photos, 'photo')} of {len(collection.samples)}, "
+        f"{verdict['model']} on {collection.name} ({plural(last.photos, 'image')} of {len(collection.samples)}, "
         f"{plural(last.answers, 'answer')}):",
         f"{verdict['headline']}.",
         *(text for text in (verdict["rests_on"], verdict["small_print"]) if text),
@@ -263,7 +263,7 @@ def _answer_early(
         *_unanswered(results.counts),
         f"Next: {step_list([verdict], None)[0][0]}"
         if verdict["unjudged"]
-        else "Next: every condition and all photos: the same command without --stop and --budget",
+        else "Next: every condition and all images: the same command without --stop and --budget",
     ]
     return Check(results, page, verdict, made_masks, None, None, lines, looks=tuple(early.looks))
 
@@ -290,15 +290,15 @@ def code_files(folder: Path) -> Iterator[Path]:
 
 
 def _own_folder(out: str | Path | None, name: str, photos: str) -> Path:
-    """Return where a check goes: ``out``, or the first of checks/NAME, checks/NAME-2 … without other photos in it."""
+    """Return where a check goes: ``out``, or the first of checks/NAME, checks/NAME-2 … without other images in it."""
     root, folder = Path(photos), Path(out or Path("checks") / plain_file_name(name))
     if out is None:
         folder = unmixed(folder, photos, "*/spec.json")
     elif others := other_data(folder, photos, "*/spec.json"):
-        raise UserError(f"{out} holds a check of other photos ({others[0]}); choose another --out")
+        raise UserError(f"{out} holds a check of other images ({others[0]}); choose another --out")
     if root.is_dir() and folder.resolve().is_relative_to(root.resolve()):
         raise UserError(
-            f"{folder} lies among the photos and would be read as one of their classes; choose another --out"
+            f"{folder} lies among the images and would be read as one of their classes; choose another --out"
         )
     return folder
 
@@ -320,12 +320,12 @@ def _verdict(counts: Counts, model: str, outcome: Outcome) -> dict[str, Any]:
     rows = [] if frame.empty else frame[frame["model"] == model].to_dict("records")
     if not rows:
         reason = str(counts.trouble["error"].iloc[0]) if len(counts.trouble) else "there are no rows"
-        raise UserError(f"{model} answered for no photo: {reason}")
+        raise UserError(f"{model} answered for no image: {reason}")
     return {str(key): value for key, value in rows[0].items()}
 
 
 def _sure_verdict(results: api.Results, masks: MaskCounts, model: str, outcome: Outcome) -> dict[str, Any] | None:
-    """Return the verdict from rows whose mask is sure, and the mask of the photo that lent the background, too."""
+    """Return the verdict from rows whose mask is sure, and the mask of the image that lent the background, too."""
     sure = pa.array(masks.sure, pa.string())
     own, lent = pc.field("sample_id").isin(sure), pc.field("donor_id")
     rows = results.run.predictions.dataset().to_table(filter=own & (lent.is_null() | lent.isin(sure)))
@@ -348,7 +348,7 @@ def _about_masks(masks: MaskCounts | None, verdict: Mapping[str, Any], sure: Map
     text += f"; {masks.doubtful} doubtful (confidence below {DOUBTFUL}). "
     if sure is None or not sure["n"]:
         return f"{text}No pair of pasted scenes has sure masks only: make masks by hand before believing the verdict."
-    few = f"the {plural(int(sure['n']), 'photo')} with sure masks, their own and those of the lent backgrounds"
+    few = f"the {plural(int(sure['n']), 'image')} with sure masks, their own and those of the lent backgrounds"
     if sure["headline"] == verdict["headline"]:
         return f"{text}The verdict is the same on {few}."
     if any({sure[step], verdict[step]} == {"yes", "no"} for step in ("leans", "sees")):
@@ -377,7 +377,7 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
     among = "all outputs of the model" if outcome == "full" else f"the {len(collection.classes)} classes"
     photos = counts.cells["source_id"].nunique()
     lines = [
-        f"{verdict['model']} on {collection.name} ({plural(photos, 'photo')}, {len(collection.classes)} classes):",
+        f"{verdict['model']} on {collection.name} ({plural(photos, 'image')}, {len(collection.classes)} classes):",
         f"{verdict['headline']}.",
         *(text for text in (verdict["rests_on"], verdict["small_print"]) if text),
         f"Accuracy over {among}, mean over the classes, 95 % interval:",
@@ -392,7 +392,7 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
     lines += _unanswered(counts)
     few = donor_advice(int(verdict["n"]), donors_of(counts).get(RANDOM, 0))
     if few and not verdict["unjudged"]:
-        lines.append(f"Backgrounds: {few}; more photos lend more of them.")
+        lines.append(f"Backgrounds: {few}; more images lend more of them.")
     for finding in answer.findings[:MOST_FINDINGS]:
         lines.append(f"Data: {finding.sentence} First: {finding.examples[0]}. {finding.advice}")
     if len(answer.findings) > MOST_FINDINGS:

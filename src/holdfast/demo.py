@@ -40,7 +40,7 @@ from holdfast.results import background_conditions
 
 GUIDE = Path(__file__).parents[2] / "docs" / "my-model.md"  # in a clone
 TINTED = ("grey", "red", "green", "blue", "rainbow")
-LARGE = 420  # pixels of the hero's pictures; models see drawn scenes at 64
+LARGE = 420  # pixels of the hero's images; models see drawn scenes at 64
 CAPTIONS = {RERENDERED: "on another background"}
 MOST_PROCESSES = 3  # more would wait for the longest part
 STEPS = {"judge": "does it show its class?"}  # what a step does, where its name does not say it
@@ -121,14 +121,14 @@ def _of_part(progress: Progress, part: str) -> Progress:
 
 
 def _flips(results: api.Results, out: Path) -> tuple[str, list[Picture]]:
-    """Return the model and the pictures of the photo whose answer changes most when only its background does.
+    """Return the model and the renderings of the image whose prediction changes most with its background.
 
     Of drawn scenes it takes one with nothing before the object, drawn larger.
     """
     columns = ["model", "sample_id", "source_id", "condition", "variant", "status", "correct", "prediction", "donor_id"]
     rows = results.rows(columns).to_pandas()
     rows = rows[rows["status"] == "ok"].astype({"model": str, "sample_id": str, "condition": str, "variant": str})
-    doubtful = doubtful_masks(results.run.spec().get("masks"))  # of the photo, or of the one that lends the background
+    doubtful = doubtful_masks(results.run.spec().get("masks"))  # of the image, or of the one that lends the background
     rows = rows[~rows["sample_id"].isin(doubtful) & ~rows["donor_id"].astype(object).isin(doubtful)]
     rows["shown"] = [condition_name(*names) for names in zip(rows["condition"], rows["variant"], strict=True)]
     kept = [name for name in background_conditions(results.counts) if name != ORIGINAL]

@@ -32,7 +32,7 @@ ANEW = "Rerendered background: the same scene drawn, not pasted, on the random b
 FEW = "Twenty photographs show how it works; they are too few to judge a model."
 PHOTO_CONDITIONS = "static,only_background,mean_background,foreground_on_grey,silhouette"
 """No condition with backgrounds of the same class: each photograph is the only one of its class."""
-STRIP = 4  # pictures that stand side by side
+STRIP = 4  # images that stand side by side
 
 
 def _hundredths(value: float) -> str:
@@ -54,7 +54,7 @@ class Bar(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture with its caption, and whether the model was right where it was asked."""
+    """An image with its caption, and whether the model was right where it was asked."""
 
     file: str
     caption: str
@@ -157,7 +157,7 @@ def _gate(scenes: api.Results, out: Path) -> PartCard:
         "May the new model replace the old one?", gate.verdict.capitalize(), "",
         f"{_plain(new)} against {_plain(old)}, scene by scene: under {condition_words(rows.iloc[0]['condition'])} its "
         f"accuracy changes by {points(bars[0].value, 0)} {_between(bars[0])}; 2 points less are allowed.",
-        "A release gate in one command (holdfast compare): passed, failed, or undecided with how many pictures "
+        "A release gate in one command (holdfast compare): passed, failed, or undecided with how many images "
         "more would decide, where these can tell.",
         build_gate(gate, scenes.run, out / "gate", flips=scenes.parity(old, new).flips, pictures=thumbnails), bars,
         "change in points of accuracy, worst conditions; bounds at 95 % each",
@@ -263,7 +263,7 @@ def _photographs(out: Path, size: DemoSize, progress: Progress) -> list[PartCard
         photos, masks=out / "photographs" / "masks", labels=labels, models=available("packaged"),
         scenarios=PHOTO_CONDITIONS, out=out / "photographs" / "run", progress=progress,
     )  # fmt: skip
-    rows = results.drops(average="micro")  # of so few, every photo counts the same: points and numbers of photos agree
+    rows = results.drops(average="micro")  # of so few, every image counts the same: points and numbers of images agree
     rows = rows[rows["condition"] == "random_background"].sort_values("drop", ascending=False)
     bars = [Bar(_plain(row["model"]), row["drop"], row["low"], row["high"]) for row in rows.to_dict("records")]
     worst = rows.to_dict("records")[0]
@@ -278,7 +278,7 @@ def _photographs(out: Path, size: DemoSize, progress: Progress) -> list[PartCard
 
 
 def _collect(folder: Path) -> tuple[Path, Path]:
-    """Copy the twenty ImageNet pictures of the package foolbox, a folder per class; return folder and label file."""
+    """Copy the twenty ImageNet images of the package foolbox, a folder per class; return folder and label file."""
     spec = importlib.util.find_spec("foolbox")
     if spec is None or not spec.submodule_search_locations:
         raise UserError("the photographs come with the package foolbox: pip install foolbox")

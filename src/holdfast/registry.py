@@ -278,7 +278,7 @@ _IMAGE_MAKERS = (
     ),
     ("images+https", "hosted:load", "the same, encrypted"),
     ("embedded", "embedded:load_image_maker", "for drawn scenes, with Holdfast (text_to_image, text_to_image128)"),
-    ("diorama", "holdfast.diorama.painter:load", "draws what a prompt says, exactly; ?wrong= plants wrong pictures"),
+    ("diorama", "holdfast.diorama.painter:load", "draws what a prompt says, exactly; ?wrong= plants wrong images"),
 )
 _SEGMENTERS = (
     ("smp", "segmenters.smp:load", "segmentation_models_pytorch, what its save_pretrained wrote (ARCH@FOLDER)"),
@@ -328,7 +328,7 @@ _ORACLES = (
     ("clip", "classifier:load_clip", "zero-shot, a prompt a class (clip:ViT-B-32@openai, clip:embedded)"),
     ("classifier", "classifier:load", "any model, its outputs mapped to the dataset's classes (classifier:MODEL)"),
     ("ensemble", "classifier:load_ensemble", "several oracles that vote (ensemble:A+B+C?rule=unanimous)"),
-    ("http", "remote:load", "a server that judges pictures (//HOST:PORT/v1#MODEL), with a budget and a cache"),
+    ("http", "remote:load", "a server that judges images (//HOST:PORT/v1#MODEL), with a budget and a cache"),
     ("https", "remote:load", "the same, encrypted"),
     ("human", "human:load", "people, from the votes that holdfast people review --export wrote (human:FOLDER)"),
 )

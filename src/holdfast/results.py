@@ -83,7 +83,7 @@ class Results:
         return registry.tasks.get(names[0] if names and not self._classified else CLASSIFY)
 
     def broken(self) -> Mapping[str, str]:
-        """Return model → why its answers to unchanged photos look like those of a broken model."""
+        """Return model → why its answers to unchanged images look like those of a broken model."""
         original = pc.field("condition") == ORIGINAL
         return self.task.broken(
             lambda: self.run.predictions.dataset().filter(original),
@@ -95,7 +95,7 @@ class Results:
         return copies_of([self.run])
 
     def _photos(self, columns: list[str]) -> pa.Table:
-        """Return columns of the one table in which copies of a photo are that photo."""
+        """Return columns of the one table in which copies of an image are that image."""
         return as_photos(self.run.rows(columns), self._copies)
 
     def accuracy(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
@@ -107,7 +107,7 @@ class Results:
         return result_frame(summary(self.counts, outcome=outcome, **options), "accuracy")
 
     def drops(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
-        """Return what each condition costs each model, paired by photo; options of ``stats.effects.drops.drops``.
+        """Return what each condition costs each model, paired by image; options of ``stats.effects.drops.drops``.
 
         Accuracy is the mean success of the run's task (``Task.outcome``): right answers, objects found.
         """
@@ -156,7 +156,7 @@ class Results:
 
     @property
     def rounds(self) -> dict[str, list[list[str]]]:
-        """Model → the photos of each round, of a check that stopped as soon as it was sure; else nothing."""
+        """Model → the images of each round, of a check that stopped as soon as it was sure; else nothing."""
         from holdfast.reports.page.evidence import recorded_rounds
 
         return recorded_rounds([self.run])
@@ -168,7 +168,7 @@ class Results:
         return failure_points(self.counts, outcome=outcome, **options)
 
     def shape_share(self) -> pd.DataFrame:
-        """Return how often models name the shape, not the texture, of stylised pictures, with intervals."""
+        """Return how often models name the shape, not the texture, of stylised images, with intervals."""
         from holdfast.stats.effects.families import shape_share
 
         return shape_share(self.counts)
@@ -176,7 +176,7 @@ class Results:
     def regression(self, *, outcome: Outcome = "full", **options: Any) -> Regression:
         """Fit accuracy ~ model + scenario + class; options of ``stats.regression.fit.fit``.
 
-        Errors are clustered by photo and donor; ``photos=None`` gives the published ones.
+        Errors are clustered by image and donor; ``photos=None`` gives the published ones.
         """
         from holdfast.stats.regression.clusters import photo_rows
         from holdfast.stats.regression.fit import cells_from_counts, fit
@@ -237,7 +237,7 @@ class Results:
         return questions_of_rows(*tables, **{"rounds": self.rounds} | options)
 
     def labels(self, **options: Any) -> pd.DataFrame:
-        """Return what every condition costs each label of photos that have several; options of ``label_drops``."""
+        """Return what every condition costs each label of images that have several; options of ``label_drops``."""
         from holdfast.reports.static.accuracy import LABELLED
         from holdfast.stats.effects.drops import LABEL_COLUMNS, label_drops
 
@@ -270,7 +270,7 @@ class Results:
 
     @cached_property
     def boxes(self) -> DetectorAnswers:
-        """Pictures, objects and predictions of a run of detectors, from which its statistics start."""
+        """Images, objects and predictions of a run of detectors, from which its statistics start."""
         from holdfast.reports.objects.evidence import read_boxes
 
         if not self.is_detection:
@@ -353,7 +353,7 @@ class Results:
 
     def __repr__(self) -> str:
         rows = self.run.rows(["model", "condition", "variant", "parameters"])
-        lines = [f"Results of {self.path}: {rows.num_rows:,} rows, one per photo, condition and model"]
+        lines = [f"Results of {self.path}: {rows.num_rows:,} rows, one per image, condition and model"]
         settings = rows.group_by(["condition", "variant", "parameters"]).aggregate([]).to_pylist()
         conditions = condition_names(tuple(setting.values()) for setting in settings).values()
         for column, words in (("model", map(str, rows["model"].unique().to_pylist())), ("condition", conditions)):

@@ -162,9 +162,9 @@ def test_makers_without_guidance_say_which_have_it(maker: str) -> None:
         load_guided(maker)
 
 
-@pytest.mark.skipif(not PETS.is_dir(), reason="needs the pets12 photos in ../shared")
+@pytest.mark.skipif(not PETS.is_dir(), reason="needs the pets12 images in ../shared")
 def test_a_box_and_a_click_help_on_photos(grabcut: GuidedAnnotator) -> None:
-    # Every twentieth of 120 photos; measured on every second: see docs/masks.md.
+    # Every twentieth of 120 images; measured on every second: see docs/masks.md.
     led, unled = [], []
     for path in sorted((PETS / "images").glob("*/*.jpg"))[::20]:
         image = cv2.cvtColor(cv2.imread(str(path)), cv2.COLOR_BGR2RGB)

@@ -46,7 +46,7 @@ def test_masks_are_those_of_its_authors_code(maker: Sam, tmp_path: Path) -> None
     subprocess.run([sys.executable, "-W", "ignore", "-c", code, *files], check=True, timeout=300)
     reference = np.load(tmp_path / "answer.npz")
     embedding = maker.embed(image)
-    # Both enlarge the photo, with rounding of their own; the networks alone agree to 3e-6.
+    # Both enlarge the image, with rounding of their own; the networks alone agree to 3e-6.
     assert np.abs(embedding.features.numpy() - reference["features"]).mean() < 0.005
     proposal = maker.guided(embedding, box=BOX, inside=[INSIDE], outside=[OUTSIDE])
     best = int(reference["overlaps"].argmax())

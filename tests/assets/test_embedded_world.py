@@ -90,7 +90,7 @@ def test_weights_are_those_of_the_card(folder: str) -> None:
     }
     assert found == stated
     readme = (ASSETS / folder / "README.md").read_text()
-    assert "Drawn scenes: the truth is known there, and photos may differ." in readme
+    assert "Drawn scenes: the truth is known there, and photographs may differ." in readme
     assert all(one in readme for one in stated.values())
 
 

@@ -83,7 +83,7 @@ def test_known_answers_and_no_word_of_masks_where_the_dataset_has_them(readers: 
     leaning = check(f"{readers}:background_reader", str(photos))
     assert (seen.verdict["verdict"], leaning.verdict["verdict"]) == ("foreground", "background")
     assert seen.masks is None and not any(line.startswith(("Masks", "Backgrounds")) for line in seen.lines)
-    assert seen.more_photos is None and not any("More photos" in line for line in seen.lines)
+    assert seen.more_photos is None and not any("More images" in line for line in seen.lines)
     page = seen.page.read_text(encoding="utf8")
     steps = [line.removeprefix("Next: ").split(" holdfast ")[0] for line in seen.lines if line.startswith("Next: ")]
     assert steps and all(step in page for step in steps)  # the page has the terminal's next steps
@@ -102,7 +102,7 @@ def test_asking_for_less_removes_nothing_and_answers_for_less(readers: str, tmp_
     fewer = check(f"{readers}:background_reader", photos, limit=6)
     shown = set(fewer.results.rows(["sample_id"])["sample_id"].to_pylist())
     assert len(shown) == 6 and fewer.results.run.predictions.count() == 6 * 18
-    assert "6 photos" in fewer.page.read_text(encoding="utf8")
+    assert "6 images" in fewer.page.read_text(encoding="utf8")
     kept = holdfast.open_run(fewer.results.path).rows(columns).to_pandas().astype(str).set_index(key).sort_index()
     assert list(kept.index) == list(stored.index) and len(kept) == 12 * 18
     # Six images lend each other backgrounds, as in a check of their own; no row of another image is touched.
@@ -116,7 +116,7 @@ def test_the_command_makes_masks_and_goes_on(readers: str, tmp_path: Path) -> No
     first = run("check", f"{readers}:object_reader", photos, "-q", "--out", "answer")
     page = tmp_path / "answer" / "python-readers-object_reader" / "report" / "index.html"
     assert first.stdout.splitlines()[-1] == str(page.relative_to(tmp_path)) and page.is_file()
-    assert "6 masks of 6 made by u2netp" in first.stdout and "Backgrounds: 6 photos share " in first.stdout
+    assert "6 masks of 6 made by u2netp" in first.stdout and "Backgrounds: 6 images share " in first.stdout
     assert "6 masks of 6 made by u2netp" in page.read_text(encoding="utf8")
     assert "when only the background changes: " in first.stdout and "95 % interval" in first.stdout
     parts = {path: path.stat().st_mtime_ns for path in page.parents[1].glob("predictions/*.parquet")}
@@ -126,7 +126,7 @@ def test_the_command_makes_masks_and_goes_on(readers: str, tmp_path: Path) -> No
     again = check(f"{readers}:object_reader", str(photos), out=tmp_path / "answer")
     assert {path: path.stat().st_mtime_ns for path in masks} == masks
     ids = set(again.results.rows(["sample_id"])["sample_id"].to_pylist())
-    assert len(ids) == 5 and "red/1" not in ids  # a photo that was taken away counts no more
+    assert len(ids) == 5 and "red/1" not in ids  # an image that was taken away counts no more
     written = page.stat().st_mtime_ns
     same = check(f"{readers}:object_reader", str(photos), out=tmp_path / "answer")
     assert same.lines == again.lines and page.stat().st_mtime_ns == written  # nothing to do, so the page is kept
@@ -191,14 +191,14 @@ SEES = {"leans": "no", "sees": "yes", "headline": "Sees the object", "sentence":
 @pytest.mark.parametrize(
     ("sure", "said"),
     [
-        (SEES | {"n": 30}, "The verdict is the same on the 30 photos"),
+        (SEES | {"n": 30}, "The verdict is the same on the 30 images"),
         (
             {"leans": "open", "sees": "yes", "headline": "Few", "n": 30, "sentence": "Few."},
             "say no more and no less than this: Few.",
         ),
         (
             {"leans": "yes", "sees": "yes", "headline": "Leans", "n": 30, "sentence": "S."},
-            "Take care, the verdict is another on the 30 photos",
+            "Take care, the verdict is another on the 30 images",
         ),
         (SEES | {"n": 0}, "make masks by hand"),
         (None, "make masks by hand"),
@@ -223,7 +223,7 @@ def effects(**changed: tuple[float, float, float]) -> dict[str, object]:
 
 
 def test_how_many_more_photos() -> None:
-    # ± 6 points with 100 photos, 6 points from the margin: 100 ((1.96 + 0.8416) / 1.96 · 6 / d)², d = 6 ± 2.06
+    # ± 6 points with 100 images, 6 points from the margin: 100 ((1.96 + 0.8416) / 1.96 · 6 / d)², d = 6 ± 2.06
     assert more_photos(effects()) == (14, 375)
     assert "14 to 380 more like these" in photo_advice(effects())
     assert more_photos(effects(background_effect=(0.02, -0.03, 0.07))) is None  # too near the margin to say
@@ -251,11 +251,11 @@ def test_what_a_new_user_gets_wrong(readers: str, tmp_path: Path) -> None:
     assert "two classes or more" in told(model, str(tmp_path / "alone"))
     (tmp_path / "alone" / "green").mkdir()
     (photos / "images" / "green" / "0.png").rename(tmp_path / "alone" / "green" / "0.png")
-    assert "two photos or more of each class" in told(model, str(tmp_path / "alone"))
-    assert "lies among the photos" in told(model, str(photos), out=photos / "answer")
+    assert "two images or more of each class" in told(model, str(tmp_path / "alone"))
+    assert "lies among the images" in told(model, str(photos), out=photos / "answer")
     assert "the model comes first" in told(str(photos), model) and "the model comes first" in told(str(photos), len)
     for limit in (1, 2, 3):
-        assert f"limit={limit} leaves too few photos; use 6 or more" in told(model, str(photos), limit=limit)
+        assert f"limit={limit} leaves too few images; use 6 or more" in told(model, str(photos), limit=limit)
     broken = tmp_path / "broken"
     for name in ("red/0", "red/1", "green/0", "green/1"):
         (broken / name).parent.mkdir(parents=True, exist_ok=True)
@@ -330,7 +330,7 @@ def test_a_budget_ends_a_check_in_rounds_and_masks_are_made_for_its_photos_only(
     take_u2netp_away(monkeypatch)
     photos = make(tmp_path / "squares", 20, masks=False)
     seen = run("check", f"{readers}:object_reader", photos, "-q", "--budget", "100", "--out", "answer")
-    assert "the budget allows no further round after 33 photos" in seen.stdout
+    assert "the budget allows no further round after 33 images" in seen.stdout
     assert len(list((tmp_path / "answer" / "masks").rglob("*.png"))) == 33
     assert len((tmp_path / "answer" / "masks" / "masks.csv").read_text().splitlines()) == 34
     for options, words in (

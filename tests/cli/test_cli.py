@@ -92,7 +92,7 @@ def test_debug_shows_where(photos: Path, tmp_path: Path) -> None:
 def test_eval_prints_accuracy_and_progress(photos: Path, toy_models: str, tmp_path: Path) -> None:
     result = run("eval", photos, "--models", f"{toy_models}:slow", "--scenarios", "static", "--out", tmp_path / "run")
     assert "random_background" in result.stdout and "100.0 % / 100.0 %" in result.stdout
-    assert "156 made, 0 there already" in result.stdout and "12 pictures each" in result.stdout
+    assert "156 made, 0 there already" in result.stdout and "12 images each" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("Next: holdfast report ")
     assert "eval: 156/156" in result.stderr
 
@@ -147,7 +147,7 @@ def test_report_compare_and_audit(photos: Path, toy_models: str, tmp_path: Path)
     same = ["compare", tmp_path / "run", tmp_path / "run", "--old-model", "good", "--new-model"]
     passed = run(*same, "good", "--margin", 0.3, "--conditions", "original,grey")
     assert "passed" in passed.stdout
-    counted = "Photos that got the same new background count together; the test errs in at most 5 %"
+    counted = "Images that got the same new background count together; the test errs in at most 5 %"
     assert counted in run(*same, "good", "--margin", 0.3).stdout
     assert "failed" in run(*same, "bad", "--conditions", "original", code=1).stdout
     assert "undecided" in run(*same, "good", "--margin", 0.001, code=3).stdout

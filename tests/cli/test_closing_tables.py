@@ -19,7 +19,7 @@ WEAK, STRONG = '{"sigma":3}', '{"sigma":30}'
 
 
 def classifier_run(path: Path, right: dict[tuple[str, str, str], int]) -> Run:
-    """Return a run of ten photos: how many answers are right, by condition, parameters and what was trained on."""
+    """Return a run of ten images: how many answers are right, by condition, parameters and what was trained on."""
     rows: list[dict[str, Any]] = [
         {"row_id": f"{condition}{parameters}{trained_on}{photo}", "sample_id": f"p{photo}", "source_id": f"p{photo}",
          "task": "classify", "kind": "static", "dataset": "made", "split": "", "fold": -1, "seed": 0,
@@ -53,7 +53,7 @@ def test_eval_does_not_pool_conditions_that_differ_in_parameters(
     assert figures["grey"] == "70.0 % / 70.0 %"
     assert figures[f"blur_background {WEAK}"] == "80.0 % / 80.0 %"
     assert figures[f"blur_background {STRONG}"] == "20.0 % / 20.0 %"
-    assert "10 pictures each" in said
+    assert "10 images each" in said
 
 
 def test_train_does_not_pool_them_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.Monke
     page = Path(run("demo", "--quick", "--out", tmp_path / "demo", "-q").stdout.strip())
     assert page == tmp_path / "demo" / "index.html"
     text = page.read_text(encoding="utf8")
-    assert "Drawn scenes: the truth is known there, and photos may differ." in text
+    assert "Drawn scenes: the truth is known there, and photographs may differ." in text
     assert "loses this much accuracy when only the background changes" in text
     assert (
         text.count("<article>") == 6
@@ -46,7 +46,7 @@ def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.Monke
         assert (page.parent / html.unescape(name)).is_file(), name
     assert all(re.search(r'alt="[^"]+"', tag) for tag in re.findall("<img[^>]*>", text))
     report = tmp_path / "demo" / "scenes" / "report" / "index.html"
-    assert "Drawn scenes: the truth is known there, and photos may differ." in report.read_text(encoding="utf8")
+    assert "Drawn scenes: the truth is known there, and photographs may differ." in report.read_text(encoding="utf8")
     assert "of its accuracy is left to resnet_rho95" in text and "foundation model-oriented robustness, FMR" in text
     assert demo.GUIDE.is_file() and "Every kind of model" in text
     assert text.count('class="truth"') == 8 and re.search(r"\d of 8 intervals hold it", text)

@@ -17,7 +17,7 @@ STEERING = ("\x1b", "\x07", "\x00", "\u202e", "\u200f", "\x9b")
 
 
 def _odd_file(photos: Path) -> None:
-    """Put a photo with a name in Latin-1 beside the others."""
+    """Put an image with a name in Latin-1 beside the others."""
     source = next((photos / "images" / "disc").iterdir())
     shutil.copyfile(source, os.fsdecode(os.fsencode(photos / "images" / "disc") + b"/caf\xe9" + source.suffix.encode()))
 
@@ -104,7 +104,7 @@ def test_a_path_with_commas_stays_one_member_of_a_list(tmp_path: Path) -> None:
 
 
 def test_photos_and_labels_in_folders_with_commas(photos: Path, toy_models: str, tmp_path: Path) -> None:
-    moved = photos.rename(tmp_path / "my, photos")
+    moved = photos.rename(tmp_path / "my, images")
     (tmp_path / "la,bels.txt").write_text("cross\ndisc\nsquare\n")
     model = f"{toy_models}:colour?labels={tmp_path}/la,bels.txt"
     words = ["--models", model, "--scenarios", "original", "--out", tmp_path / "r,un"]

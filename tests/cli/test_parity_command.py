@@ -1,4 +1,4 @@
-"""``holdfast compare --parity`` from photos to exit code, with two models whose flips are known; ``--sidecar``."""
+"""``holdfast compare --parity`` from images to exit code, with two models whose flips are known; ``--sidecar``."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_trouble_of_the_machine_is_never_a_row(error: Exception) -> None:
 
 def test_memory_that_runs_out_is_worth_a_smaller_batch_and_a_full_disk_is_not() -> None:
     assert half_may_work(torch.OutOfMemoryError("CUDA out of memory"))
-    assert half_may_work(ValueError("not this picture"))
+    assert half_may_work(ValueError("not this image"))
     assert not half_may_work(OSError(errno.ENOSPC, "No space left on device"))
     assert not half_may_work(UserError("wrong labels"))
 

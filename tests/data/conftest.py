@@ -1,4 +1,4 @@
-"""Small pictures for the readers' tests."""
+"""Small images for the readers' tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def encode() -> Callable[..., bytes]:
 
 @pytest.fixture
 def write_image() -> Callable[..., Path]:
-    """Write a picture of a colour (or an array); the suffix gives the format."""
+    """Write an image of a colour (or an array); the suffix gives the format."""
 
     def write(path: Path, colour: object = (200, 40, 40), size: tuple[int, int] = (6, 8)) -> Path:
         array = colour if isinstance(colour, np.ndarray) else np.full((*size, 3), colour, np.uint8)

@@ -184,7 +184,7 @@ def test_variants_of_imagenet_9_are_conditions_of_the_photo_of_their_foreground(
     assert {one.source_id for one in dogs} == {"00_dog/n02085936_10130"}
     mixed = by_id(collection)["mixed_rand/00_dog/fg_n02085936_10130_bg_n01443537_22563"]
     assert mixed.attributes["donor_id"] == "n01443537_22563"
-    assert "donor_label" not in mixed.attributes  # no photo says which class n01443537 is
+    assert "donor_label" not in mixed.attributes  # no image says which class n01443537 is
     masked = {one.attributes["published_as"] for one in dogs if one.mask is not None}
     assert masked == {"original", "mixed_same", "mixed_rand", "mixed_next", "only_fg"}
     assert mixed.mask.load(6, 8).sum() == 16 and mixed.mask.fingerprint()

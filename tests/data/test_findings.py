@@ -43,7 +43,7 @@ def _save(path: Path, pixels: np.ndarray, **options: object) -> None:
 
 @pytest.fixture
 def clean(tmp_path: Path) -> Path:
-    """Two classes of three photos each, with masks: nothing is wrong with them."""
+    """Two classes of three images each, with masks: nothing is wrong with them."""
     root = tmp_path / "set"
     for number, label in enumerate(("cat", "dog")):
         for photo in range(3):
@@ -78,12 +78,12 @@ def _alike_classes(root: Path) -> None:
 
 
 def _turned_by_a_quarter(root: Path) -> None:
-    """Store a photo lying on its side, and a mask drawn on the stored pixels."""
+    """Store an image lying on its side, and a mask drawn on the stored pixels."""
     _turned(root, 6)
 
 
 def _turned_by_half(root: Path) -> None:
-    """Store a photo upside down: the sizes agree, the edges do not."""
+    """Store an image upside down: the sizes agree, the edges do not."""
     _turned(root, 3)
 
 
@@ -257,7 +257,7 @@ def test_several_findings_come_gravest_first(clean: Path) -> None:
 
 def test_the_command_prints_the_inventory_and_what_to_do(clean: Path, tmp_path: Path) -> None:
     said = run("data", "check", clean).stdout  # a note on what verdicts need is no finding
-    assert "nothing found\nThe smallest class has 3 photos" in said
+    assert "nothing found\nThe smallest class has 3 images" in said
     _two_classes(clean)
     assert run("data", "check", clean, "--exit-zero").stdout == run("data", "check", clean, code=1).stdout
     assert (
@@ -267,9 +267,9 @@ def test_the_command_prints_the_inventory_and_what_to_do(clean: Path, tmp_path: 
     labels = tmp_path / "labels.csv"
     labels.write_text("class,label\nCat,cat\ndog,dog\n")
     said = run("data", "check", clean, "--labels", labels, code=1).stdout
-    assert "6 pictures of 6 photos, 2 classes" in said and "cat: 3, 3 with masks" in said
-    assert said.index("1. 1 row of the label file has no class") < said.index("2. 1 picture has two labels")
-    assert "did you mean cat?" in said and "Keep each picture under its right class" in said
+    assert "6 images of 6 sources, 2 classes" in said and "cat: 3, 3 with masks" in said
+    assert said.index("1. 1 row of the label file has no class") < said.index("2. 1 image has two labels")
+    assert "did you mean cat?" in said and "Keep each image under its right class" in said
 
 
 def test_the_command_and_python_agree(clean: Path) -> None:
@@ -286,7 +286,7 @@ def test_eval_says_that_a_picture_has_two_labels(photos: Path, toy_models: str, 
     first = sorted((photos / "images" / "disc").iterdir())[0]
     shutil.copyfile(first, photos / "images" / "cross" / first.name)
     said = run("eval", photos, *words).stdout
-    assert "the same picture lies under two classes 1 time(s), first cross/" in said
+    assert "the same image lies under two classes 1 time(s), first cross/" in said
 
 
 def test_plan_counts_missing_masks(photos: Path) -> None:

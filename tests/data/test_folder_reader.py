@@ -184,7 +184,7 @@ def test_a_folder_that_may_not_be_read_is_a_problem(tmp_path, write_image, monke
 
 def test_real_photos():
     if not (SHARED / "photos/pets12").is_dir():
-        pytest.skip("the pets12 photos are not on this machine")
+        pytest.skip("the pets12 images are not on this machine")
     collection = load_collection(str(SHARED / "photos/pets12"))
     assert (len(collection), len(collection.classes), collection.problems) == (120, 12, ())
     for sample in collection.samples:

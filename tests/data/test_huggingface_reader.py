@@ -154,5 +154,5 @@ def test_a_cell_without_a_picture_is_trouble_of_one_row(tmp_path: Path) -> None:
     pq.write_table(pa.table({"image": cells, "label": ["cat", "cat"]}), tmp_path / "test.parquet")
     samples = load_collection(str(tmp_path / "test.parquet")).samples
     assert samples[0].image.load().shape == (9, 12, 3)
-    with pytest.raises(SampleError, match="holds no picture"):
+    with pytest.raises(SampleError, match="holds no image"):
         samples[1].image.load()

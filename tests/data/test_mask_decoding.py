@@ -67,7 +67,7 @@ def test_round_trip_through_every_kind(mask, encode):
 def test_round_trip_through_alpha(mask):
     rgba = np.dstack([np.full((*mask.shape, 3), 200, np.uint8), mask * np.uint8(255)])
     np.testing.assert_array_equal(decode_mask(grey(rgba), format="alpha"), mask)
-    if not mask.all():  # an opaque picture says nothing about alpha
+    if not mask.all():  # an opaque image says nothing about alpha
         np.testing.assert_array_equal(decode_mask(grey(rgba)), mask)
 
 

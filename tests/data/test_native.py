@@ -1,4 +1,4 @@
-"""Pictures at native depth: 16-bit PNG and TIFF, DICOM, arrays of many bands; and hostile ones of them."""
+"""Images at native depth: 16-bit PNG and TIFF, DICOM, arrays of many bands; and hostile ones of them."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_hostile_files_are_refused_in_one_sentence(kind: str) -> None:
 
 
 class Brightest:
-    """Says which of two classes a picture is of by its largest value, at native depth."""
+    """Says which of two classes an image is of by its largest value, at native depth."""
 
     native, labels, fingerprint = True, ("dim", "bright"), "1"
 

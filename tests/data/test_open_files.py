@@ -1,4 +1,4 @@
-"""A machine that has no more files to open: no picture is to blame, so no row, no missing shard, no "damaged" file."""
+"""A machine that has no more files to open: no image is to blame, so no row, no missing shard, no "damaged" file."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_images_and_masks_are_painted_on_demand_and_once(monkeypatch):
     painted = []
     monkeypatch.setattr(source, "_rendered", source.lru_cache(maxsize=16)(lambda *a: painted.append(a) or render(*a)))
     before = sample.image.fingerprint(), sample.mask.fingerprint()
-    assert not painted, "a fingerprint needs no picture"
+    assert not painted, "a fingerprint needs no image"
     image, mask = sample.image.load(), sample.mask.load(48, 48)
     assert len(painted) == 1
     assert image.shape == (48, 48, 3)

@@ -1,4 +1,4 @@
-"""The renderer as an image maker: pictures show what their prompts say, and planted ones do not."""
+"""The renderer as an image maker: images show what their prompts say, and planted ones do not."""
 
 import numpy as np
 import pytest

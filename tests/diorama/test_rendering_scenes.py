@@ -1,4 +1,4 @@
-"""Pictures: exact masks, one factor changed at a time, the same bytes for the same scene."""
+"""Images: exact masks, one factor changed at a time, the same bytes for the same scene."""
 
 import dataclasses
 import hashlib

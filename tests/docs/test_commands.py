@@ -1,6 +1,6 @@
 """Every command of the documentation: held against the parser, and run, in a folder of its own page by page.
 
-The default suite runs the README and the tutorial with fewer pictures; ``make test-all`` runs every page as it stands.
+The default suite runs the README and the tutorial with fewer images; ``make test-all`` runs every page as it stands.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def test_the_parser_takes_every_command(page: Path, tmp_path: Path, monkeypatch:
 
 def test_a_command_that_is_wrong_is_found() -> None:
     for wrong in (
-        "holdfast evaluate photos --models a --out b",
-        "holdfast eval photos --model a --out b",
-        "holdfast eval photos --models a --out b --limit many",
-        "holdfast eval photos --models a --out b --scenarios blurr",
+        "holdfast evaluate images --models a --out b",
+        "holdfast eval images --model a --out b",
+        "holdfast eval images --models a --out b --limit many",
+        "holdfast eval images --models a --out b --scenarios blurr",
         "holdfast study dose --out b --set scene=3",
         "holdfast study doze --out b",
     ):
@@ -154,7 +154,7 @@ def test_what_can_be_added_keeps_its_contract(page: str, tmp_path: Path, monkeyp
 
 
 def _run_page(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, fewer: bool) -> None:
-    """The commands of a page one after the other, in a folder that has photos in it as the README describes them."""
+    """The commands of a page one after the other, in a folder that has images in it as the README describes them."""
     todo = [
         one for one in blocks(BY_NAME[page]) if (one.title or one.language in ("bash", "python")) and not one.not_run
     ]

@@ -63,7 +63,7 @@ def test_no_tracked_file_installs_the_strangers_package() -> None:
     for name in {*filter(None, listed.split("\0"))} - {Path(__file__).relative_to(ROOT).as_posix()}:
         path = ROOT / name
         text = path.read_bytes().decode("utf8", "replace") if path.is_file() else ""
-        if "\0" not in text:  # no picture, no weights
+        if "\0" not in text:  # no image, no weights
             found += [f"{name}: {match[0]}" for match in INSTALLED.finditer(text.replace("\\\n", " "))]
     assert found == []
 

@@ -65,7 +65,7 @@ def test_templates_and_docs_use_the_vocabulary():
 
 
 @pytest.mark.parametrize(
-    "text", ["Leans on the background", "192 photos do not tell: −0.1", "Not judged: right on none", "mend it first"]
+    "text", ["Leans on the background", "192 images do not tell: −0.1", "Not judged: right on none", "mend it first"]
 )
 def test_the_patterns_find_the_old_words(text):
     assert PATTERN.search(text)

@@ -19,7 +19,7 @@ MODEL = "python:track_model:model"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of three photos a class, made by ``eval --track tensorboard``."""
+    """A run of three images a class, made by ``eval --track tensorboard``."""
     folder = tmp_path_factory.mktemp("tracked")
     make_photos(folder / "photos", 3)
     (folder / "track_model.py").write_text(

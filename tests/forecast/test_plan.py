@@ -88,7 +88,7 @@ def test_too_few_backgrounds_are_noted_beforehand(photos: Path, tmp_path: Path) 
     options = {"data": "diorama:test?n=120", "models": "a", "scenarios": "original,random_background"}
     assert workload("eval", options).notes == ()
     (note,) = workload("eval", {**options, "backgrounds": str(lent)}).notes
-    assert "120 photos share 3 backgrounds; with 41 or more" in note and "--backgrounds FOLDER" in note
+    assert "120 images share 3 backgrounds; with 41 or more" in note and "--backgrounds FOLDER" in note
     assert workload("eval", {**options, "backgrounds": str(lent), "scenarios": "original,grey"}).notes == ()
 
 
@@ -129,7 +129,7 @@ def test_memory_and_time_of_children_count() -> None:
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Forty small pictures of two classes, with masks, all of much the same size as files."""
+    """Forty small images of two classes, with masks, all of much the same size as files."""
     folder = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(0)
     for number in range(40):

@@ -21,7 +21,7 @@ LOCK = threading.Lock()
 
 
 def picture(text: str, side: int) -> str:
-    """A picture of one colour that follows from the prompt and from how often it was asked for."""
+    """An image of one colour that follows from the prompt and from how often it was asked for."""
     colour = np.frombuffer(hashlib.sha256(text.encode()).digest()[:3], np.uint8)
     image = np.zeros((side, side, 3), np.uint8) + colour
     image[: side // 2] ^= 255

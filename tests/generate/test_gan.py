@@ -29,7 +29,7 @@ def test_its_own_pictures_are_found_again(python_generators: str) -> None:
 
 
 def test_more_steps_are_never_worse_than_none(python_generators: str) -> None:
-    """Also for pictures it cannot make, and inside inference mode."""
+    """Also for images it cannot make, and inside inference mode."""
     wanted = torch.rand((2, 3, 16, 16), generator=torch.Generator().manual_seed(0))
     none = load_generator(f"gan:{python_generators}:StyleGan?steps=0", device="cpu")
     some = load_generator(f"gan:{python_generators}:StyleGan?steps=20&rate=5", device="cpu")

@@ -74,7 +74,7 @@ def test_a_picture_is_asked_for_once_and_kept_with_its_record(load: Load, server
 
 def test_the_budget_holds_over_runs(load: Load, server: int) -> None:
     load(options="budget=2").generate(["a", "b"], [0, 0])
-    with pytest.raises(UserError, match="budget of 2 pictures is spent"):
+    with pytest.raises(UserError, match="budget of 2 images is spent"):
         load(options="budget=2").generate(["a", "c"], [0, 0])
     assert seen(server)["requests"] == 2
     assert len(load(options="budget=3").generate(["a", "c"], [0, 0])) == 2
@@ -87,7 +87,7 @@ def test_what_goes_wrong_is_retried_or_said(load: Load, server: int) -> None:
         load("refuses").generate(["a fox"], [1])
     with pytest.raises(UserError, match="refuses the key"):
         load("locked").generate(["a fox"], [2])
-    for model, sentence in (("words", "without a picture"), ("broken", "cannot be decoded")):
+    for model, sentence in (("words", "without an image"), ("broken", "cannot be decoded")):
         with pytest.raises(SampleError, match=sentence):
             load(model, "retries=1").generate([f"{model} a fox"], [3])
 

@@ -14,7 +14,7 @@ from holdfast.generators import load_generator
 
 
 def smooth(height: int = 48, width: int = 64) -> torch.Tensor:
-    """A picture without edges, so that two ways to interpolate agree."""
+    """An image without edges, so that two ways to interpolate agree."""
     rows, columns = torch.meshgrid(torch.linspace(0, 3, height), torch.linspace(0, 4, width), indexing="ij")
     waves = [0.5 + 0.4 * torch.sin(rows * a + columns * b) for a, b in ((1, 2), (2, 0.5), (0.3, 1))]
     return torch.stack(waves)[None]

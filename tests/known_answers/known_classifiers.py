@@ -83,7 +83,7 @@ def frame_forest():
 
 
 class Frame(Named):
-    """Reads only the outer frame of the picture, as a forest learned it from training scenes at ρ = 1."""
+    """Reads only the outer frame of the image, as a forest learned it from training scenes at ρ = 1."""
 
     def predict(self, images: list[Pixels]) -> list[str]:
         return [CLASSES[place] for place in frame_forest().predict(frame_features(np.stack(images)))]
@@ -101,7 +101,7 @@ class Objects:
         self.colours = self.scenes.images[index, self.some[..., 0], self.some[..., 1]]
 
     def find(self, image: Pixels) -> int | None:
-        """The number of the scene whose object is in the picture, in its place, pixel for pixel."""
+        """The number of the scene whose object is in the image, in its place, pixel for pixel."""
         likely = (image[self.some[..., 0], self.some[..., 1]] == self.colours).all(axis=(1, 2))
         for number in np.flatnonzero(likely):
             where = self.wholly[number]

@@ -18,7 +18,7 @@ CHOSEN = slice(0, 240, 24)
 
 
 class FrameScores:
-    """Reads only the outer frame of the picture; says how sure it is."""
+    """Reads only the outer frame of the image; says how sure it is."""
 
     labels = CLASSES
 
@@ -44,7 +44,7 @@ class Reader(torch.nn.Module):
 
 
 def reading(module: Reader) -> ExplainedNetwork:
-    """Its score is of what the given windows leave of a picture: the object, or all else."""
+    """Its score is of what the given windows leave of an image: the object, or all else."""
 
     def score(batch: torch.Tensor, windows: torch.Tensor) -> torch.Tensor:
         return module(batch * windows[:, None]).sum(1)

@@ -70,7 +70,7 @@ def test_only_the_detector_of_seams_is_a_paste_artefact(verdicts: pd.DataFrame) 
 
 
 def test_a_constant_answer_is_not_judged(verdicts: pd.DataFrame) -> None:
-    assert re.match(r"No verdict: answers \w+ to 144 of 144 unchanged photos", verdicts.loc["Constant", "sentence"])
+    assert re.match(r"No verdict: answers \w+ to 144 of 144 unchanged images", verdicts.loc["Constant", "sentence"])
 
 
 def test_a_reader_of_outlines_is_not_called_background(tmp_path) -> None:

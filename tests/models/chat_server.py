@@ -116,7 +116,7 @@ class Handler(BaseHTTPRequestHandler):
         elif model == "null":
             said = None
         elif model == "chatty":
-            said = f"The main object in this picture is clearly the {options[-1]}!"
+            said = f"The main object in this image is clearly the {options[-1]}!"
         elif model == "huge":
             said = "x" * (6 << 20)
         elif model == "script":

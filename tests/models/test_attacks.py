@@ -1,4 +1,4 @@
-"""Attacks stay within their radius as pictures, do what closed forms say, and hurt in the order they should."""
+"""Attacks stay within their radius as images, do what closed forms say, and hurt in the order they should."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ SHARED = Path(__file__).parents[2].parent / "shared"
 SQUEEZENET = SHARED / "weights" / "squeezenet" / "squeezenet1_1_caffe_fp16_statedict.pt"
 
 
-@pytest.mark.skipif(not SQUEEZENET.is_file(), reason="needs SqueezeNet's weights and the pets12 photos in ../shared")
+@pytest.mark.skipif(not SQUEEZENET.is_file(), reason="needs SqueezeNet's weights and the pets12 images in ../shared")
 def test_a_network_of_another_framework_through_its_declared_preprocessing() -> None:
     """Caffe's SqueezeNet takes BGR 0..255 minus 104, 117, 123."""
     import csv

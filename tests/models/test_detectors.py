@@ -31,7 +31,7 @@ def same(first, second):
         assert np.allclose(one_answer.scores, other.scores, atol=1e-4)
 
 
-@pytest.mark.skipif(not YOLOX.is_file(), reason="the weights and photos of ../shared are not here")
+@pytest.mark.skipif(not YOLOX.is_file(), reason="the weights and images of ../shared are not here")
 def test_a_real_detector_finds_the_right_species():
     detector = load_detector(f"onnx:{YOLOX}?decode=yolox", device="cpu")
     files = sorted(PETS.glob("*/*"))[::8]
@@ -127,7 +127,7 @@ def test_decoders_read_boxes_in_pixels_of_the_input():
 
 
 class Middle:
-    """Boxes the middle of every picture."""
+    """Boxes the middle of every image."""
 
     labels = ("fox", "dog")
 
@@ -160,7 +160,7 @@ def test_a_decoder_must_be_named_and_known(tmp_path):
 
 
 def save_constant_detector(file, outputs, **metadata):
-    """An ONNX file that answers every picture of 32 × 32 alike."""
+    """An ONNX file that answers every image of 32 × 32 alike."""
     import onnx
     from onnx import helper, numpy_helper
 

@@ -1,4 +1,4 @@
-"""Real weights on real pictures: a wrong key, padding or normalisation shows here."""
+"""Real weights on real images: a wrong key, padding or normalisation shows here."""
 
 from __future__ import annotations
 

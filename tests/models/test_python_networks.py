@@ -150,7 +150,7 @@ def test_training_goes_on_from_weights_and_follows_the_code(networks: Path, tmp_
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("python:more_networks:model", "say how pictures reach it: \\?size=224"),
+        ("python:more_networks:model", "say how images reach it: \\?size=224"),
         ("python:more_networks:model?size=9", r"does not take a batch of shape \(1, 3, 9, 9\)"),
         ("python:more_networks:pair?size=8", "should answer with logits, .images, classes., not with"),
         ("python:more_networks:model@nothing.pt?size=8", "holds its own weights"),

@@ -365,7 +365,7 @@ def test_on_a_cpu_layers_are_fused_and_answers_stay(name: str) -> None:
     for some in (images, images[:1]):
         np.testing.assert_allclose(fused.predict(some), plain.predict(some), atol=1e-5)
         assert (fused.predict(some).argmax(1) == plain.predict(some).argmax(1)).all()
-    with torch.inference_mode():  # of another shape than the first pictures
+    with torch.inference_mode():  # of another shape than the first images
         expected, answers = (model(torch.full((3, 3, 97, 131), 0.3)) for model in (plain.module, fused._answering))
         assert (answers - expected).abs().max() < 1e-5 * expected.abs().max()
     batch = torch.rand(2, 3, 64, 64, requires_grad=True)

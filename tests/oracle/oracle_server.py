@@ -1,4 +1,4 @@
-"""A server that judges pictures, well or badly: the model's name says how. Prints its port, then serves."""
+"""A server that judges images, well or badly: the model's name says how. Prints its port, then serves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
         if model == "busy" and attempt < 3:
             self.reply(429, {"error": {"message": "slow down"}}, {"Retry-After": "0.01"})
         elif model == "refuses":
-            self.reply(400, {"error": {"message": "this picture is not allowed"}})
+            self.reply(400, {"error": {"message": "this image is not allowed"}})
         elif model == "words":
             self.reply(200, {"verdict": "yes, I think so"})
         elif model == "large":

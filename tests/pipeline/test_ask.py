@@ -246,7 +246,7 @@ def test_mistakes(photos: Path, talkers: str, tmp_path: Path, options: dict[str,
 
 @pytest.fixture
 def imagenet_d(photos: Path, tmp_path: Path) -> Path:
-    """The photos in ImageNet-D's layout, with question files; the first names the truth as its best class."""
+    """The images in ImageNet-D's layout, with question files; the first names the truth as its best class."""
     root = tmp_path / "hard"
     for kind, shapes in (("background", ("disc", "square")), ("material", ("cross",))):
         lines = [["image_dir", "gt_category", "top1_pred_cate", "top2_pred_cate"]]
@@ -325,7 +325,7 @@ def test_asking_stops_when_it_is_known_who_does_better_than_guessing(
     assert asked == 24  # all right: one round is enough
     table = seeing.questions()
     assert table["lenient"].iloc[0] == 1 and 0.55 < table["lenient_low"].iloc[0] < 0.95
-    # Always the first: neither better nor worse than guessing by the margin, and all photos are asked.
+    # Always the first: neither better nor worse than guessing by the margin, and all images are asked.
     first = ask(models=[f"{talkers}:first"], out=tmp_path / "first")
     assert len(rows_of(tmp_path / "first")) == 120
     row = first.questions().iloc[0]
@@ -362,7 +362,7 @@ def test_the_same_questions_are_asked_under_conditions(
     dark = costs.loc["silhouette", "full_list"]  # without colours it says cross, whatever it sees
     assert dark["drop"] == pytest.approx(2 / 3) and dark["both"] == pytest.approx(1 / 3) and dark["drop_low"] > 0.1
     whole = results.questions().set_index("kind").loc["full_list"]
-    assert whole["n"] == 12 and whole["pairs_right"] == 1  # of the photos as they are
+    assert whole["n"] == 12 and whole["pairs_right"] == 1  # of the images as they are
     assert (
         results.questions(by=["condition"])
         .set_index(["condition", "kind"])

@@ -51,7 +51,7 @@ def test_every_kind_of_trouble_in_one_run(photos: Path, server: int, tmp_path: P
         holdfast.ask(photos, models=[model(server, name) for name in names], out=out, questions="full_list", limit=3)
     results = holdfast.open_run(out)
     found = results.questions().set_index("model")
-    assert found.loc["vlm+http:sees", "strict"] == 1  # the picture arrived as it is
+    assert found.loc["vlm+http:sees", "strict"] == 1  # the image arrived as it is
     for name, column in (("refuses", "refusal"), ("refuses-by-field", "refusal"), ("empty", "unmatched")):
         row = found.loc[f"vlm+http:{name}"]
         assert (row["n"], row["strict"], row["lenient"], row[column]) == (3, 0, 0, 1)

@@ -38,7 +38,7 @@ def test_static_and_attacked_rows_stand_in_one_table(results: holdfast.Results) 
     right = {name: sum(row["correct"] for (_, one), row in rows.items() if one == name) for _, name in rows}
     assert right["original"] > right["pgd"], right
     hashes = {row["image_sha256"] for row in rows.values()}
-    assert len(hashes) == len(rows), "every condition showed another picture, and the attacked ones are hashed"
+    assert len(hashes) == len(rows), "every condition showed another image, and the attacked ones are hashed"
 
 
 def test_a_finished_run_is_not_attacked_again_and_a_new_radius_adds_rows(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def write(path: Path, image: np.ndarray) -> None:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
-    """Contrast at severities 1 and 5 in ImageNet-C's layout, a photo a class."""
+    """Contrast at severities 1 and 5 in ImageNet-C's layout, an image a class."""
     for label, wnid in WNIDS.items():
         for severity in (1, 5):
             write(tmp_path / "c" / "contrast" / str(severity) / wnid / "a.png", draw(label, 0)[0])
@@ -74,7 +74,7 @@ def test_stored_corruptions_bear_the_names_of_those_made_here(models: str, store
     by_condition = {name: [row for row in made if row["condition"] == name] for name in ("contrast", "shift_object")}
     assert {row["status"] for row in by_condition["contrast"]} == {"ok"}  # without any mask
     assert {row["status"] for row in by_condition["shift_object"]} == {"skipped"}
-    # the gallery asks for pictures by the names of the table
+    # the gallery asks for images by the names of the table
     shown = thumbnails(there, {"n00000001/a"})
     assert {name for _, name in shown} == set(names)
 
@@ -83,7 +83,7 @@ def test_a_severity_that_is_named_is_the_only_one_taken(models: str, stored: Pat
     spec = EvaluateSpec(f"imagenet-c:{stored}", models=(f"{models}:model",), scenarios="contrast@5")
     run, _ = evaluate(spec, tmp_path / "five")
     assert reduce(run.rows()).conditions == ["contrast@severity_5"] and run.rows().num_rows == 3
-    write(stored / "contrast/5/n00000001/a.png", draw("disc", 1)[0])  # another picture: its row is replaced, not joined
+    write(stored / "contrast/5/n00000001/a.png", draw("disc", 1)[0])  # another image: its row is replaced, not joined
     run, _ = evaluate(spec, tmp_path / "five")
     assert run.rows().num_rows == 3
     every, _ = evaluate(

@@ -44,7 +44,7 @@ def test_a_detector_that_finds_nothing_is_called_broken(tmp_path: Path, monkeypa
     run, summary = evaluate(spec, tmp_path / "run")
     broken = [note for note in summary.notes if "probably wrong" in note]
     assert [note.split(": finds none of ")[0] for note in broken] == ["python:broken_boxes:Elsewhere", names[0]]
-    assert all("objects in unchanged photos" in note and "docs/my-model.md" in note for note in broken)
+    assert all("objects in unchanged images" in note and "docs/my-model.md" in note for note in broken)
     verdicts = holdfast.Results(run).verdicts().set_index("model")
     for name in names[:2]:
         assert verdicts.loc[name, "headline"].startswith("No verdict: finds none of "), verdicts.loc[name, "headline"]
@@ -79,7 +79,7 @@ def test_a_model_of_several_labels_that_tells_nothing_apart_is_called_broken(tmp
     _, summary = evaluate(spec, tmp_path / "run")
     broken = {note.partition(":")[0]: note for note in summary.notes if "probably wrong" in note}
     assert set(broken) == {"never", "always"}
-    assert "finds none of 48 labels that unchanged photos have" in broken["never"]
+    assert "finds none of 48 labels that unchanged images have" in broken["never"]
     assert "no better than guessing" in broken["always"]
 
 
@@ -98,7 +98,7 @@ def test_a_segmenter_that_marks_nothing_is_called_broken(tmp_path: Path) -> None
         SegmentSpec(str(photos), models=("blank:x",), scenarios="original", device="cpu"), tmp_path / "run"
     )
     (note,) = [note for note in summary.notes if "probably wrong" in note]
-    assert note.startswith("blank: marks a pixel of none of 12 objects in unchanged photos; ")
+    assert note.startswith("blank: marks a pixel of none of 12 objects in unchanged images; ")
 
 
 def test_few_or_some_right_answers_are_no_reason() -> None:

@@ -68,7 +68,7 @@ def test_choosing_by_the_command_line(run: holdfast.Results, tmp_path: Path) -> 
         expected += weight / 6 * own.groupby("label", observed=True)["correct"].mean().mean()
     assert rows["colour"]["accuracy"] == pytest.approx(expected)
     assert rows["colour"]["milliseconds"] > 0 and rows["colour"]["bytes"] is None
-    assert "2 pictures of 256 × 256" in said["settings"]["timing"]
+    assert "2 images of 256 × 256" in said["settings"]["timing"]
     assert said["sentences"][0] in (out / "index.html").read_text().replace("&#39;", "'")
     with (out / "tables" / "models.csv").open() as file:
         assert next(row["model"] for row in csv.DictReader(file)) == "colour"

@@ -1,4 +1,4 @@
-"""``eval`` with detectors: rows per object and per picture, thresholds, resuming, answers that are none."""
+"""``eval`` with detectors: rows per object and per image, thresholds, resuming, answers that are none."""
 
 import json
 from pathlib import Path
@@ -214,7 +214,7 @@ def test_conditions_about_one_object_leave_the_others_as_they_are(tmp_path):
     perfect = objects[(objects.model == "known:perfect") & (objects.status != "invalid") & ~objects.crowd]
     for condition in ("object_surroundings", "object_removed"):
         shown = perfect[(perfect.condition == condition) & perfect.status.isin(["ok", "removed"])]
-        assert shown.groupby("sample_id").target.sum().eq(1).all(), "one object of each picture is chosen"
+        assert shown.groupby("sample_id").target.sum().eq(1).all(), "one object of each image is chosen"
         assert shown[~shown.target].found.all()
         assert shown[shown.target].found.eq(condition == "object_surroundings").all()
     removed = perfect[(perfect.condition == "object_removed") & perfect.target]
@@ -489,7 +489,7 @@ def test_a_picture_with_too_many_boxes_is_a_row_with_a_status_and_the_others_are
     ],
 )
 def test_true_boxes_are_cut_where_objects_leave_the_picture(moves, second):
-    """A shift across an edge is no scale: the boxes are those of what is left, or the picture is refused."""
+    """A shift across an edge is no scale: the boxes are those of what is left, or the image is refused."""
     boxes = {"a": (5, 10, 25, 34), "b": (40, 10, 60, 34)}
     objects = ListedObjects(tuple(ListedObject(name, "cat", box) for name, box in boxes.items()))
     image = np.zeros((40, 60, 3), np.uint8)
@@ -505,9 +505,9 @@ def test_true_boxes_are_cut_where_objects_leave_the_picture(moves, second):
 
     x, y = moves
     assert shown(x, y) == [(max(0, 5 + x), 10 + y, 25 + x, 34 + y), second]
-    with pytest.raises(SampleError, match="moves all objects out of the picture"):
+    with pytest.raises(SampleError, match="moves all objects out of the image"):
         shown(-60, 0)
-    with pytest.raises(SampleError, match="moves object a out of the picture"):
+    with pytest.raises(SampleError, match="moves object a out of the image"):
         shown(-27, 0)
 
 

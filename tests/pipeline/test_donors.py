@@ -99,7 +99,7 @@ def test_a_donor_whose_mask_cannot_be_read_is_passed_over() -> None:
 
 @pytest.mark.parametrize(("lenders", "narrower"), [(240, 0.05), (40, 0.035), (12, 0.02)])
 def test_donors_drawn_from_keys_cost_little_beside_donors_dealt_out_evenly(lenders: int, narrower: float) -> None:
-    """The width of an interval where photos on one donor share a tenth of the variance: docs/statistics/sample-size."""
+    """The width of an interval where images on one donor share a tenth of the variance: docs/statistics/sample-size."""
     photos = [Sample(f"c{n % 12}/{n}", f"c{n % 12}", Counted(n)) for n in range(240)]
     pool = DonorPool(photos if lenders == 240 else [Sample(f"b/{n}", "", Counted(n)) for n in range(lenders)])
     widths = []

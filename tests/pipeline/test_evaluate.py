@@ -136,7 +136,7 @@ def test_trouble_with_an_image_is_a_row(spec: EvaluateSpec, tmp_path: Path, phot
     images, masks = photos / "images" / "disc", photos / "masks" / "disc"
     (images / "0.png").write_bytes((images / "0.png").read_bytes()[:200])
     (images / "1.png").write_bytes(b"")
-    (images / "words.jpg").write_text("I am not a picture")
+    (images / "words.jpg").write_text("I am not an image")
     cv2.imwrite(str(masks / "2.png"), np.zeros((9, 9), np.uint8))
     cv2.imwrite(str(masks / "3.png"), np.zeros((48, 64), np.uint8))
     full = photos / "masks" / "cross" / "0.png"
@@ -153,7 +153,7 @@ def test_trouble_with_an_image_is_a_row(spec: EvaluateSpec, tmp_path: Path, phot
     assert status["disc/3", "grey"][0] == "error" and "empty" in status["disc/3", "grey"][1]
     assert status["cross/0", "grey"][0] == "error"
     assert status["cross/1", "grey"] == ("skipped", "grey needs a mask and this image has none")
-    assert summary.notes[0].startswith("2 of 13 photos have no mask, so 17 of 18 conditions are skipped for them")
+    assert summary.notes[0].startswith("2 of 13 images have no mask, so 17 of 18 conditions are skipped for them")
     assert evaluate(spec, tmp_path / "run")[1].notes[0] == summary.notes[0], "said again where nothing is left to do"
     assert status["cross/1", "original"][0] == "ok"
     assert sum(summary.trouble.values()) >= 3 * 18

@@ -167,8 +167,8 @@ def test_the_filter_says_why(spec: SynthSpec, out: Path, tmp_path: Path, toy_mod
     judged = replace(spec, oracle="classifier:python:toy_oracle:sees_crosses")
     summary = synth(judged, out)
     said = {row["source_id"]: (row["status"], row["error"]) for row in manifest(out)}
-    small = "too small: the object is less than 2 % of the picture"
-    cut_off = "incomplete: the object touches the picture's border"
+    small = "too small: the object is less than 2 % of the image"
+    cut_off = "incomplete: the object touches the image's border"
     assert said["cross/0"] == ("rejected", small) and said["cross/1"] == ("rejected", cut_off)
     assert said["cross/2"] == ("ok", "") and said["square/0"][0] == "skipped"
     assert {said[f"disc/{n}"] for n in range(4)} == {("rejected", NOT_RECOGNISED)}
@@ -193,7 +193,7 @@ def test_the_filter_says_why(spec: SynthSpec, out: Path, tmp_path: Path, toy_mod
     counts = api.Results(run).counts
     assert int(counts.cells[counts.cells["condition"] == SCENARIO]["n"].sum()) == 4
     page = api.Results(run).report(tmp_path / "report", resamples=50).read_text(encoding="utf8")
-    assert "7 of 11 pictures with a generated background were rejected by the filter" in page.replace("\n", " ")
+    assert "7 of 11 images with a generated background were rejected by the filter" in page.replace("\n", " ")
 
 
 def test_markup_in_a_prompt_stays_text(spec: SynthSpec, tmp_path: Path, toy_models: str) -> None:

@@ -20,7 +20,7 @@ HASHES = hnp.arrays(np.uint64, st.tuples(st.integers(0, 6), st.just(4)))
 
 
 def scene(seed: int, height: int = 150, width: int = 200) -> Image:
-    """Smooth random colours with some shapes: a stand-in for a photo."""
+    """Smooth random colours with some shapes: a stand-in for an image."""
     rng = np.random.default_rng(seed)
     small = rng.integers(0, 256, (6, 8, 3), np.uint8)
     image = cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC)
@@ -102,7 +102,7 @@ def test_fifteen_thousand_squared_in_seconds() -> None:
     assert time.perf_counter() - started < 20
 
 
-@pytest.mark.skipif(not PETS.is_dir(), reason="needs the pets12 photos in ../shared")
+@pytest.mark.skipif(not PETS.is_dir(), reason="needs the pets12 images in ../shared")
 def test_photos() -> None:
     photos = [cv2.imread(str(path)) for path in sorted((PETS / "images").glob("*/*.jpg"))]
     hashes = stacked(photos)
@@ -131,7 +131,7 @@ def test_flat_images_are_no_copies_of_each_other() -> None:
     assert list(copies(stacked(flat))) == []
 
 
-@pytest.mark.skipif(not PETS.is_dir(), reason="needs the pets12 photos in ../shared")
+@pytest.mark.skipif(not PETS.is_dir(), reason="needs the pets12 images in ../shared")
 def test_re_encoded_photos_are_copies_and_others_are_not() -> None:
     photos = [cv2.imread(str(path)) for path in sorted((PETS / "images").glob("*/*.jpg"))]
     every = [*photos, *(jpeg(photo, 30) for photo in photos), *(jpeg(halved(photo), 80) for photo in photos[:10])]

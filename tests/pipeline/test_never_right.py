@@ -10,7 +10,7 @@ from holdfast.stats.effects.verdict_words import not_judged
 
 
 def always(name):
-    """Return a model that gives one answer to every picture."""
+    """Return a model that gives one answer to every image."""
     outputs = [*CLASSES, "nothing"]
 
     def model(images):
@@ -27,7 +27,7 @@ def test_models_that_are_never_right_or_always_say_the_same_are_named(tmp_path):
     )  # fmt: skip
     reasons = not_judged(run.counts)
     assert reasons == {
-        "lost": "right on none of 24 unchanged photos", "stuck": "answers whale to 24 of 24 unchanged photos"
+        "lost": "right on none of 24 unchanged images", "stuck": "answers whale to 24 of 24 unchanged images"
     }  # fmt: skip
     spec = EvaluateSpec("diorama:test?n=24", models=("embedded:resnet_rho0",), scenarios="original")
     fine, summary = evaluate(spec, tmp_path / "right")

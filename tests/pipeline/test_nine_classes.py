@@ -40,7 +40,7 @@ def LeNet(num_classes):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve pictures of each super-class, in a folder of a WordNet id in its range; and one class of none."""
+    """Twelve images of each super-class, in a folder of a WordNet id in its range; and one class of none."""
     folder = tmp_path_factory.mktemp("nine") / "photos"
     rng = np.random.default_rng(0)
     wnids = imagenet_space().wnids
@@ -78,7 +78,7 @@ def test_a_model_of_a_thousand_outputs_answers_in_nine(photos: Path, networks: N
     assert sorted(set(rows["label"])) == sorted(RANGES) and len(rows) == 9 * 12
     # The best output decides: three dogs of 0.2 are more than one fish of 0.4 together, but none of them is better.
     assert rows["correct"].all() and rows["correct_restricted"].all()
-    # Probabilities add up: 0.6 for the dogs that are always there, 0.4 for the output of the picture.
+    # Probabilities add up: 0.6 for the dogs that are always there, 0.4 for the output of the image.
     dogs = (rows["label"] == "dog").to_numpy()
     np.testing.assert_allclose(rows.loc[dogs, "probability_of_label"], 1.0, atol=1e-6)
     np.testing.assert_allclose(rows.loc[~dogs, "probability_of_label"], 0.4, atol=1e-6)

@@ -65,7 +65,7 @@ def network(labels: str) -> str:
 
 @pytest.fixture
 def trouble(photos: Path) -> Path:
-    """Photos of several sizes, and some that cannot be used, in as many ways as there are."""
+    """Images of several sizes, and some that cannot be used, in as many ways as there are."""
     for place, (height, width) in enumerate([(48, 64), (48, 64), (70, 50), (50, 900), (90, 120)]):
         image, mask = draw("disc", 10 + place)
         size = (width, height)

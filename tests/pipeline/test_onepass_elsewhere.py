@@ -40,7 +40,7 @@ def test_rows_are_those_of_this_machine_and_each_piece_is_one_part(spec: Evaluat
     assert_same(rows_of(here), rows_of(there))
     assert (summary.rows, summary.trouble, summary.notes) == (other.rows, other.trouble, other.notes)
     pieces, *ordinary = carried.done  # the pass, then the conditions and the model that cannot go through it
-    assert pieces == 2 * elsewhere.PIECES - 1 and len(ordinary) == 2  # 13 photos: three each, one left
+    assert pieces == 2 * elsewhere.PIECES - 1 and len(ordinary) == 2  # 13 images: three each, one left
     # Every other piece was done twice, by two workers.
     assert len(there.predictions.paths()) == pieces + sum(ordinary)
     assert carried.heaviest < 100_000, "neither networks nor hashes travel with the work"
@@ -124,7 +124,7 @@ def test_who_plans_keeps_no_model_and_sends_no_names(
 
 
 def test_decoding_and_writing_in_processes_of_the_worker(spec: EvaluateSpec, tmp_path: Path) -> None:
-    """As on a GPU: the memory that pictures lie in, and the processes, serve one piece after the other."""
+    """As on a GPU: the memory that images lie in, and the processes, serve one piece after the other."""
     here, _ = evaluate(spec, tmp_path / "here")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.pipeline.fast.device_pass.decoding_processes", lambda *_: 1)

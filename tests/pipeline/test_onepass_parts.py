@@ -231,7 +231,7 @@ def test_a_row_without_a_picture_names_no_donor_though_another_condition_of_the_
     facts = {"donor_label": "b", "donor_unmasked": False}
     chunk.donors.update({0: {"donor_id": "first", **facts}, 1: {"donor_id": "second", **facts}})
     chunk.fail(1, 1, "skipped", "there is no mask")
-    chunk.fail_rows(chunk.slots[0, 2], "error", "the network failed")  # of a picture that there was
+    chunk.fail_rows(chunk.slots[0, 2], "error", "the network failed")  # of an image that there was
     rows = maker.table([Finished.of(chunk, prepared)], "run").to_pylist()
     assert {(row["sample_id"], row["condition"]): row["donor_id"] for row in rows} == {
         ("masked", "original"): None, ("masked", "random_background"): "first", ("masked", "stylised"): "first",
@@ -240,7 +240,7 @@ def test_a_row_without_a_picture_names_no_donor_though_another_condition_of_the_
 
 
 def unit(*sizes: tuple[int, int]) -> Unit:
-    """A flat picture of each size, no two of them alike."""
+    """A flat image of each size, no two of them alike."""
     pictures = [np.full((*size, 3), place + 1, np.uint8) for place, size in enumerate(sizes)]
     return Unit(0, [Order(Sample(f"{one}", "a", ArrayImage(picture)), (0,)) for one, picture in enumerate(pictures)])
 

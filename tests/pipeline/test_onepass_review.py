@@ -44,7 +44,7 @@ def assert_same(spec: EvaluateSpec, tmp_path: Path) -> list[str]:
 
 def test_a_picture_that_nobody_lends_a_background_is_a_row(photos: Path, network: str, tmp_path: Path) -> None:
     (photos / "strangers").mkdir()
-    for number in range(6):  # more than travel with a picture
+    for number in range(6):  # more than travel with an image
         (photos / f"strangers/{number}.png").write_bytes(b"broken")
     spec = EvaluateSpec(
         str(photos), models=(network,), scenarios="random_background", device="cpu",

@@ -1,4 +1,4 @@
-"""Pictures made by processes are those that threads make, in the same order; a killed process is a sentence."""
+"""Images made by processes are those that threads make, in the same order; a killed process is a sentence."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_killed_process_is_a_sentence_and_others_start_next_time(
 ) -> None:
     sample, condition = shown[0]
     bad = (replace(sample, sample_id="bad", image=Deadly()), condition)  # type: ignore[arg-type]
-    with pytest.raises(HoldfastError, match="makes pictures was killed"):
+    with pytest.raises(HoldfastError, match="makes images was killed"):
         tensors_of(renderers[1], [bad, *shown], CLASSES)
     assert renderers[1].team._started is None
 

@@ -136,8 +136,8 @@ def test_pictures_of_a_report_show_the_donors_that_the_model_saw(tmp_path: Path)
 def test_a_plan_says_how_likely_a_decision_is() -> None:
     photos = collection(cat=120, dog=120)
     whole, small = decision_chances(photos), decision_chances(photos, budget="150")
-    assert whole[0].startswith("at most 240 photos in 11 rounds, 720 answers")
-    assert small[0].startswith("at most 30 photos in 2 rounds, 90 answers")
+    assert whole[0].startswith("at most 240 images in 11 rounds, 720 answers")
+    assert small[0].startswith("at most 30 images in 2 rounds, 90 answers")
     clear = next(line for line in whole if line.startswith(" 30 points"))
     assert "relies on the background in 100 % of cases" in clear and "does not in   0 %" in clear
     for refused in ("9", "10min"):

@@ -69,7 +69,7 @@ def known() -> None:
 
 
 def photos(folder: Path, count: int = 6) -> Path:
-    """Square pictures, so that nothing is resized."""
+    """Square images, so that nothing is resized."""
     for label in CLASSES:
         for index in range(count):
             image, mask = draw(label, index, 64, 64)
@@ -288,7 +288,7 @@ def test_a_training_that_diverges_is_an_error_with_a_report(data: Path, tmp_path
         ({"architectures": "hf:upernet@vot"}, "did you mean"),
         ({"architectures": "hf:upernet@swin?layers=2"}, "no option of hf: is called 'layers'"),
         ({"architectures": "torchvision:fcn_resnet51"}, "did you mean"),
-        ({"architectures": FPN, "folds": 7}, "at least 7 photos"),
+        ({"architectures": FPN, "folds": 7}, "at least 7 images"),
     ],
 )
 def test_mistakes(data: Path, tmp_path: Path, options: dict[str, object], sentence: str) -> None:

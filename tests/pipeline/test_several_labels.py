@@ -1,4 +1,4 @@
-"""Photos with several labels: known answers, resuming, COCO, and what is refused."""
+"""Images with several labels: known answers, resuming, COCO, and what is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PHOTOS = 12
 
 
 def make_photos(folder: Path) -> Path:
-    """Half of the photos have a red disc (else a green one), half of them a blue sea as background (else grey)."""
+    """Half of the images have a red disc (else a green one), half of them a blue sea as background (else grey)."""
     lines = ["path,label,mask"]
     for number in range(PHOTOS):
         disc, sea = number % 2 == 0, number % 4 < 2
@@ -38,7 +38,7 @@ def make_photos(folder: Path) -> Path:
 
 
 class Looks:
-    """Sees the disc at its colour and the sea at the picture's corner; counts how many pictures it was shown."""
+    """Sees the disc at its colour and the sea at the image's corner; counts how many images it was shown."""
 
     labels, fingerprint = ("disc", "sea", "round"), "1"
 
@@ -124,7 +124,7 @@ def test_networks_answer_with_independent_scores(tmp_path: Path) -> None:
 
 
 def test_logits_of_several_labels_are_logits_in_every_row(tmp_path: Path) -> None:
-    """The logit 0.4 is a yes; it lies within 0..1 as all logits of half of the photos do."""
+    """The logit 0.4 is a yes; it lies within 0..1 as all logits of half of the images do."""
 
     class Logits(Looks):
         outputs = "logits"

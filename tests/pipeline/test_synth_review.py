@@ -16,7 +16,7 @@ from holdfast.data import load_collection
 from holdfast.pipeline.synth.synth import SynthSpec, make_spec, synth
 from made_votes import make_votes
 
-# The object keeps its colour bit for bit, so this oracle knows the class; how sure it is depends on the picture.
+# The object keeps its colour bit for bit, so this oracle knows the class; how sure it is depends on the image.
 ORACLE = """
 import numpy as np
 COLOURS = ((40, 40, 220), (220, 40, 40), (40, 220, 40))
@@ -61,7 +61,7 @@ def files_of(out: Path) -> dict[str, int]:
 
 
 def votes_about(folder: Path, out: Path, accept: set[str], judged: set[str]) -> Path:
-    """Five people's votes on some pictures of a dataset, as an export has them."""
+    """Five people's votes on some images of a dataset, as an export has them."""
     given = []
     for sample in load_collection(str(folder)).samples:
         if sample.source_id in judged:
@@ -90,7 +90,7 @@ def test_doubted_pictures_wait_and_people_decide(spec: SynthSpec, out: Path, tmp
     rejected = {name for name in pending if before[name]["oracle_accepted"] == "false"}
     close = pending - rejected
     sure = set(before) - pending
-    assert rejected and close and sure  # the toy oracle has all three kinds among twelve photos
+    assert rejected and close and sure  # the toy oracle has all three kinds among twelve images
     assert all(float(before[name]["oracle_margin"]) < 0.5 for name in close)
     assert all(before[name]["status"] == "ok" and float(before[name]["oracle_margin"]) >= 0.5 for name in sure)
     assert sum(count for text, count in summary.trouble.items() if text.startswith("pending: ")) == len(pending)
@@ -129,7 +129,7 @@ def test_doubted_pictures_wait_and_people_decide(spec: SynthSpec, out: Path, tmp
 
 
 def test_people_as_the_oracle(spec: SynthSpec, out: Path, tmp_path: Path) -> None:
-    """The generator paints the same again, so votes on the first pictures are votes on the second."""
+    """The generator paints the same again, so votes on the first images are votes on the second."""
     synth(spec, out)
     pending = {name for name, row in rows_of(out).items() if row["status"] == "pending"}
     accepted = set(sorted(pending)[::2])

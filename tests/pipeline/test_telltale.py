@@ -1,4 +1,4 @@
-"""``holdfast study telltale``: three kinds of every photo, no photo on both sides, and a page with both controls."""
+"""``holdfast study telltale``: three kinds of every image, no image on both sides, and a page with both controls."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_photo_has_all_three_kinds_and_is_tested_once(results: api.Results
     assert (shown == photos).all(axis=None) and photos >= 12
     assert rows.groupby("source_id")["fold"].nunique().max() == 1
     lent = rows["donor_id"].notna()
-    assert (lent == (rows["label"] == PASTED)).all()  # pasted pictures say whose background they have
+    assert (lent == (rows["label"] == PASTED)).all()  # pasted images say whose background they have
     folds = rows.groupby("source_id")["fold"].first()
     assert (rows.loc[lent, "donor_id"].map(folds) == rows.loc[lent, "fold"]).all()
     left_out = [text for text in results.run.samples()["problem"].to_pylist() if text]

@@ -68,9 +68,9 @@ def test_the_command_names_the_attribute_of_a_coco_file(tmp_path: Path) -> None:
     (tmp_path / "parts.json").write_text(json.dumps(content))
     findings = holdfast.data_check(f"coco:{tmp_path / 'parts.json'}", ties=True).findings
     (tie,) = [finding for finding in findings if finding.kind == "tie"]
-    assert tie.sentence.startswith("camera goes with the label") and "100 % of 40 photos" in tie.sentence
+    assert tie.sentence.startswith("camera goes with the label") and "100 % of 40 images" in tie.sentence
     assert set(tie.examples) == {"A → bolt (20 of 20)", "B → nut (20 of 20)"}
     table = tmp_path / "more.csv"
     table.write_text("file_name,operator\nelsewhere.png,x\n")
-    with pytest.raises(UserError, match="names a photo of parts, whose first one is '0'"):
+    with pytest.raises(UserError, match="names an image of parts, whose first one is '0'"):
         holdfast.data_check(f"coco:{tmp_path / 'parts.json'}", attributes=str(table))

@@ -47,7 +47,7 @@ def save_graph(file: Path, nodes: list, inputs: list, output: tuple, constants: 
 
 
 def save_stylist(folder: Path, kept: float = 0.05) -> Path:
-    """Reads a style as its mean colour (of 100 numbers); draws ``kept`` of the photo and the rest in that colour."""
+    """Reads a style as its mean colour (of 100 numbers); draws ``kept`` of the image and the rest in that colour."""
     save_graph(
         folder / "read.onnx",
         [("ReduceMean", ["style"], "mean", {"axes": [1, 2], "keepdims": 1}),
@@ -94,7 +94,7 @@ def tools(**options: str) -> Tools:
 
 
 class Lender(SampleContext):
-    """A context whose style is one given picture."""
+    """A context whose style is one given image."""
 
     lent: Donor
 
@@ -280,10 +280,10 @@ def test_mistakes_are_sentences(stylist: Path, migan: Path, tmp_path: Path, toy_
             f"migan:{migan}",
         ): "--fill is for only_background and borrowed",
         ("--scenarios", "stylised", "--stylist", str(tmp_path / "empty")): "should be a folder with two ONNX files",
-        ("--scenarios", "stylised", "--stylist", str(twice)): "one file should take a style picture",
+        ("--scenarios", "stylised", "--stylist", str(twice)): "one file should take a style image",
         ("--scenarios", "only_background", "--fill", "lama:x"): "migan:FILE names an ONNX file",
         ("--scenarios", "only_background", "--fill", f"migan:{tmp_path}/text.onnx"): "not an ONNX model",
-        ("--scenarios", "only_background", "--fill", f"migan:{stylist}/read.onnx"): "a picture and a mask as bytes",
+        ("--scenarios", "only_background", "--fill", f"migan:{stylist}/read.onnx"): "an image and a mask as bytes",
         ("--scenarios", "stylised", "--stylist", str(stylist), "--styles", str(tmp_path / "empty")): "holds no images",
     }.items():
         ended = CliRunner().invoke(app, [*call, *more])
@@ -310,5 +310,5 @@ def test_the_real_network_carries_the_styles_colours_over() -> None:
     blueness = [picture[..., 2].mean() - picture[..., 0].mean() for picture in (nothing, half, whole)]
     assert blueness[0] < blueness[1] < blueness[2] and blueness[2] > 40
     grey = [cv2.cvtColor(p.astype(np.uint8), cv2.COLOR_RGB2GRAY).ravel() for p in (nothing, image)]
-    assert np.corrcoef(*grey)[0, 1] > 0.8  # at 0 it is the photo, drawn again
+    assert np.corrcoef(*grey)[0, 1] > 0.8  # at 0 it is the image, drawn again
     np.testing.assert_array_equal(loaded.stylist(image, style, 0.5), half)

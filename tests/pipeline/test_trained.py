@@ -185,7 +185,7 @@ def test_images_that_show_a_scenario_already_are_taken_as_they_are(data: Path, t
         ("original", "grey", "as_stored"): 24,
         ("grey", "grey", "as_stored"): 24,
     }
-    assert (rows.groupby("source_id")["fold"].nunique() == 1).all(), "all renderings of a photo lie in one fold"
+    assert (rows.groupby("source_id")["fold"].nunique() == 1).all(), "all renderings of an image lie in one fold"
 
 
 def test_pictures_that_do_not_fit_are_rendered_in_every_epoch(data: Path, tmp_path: Path) -> None:

@@ -65,9 +65,9 @@ def test_too_few_photos_are_one_sentence(tmp_path: Path) -> None:
     lone = make_photos(tmp_path / "photos", 3)
     for index in (1, 2):
         (lone / "images" / "disc" / f"{index}.png").unlink()
-    with pytest.raises(UserError, match=r"2 folds need at least 2 photos of each class; too few of disc \(1\)"):
+    with pytest.raises(UserError, match=r"2 folds need at least 2 images of each class; too few of disc \(1\)"):
         holdfast.train(lone, architectures=RESNET, out=tmp_path / "run", **SMALL)
-    with pytest.raises(UserError, match="disc has a single photo"):
+    with pytest.raises(UserError, match="disc has a single image"):
         holdfast.train(lone, architectures=RESNET, out=tmp_path / "run", **SMALL | {"folds": 1})
     shutil.rmtree(lone / "images" / "disc")
     shutil.rmtree(lone / "images" / "cross")

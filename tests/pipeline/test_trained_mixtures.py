@@ -1,4 +1,4 @@
-"""Training with crops, and on all scenarios but one: pictures, jobs, rows, report, and bad input."""
+"""Training with crops, and on all scenarios but one: images, jobs, rows, report, and bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``holdfast train --robust``: AugMix, ANT, stylisation, DeepAugment and their unions, on any photos."""
+"""``holdfast train --robust``: AugMix, ANT, stylisation, DeepAugment and their unions, on any images."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_model_that_never_answers_ends_the_command_with_its_error(models: str,
     for _ in range(2):  # the second time all rows are stored already
         ended = run(*words, "--out", tmp_path / "run", "-q", code=2)
         last = ended.stderr.strip().splitlines()[-1]
-        assert "troubled_models:broken gave no answer at all: 12 errors, the first: ValueError: an odd picture" in last
+        assert "troubled_models:broken gave no answer at all: 12 errors, the first: ValueError: an odd image" in last
         assert "troubled_models:good" not in last
     assert len(_statuses(tmp_path / "run")) == 24
 

@@ -116,6 +116,6 @@ def test_norms_and_their_gradients_are_torchs() -> None:
     run_interpreted(KERNELS)
 
 
-@pytest.mark.slow  # the interpreter takes ten seconds for one picture
+@pytest.mark.slow  # the interpreter takes ten seconds for one image
 def test_a_trained_decoder_makes_the_same_picture_and_gradient() -> None:
     run_interpreted(GENERATOR)

@@ -9,7 +9,7 @@ from tiny_diffusion import ddim, tiny_parts
 
 
 def save_pipeline(folder: Path, kind: str) -> Path:
-    """``inpaint``: one made for inpainting; ``text``: one that only makes pictures from text."""
+    """``inpaint``: one made for inpainting; ``text``: one that only makes images from text."""
     import diffusers
 
     if kind == "inpaint":

@@ -85,7 +85,7 @@ class LinearOracle:
 
 
 class PhotoOracle:
-    """The same for photos only."""
+    """The same for images only."""
 
     name, fingerprint, classes = "photos", "photos", CLASSES
 

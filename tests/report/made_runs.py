@@ -36,10 +36,10 @@ def make_run(
     error: str | None = None,
     dataset: str = "made",
     seed: int = 0,
-    source: str = "photo {} of {}",
+    source: str = "image {} of {}",
     parts: int = 1,
 ) -> Run:
-    """A run in which a photo is answered rightly with a chance that depends on model, condition, class and photo."""
+    """A run in which an image is answered rightly with a chance that depends on model, condition, class and image."""
     rng = np.random.default_rng(seed)
     label = np.repeat(np.arange(len(classes)), photos)
     names = np.array([source.format(i, classes[k]) for i, k in enumerate(label)], dtype=object)

@@ -36,12 +36,12 @@ class World:
         photos: a class.
         standard: chance that a model is right on an original.
         validation: chance that the oracle accepts the first image.
-        frames: photos whose walks are kept step by step.
+        frames: images whose walks are kept step by step.
         random_walk: whether that baseline was run.
         options: what each walk setting has other than ``OPTIONS``.
         all_outputs: chance that a right answer among the classes is right among all outputs, too.
         kinship: warnings.
-        source: photo's number and class → its name.
+        source: image's number and class → its name.
         seed: of everything.
     """
 
@@ -55,7 +55,7 @@ class World:
     options: Sequence[Mapping[str, Any]] = ({},)
     all_outputs: float = 1.0
     kinship: Sequence[str] = ()
-    source: str = "photo {} of {}"
+    source: str = "image {} of {}"
     seed: int = 0
 
 

@@ -126,11 +126,11 @@ def test_attributes_come_from_a_table_and_choose_takes_a_slice(made: Path, tmp_p
         made, slice="camera=B", attributes=str(table), speed="none", resamples=100, out=tmp_path / "c"
     )
     assert chosen.choice.photos == len(sources) // 2 and chosen.settings["slice"] == "camera=B"
-    for wrong, said in (("camera=C", "no photo has camera=C"), ("camera", "reads attribute=value")):
+    for wrong, said in (("camera=C", "no image has camera=C"), ("camera", "reads attribute=value")):
         with pytest.raises(UserError, match=said):
             holdfast.choose(made, slice=wrong, attributes=str(table), speed="none", out=tmp_path / "no")
     table.write_text("camera\nA\n")
-    with pytest.raises(UserError, match="needs a column that names the photo"):
+    with pytest.raises(UserError, match="needs a column that names the image"):
         holdfast.report([made], tmp_path / "no", by=["camera"], attributes=table)
 
 

@@ -157,7 +157,7 @@ def test_filmstrips_show_pictures_and_both_answers(plain: tuple[Run, Path, str])
     page = plain[2]
     part = page.partition('<section id="filmstrips"')[2].partition("</section>")[0]
     strips = part.split('<article class="photo"')[1:]
-    assert len(strips) == 4  # two photos of two models
+    assert len(strips) == 4  # two images of two models
     for strip in strips:
         tiles = strip.split('<li class="tile')[1:]
         assert 2 <= len(tiles) <= 8
@@ -170,7 +170,7 @@ def test_filmstrips_show_pictures_and_both_answers(plain: tuple[Run, Path, str])
 def test_photos_show_what_walks_against_each_model_left(tmp_path: Path) -> None:
     run = make_walks(tmp_path / "run", frames=0)
     rows = run.rows(["sample_id", "condition", "row_id", "model", "correct_restricted", "status"]).to_pylist()
-    name = "photo 0 of cat"
+    name = "image 0 of cat"
     ends = [row for row in rows if row["sample_id"] == name and row["condition"] == "perturbed"]
     picture = cv2.imencode(".png", np.full((8, 8, 3), 90, np.uint8))[1].tobytes()
     for file in (original_picture(name), *(end_picture(row["row_id"]) for row in ends if row["status"] == "ok")):
@@ -179,7 +179,7 @@ def test_photos_show_what_walks_against_each_model_left(tmp_path: Path) -> None:
     page = page_of([run], tmp_path / "report")
     part = page.partition('<section id="ends"')[2].partition("</section>")[0]
     said = words(f"<main{part}")
-    assert "original" in said and name in said and "photo 1 of cat" not in said
+    assert "original" in said and name in said and "image 1 of cat" not in said
     assert part.count("data:image/jpeg") == 1 + sum(row["status"] == "ok" for row in ends)
     assert said.count("oracle accepts") == sum(row["status"] == "ok" for row in ends)
     assert said.count("oracle rejects the first image") == sum(row["status"] != "ok" for row in ends)
@@ -200,7 +200,7 @@ def test_time_of_dense_and_sparse_walks_is_compared(tmp_path: Path) -> None:
 
 
 def test_dense_and_sparse_time_are_of_the_same_model_photos_and_options(tmp_path: Path) -> None:
-    """A slow model that was walked dense only, and photos that only the dense walk has, do not count as saved."""
+    """A slow model that was walked dense only, and images that only the dense walk has, do not count as saved."""
     models = {"timm:slow": 0.5, "timm:both": 0.5}
     run = make_walks(
         tmp_path / "run", frames=0, models=models, options=({}, {"sparse": "mask"}, {"steps": 9, "sparse": "mask"})
@@ -214,7 +214,7 @@ def test_dense_and_sparse_time_are_of_the_same_model_photos_and_options(tmp_path
     times = {}
     for row in kept.to_dict("records"):
         sparse, extra = '"mask"' in row["parameters"], row["sample_id"].endswith("owl")
-        if not (sparse and extra):  # photos of owls have no time of the sparse walk, and are slow
+        if not (sparse and extra):  # images of owls have no time of the sparse walk, and are slow
             times[row["row_id"]] = 50.0 if extra or row["model"] == "timm:slow" else 1.0 if sparse else 2.0
     write_json(run.path / WALK_TIMES / "a.json", times)
     said = words(page_of([run], tmp_path / "report"))

@@ -1,4 +1,4 @@
-"""The first screen of a report: which photo it shows, class names as words, and how much page there is."""
+"""The first screen of a report: which image it shows, class names as words, and how much page there is."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_classes_are_words(name: str, shown: str) -> None:
 
 
 def test_class_words_stand_on_the_page(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", classes=["n02110958", "n02099601", "imagenet 305"], photos=4, source="photo {}")
+    run = make_run(tmp_path / "run", classes=["n02110958", "n02099601", "imagenet 305"], photos=4, source="image {}")
     text = build([run], tmp_path / "report", resamples=100).read_text(encoding="utf8")
     shown = text.split('<section id="run"')[0]  # the specification keeps the names as they are
     assert "golden retriever" in shown and "dung beetle" in shown
@@ -137,7 +137,7 @@ def test_crossed_latex_marks_gaps_and_escapes_names() -> None:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report on one model with pictures, as ``check`` writes it."""
+    """A report on one model with images, as ``check`` writes it."""
     folder = tmp_path_factory.mktemp("screen")
     run = make_run(folder / "run", models=["timm:only"], classes=[f"class {n}" for n in range(12)], photos=4)
     picture = cv2.imencode(".jpg", np.full((320, 320, 3), 90, np.uint8))[1].tobytes()

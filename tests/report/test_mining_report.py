@@ -40,9 +40,9 @@ def test_a_pool_without_prompts_is_told_of_photos(mined, tmp_path: Path) -> None
         oracle="classifier:python:coded:judge", out=tmp_path / "hard", at_least=3, device="cpu",
     )  # fmt: skip
     page = text_of((tmp_path / "hard" / "mining" / "report" / "index.html").read_text())
-    assert "Photo or luck" in page and "the half of the photos" in page and "By nuisance" not in page
+    assert "Image or luck" in page and "the half of the images" in page and "By nuisance" not in page
     card = (tmp_path / "hard" / "DATACARD.md").read_text()
-    assert "half of the photos" in card and "The label is their photo's." in card and "seeds" not in card
+    assert "half of the images" in card and "The label is their image's." in card and "seeds" not in card
 
 
 def text_of(page: str) -> str:

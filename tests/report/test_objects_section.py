@@ -84,7 +84,7 @@ def test_a_tile_is_lost_only_where_an_object_is() -> None:
 
 def test_without_pictures_the_numbers_stand_alone(run: Run, tmp_path: Path) -> None:
     page = build([run], tmp_path / "report", resamples=50).read_text(encoding="utf8")
-    assert "the photos are not at hand" in page and "data:image/jpeg" not in page
+    assert "the images are not at hand" in page and "data:image/jpeg" not in page
 
 
 def test_boxes_tell_what_happened(run: Run) -> None:
@@ -94,12 +94,12 @@ def test_boxes_tell_what_happened(run: Run) -> None:
         kinds = [box.outcome for box in boxes]
         row = answers.pictures.iloc[picture]
         assert len(kinds) - kinds.count("false alarm") == row["n_objects"]
-        # a wrong class is a false alarm in the table, and one box with another sign in the picture
+        # a wrong class is a false alarm in the table, and one box with another sign in the image
         assert kinds.count("false alarm") + kinds.count("wrong class") == row["false_alarms"]
 
 
 def test_line_and_sign_differ_without_colour() -> None:
-    """In grey, the four outcomes are four unlike pictures."""
+    """In grey, the four outcomes are four unlike images."""
     out = io.BytesIO()
     Image.new("RGB", (200, 150), "#888").save(out, "JPEG")
     drawn = {

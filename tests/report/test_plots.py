@@ -90,7 +90,7 @@ def test_frames_print_as_the_report_does_and_stay_frames(run: Results) -> None:
 
 def test_objects_print_what_a_reader_wants(tmp_path: Path) -> None:
     run = Results(make_run(tmp_path / "run"))
-    lines = ["model on photos:", "Undecided."]
+    lines = ["model on images:", "Undecided."]
     check = Check(run, tmp_path / "index.html", {"n": 1}, None, None, None, lines)
     assert repr(check).splitlines() == [*lines, str(tmp_path / "index.html")]
     assert "Scores of the models" in check._repr_html_()

@@ -63,7 +63,7 @@ def test_the_page_of_a_run_of_questions(run: holdfast.Results) -> None:
         assert (tables / f"{name}.csv").is_file() and (tables / f"{name}.tex").is_file()
     for name in ("question_accuracy", "question_positions"):
         assert (run.path / "report" / "figures" / f"{name}.svg").is_file()
-    assert body.count("data:image/jpeg;base64,") >= 3  # the pictures of the gallery
+    assert body.count("data:image/jpeg;base64,") >= 3  # the images of the gallery
     # Answers are text and never code.
     assert "&lt;script&gt;alert(" in body
     assert "<script>alert(" not in page and "<img src=x" not in page

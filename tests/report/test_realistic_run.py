@@ -1,4 +1,4 @@
-"""Every method and every chart of a run of realistic shape: 120 photos, 18 conditions, two models, several parts."""
+"""Every method and every chart of a run of realistic shape: 120 images, 18 conditions, two models, several parts."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_nothing_overflows_complains_or_reaches_out(
             "[...document.querySelectorAll('.chart')].map("
             "c => ['.wide', '.narrow'].map(name => getComputedStyle(c.querySelector(name)).display !== 'none'))"
         )
-        # The first screen has its chart beside the pictures, so there it is the narrow one on a desk, too.
+        # The first screen has its chart beside the images, so there it is the narrow one on a desk, too.
         assert all(one == [width > 700 and place > 0, width < 700 or place == 0] for place, one in enumerate(visible))
         assert opened.troubles == []
         assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
@@ -140,7 +140,7 @@ def test_hostile_names_show_as_text(browser: Any, pages: dict[str, Path]) -> Non
         for name in HOSTILE:
             assert name.replace("\u2028", "").split("<svg")[0] in text
         assert page.locator("main script, main [onerror], main [onload], main [onmouseover]").count() == 0
-        assert page.locator("main img:not(.chart > img)").count() == 0  # names asked for pictures, and there are none
+        assert page.locator("main img:not(.chart > img)").count() == 0  # names asked for images, and there are none
         assert page.locator("a[href^='javascript']").count() == 0
         for figure in page.locator("figure[data-chart]").all():
             make_interactive(figure)

@@ -446,14 +446,14 @@ def test_larger_pictures_are_shrunk_to_the_published_scale_and_smaller_ones_scal
     assert made("contrast@1?size=0", image, mask=mask).image.shape == image.shape
     unchanged = photo(side=240)
     assert made("contrast@1", unchanged).image.shape == (240, 240, 3)
-    # Lengths go with the shorter side: half the picture, half the σ; twice the 256, twice the σ.
+    # Lengths go with the shorter side: half the image, half the σ; twice the 256, twice the σ.
     for picture_, scale, text in ((photo(side=112), 0.5, "gaussian_blur@4"), (image, 2, "gaussian_blur@4?size=0")):
         expected = ndimage.gaussian_filter(picture_ / 255, (4 * scale, 4 * scale, 0), mode="nearest", truncate=4)
         assert_near(made(text, picture_).image, picture(expected))
 
 
 def test_layers_look_the_same_on_a_small_picture():
-    """Snow on a picture of 112 is that of 224, shrunk, and not flakes as large on fewer pixels."""
+    """Snow on an image of 112 is that of 224, shrunk, and not flakes as large on fewer pixels."""
     grey = np.full((224, 224, 3), 60, np.uint8)
     large, small = (made("snow@3", one).image for one in (grey, grey[::2, ::2].copy()))
     shrunk = cv2.resize(large, (112, 112), interpolation=cv2.INTER_AREA)

@@ -1,4 +1,4 @@
-"""The scenario alone: what it keeps, what it turns down. Its pictures come from the context."""
+"""The scenario alone: what it keeps, what it turns down. Its images come from the context."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_a_soft_seam_is_the_known_blend() -> None:
 @pytest.mark.parametrize(
     ("text", "box", "said"),
     [
-        ("generated_background", (10, 15, 10, 17), "too small: the object is less than 2 % of the picture"),
+        ("generated_background", (10, 15, 10, 17), "too small: the object is less than 2 % of the image"),
         ("generated_background?min_share=0.3", (5, 25, 5, 25), "too small: the object is less than 30 %"),
-        ("generated_background", (0, 20, 10, 30), "incomplete: the object touches the picture's border$"),
+        ("generated_background", (0, 20, 10, 30), "incomplete: the object touches the image's border$"),
         ("generated_background", (10, 40, 10, 30), "incomplete"),
         ("generated_background", (10, 30, 10, 50), "incomplete"),
         ("generated_background?max_border=0.1", (0, 20, 10, 30), "border on more than 10 % of its length"),

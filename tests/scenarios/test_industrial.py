@@ -72,7 +72,7 @@ def test_directions_come_from_the_seed_and_the_object_may_leave_in_part():
 
 
 def test_a_cut_edge_is_never_shown():
-    image, mask = scene(box=(55, 40, 95, 75))  # half of it below the picture
+    image, mask = scene(box=(55, 40, 95, 75))  # half of it below the image
     assert mask[-1].any()
     for seed in range(10):
         assert made("shift_object@3", image, mask, seed).details["moved_by"][1] >= 0

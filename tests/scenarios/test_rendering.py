@@ -293,7 +293,7 @@ def test_severities_grow(name):
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, GRID), st.integers(1, GRID), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1.5]))
 def test_any_size_and_mask(height, width, seed, feather):
-    """Whatever the mask, every condition gives a picture or a sample error, and keeps its promise."""
+    """Whatever the mask, every condition gives an image or a sample error, and keeps its promise."""
     rng = np.random.default_rng(seed)
     image = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
     mask = rng.random((height, width)) < rng.random()
@@ -327,7 +327,7 @@ def test_extreme_aspects(shape):
         assert result.image.shape[:2] == shape
 
 
-@pytest.mark.skipif(not PHOTOS.is_dir(), reason="the shared photos are not on this machine")
+@pytest.mark.skipif(not PHOTOS.is_dir(), reason="the shared images are not on this machine")
 def test_every_condition_on_real_photos():
     labels = ("pug", "beagle")
     photos = []

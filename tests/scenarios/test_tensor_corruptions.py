@@ -1,4 +1,4 @@
-"""The batched corruptions against OpenCV's and Pillow's, picture by picture, with the same random numbers."""
+"""The batched corruptions against OpenCV's and Pillow's, image by image, with the same random numbers."""
 
 import numpy as np
 import pytest

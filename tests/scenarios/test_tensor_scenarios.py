@@ -1,4 +1,4 @@
-"""The batched scenarios against OpenCV's, picture by picture, on the CPU."""
+"""The batched scenarios against OpenCV's, image by image, on the CPU."""
 
 from functools import partial
 
@@ -62,7 +62,7 @@ def scenes(count, height, width, first=0):
 
 
 def noise(count, height, width, seed):
-    """Random bytes, every second picture with few and greyish colours, under masks of boxes and specks."""
+    """Random bytes, every second image with few and greyish colours, under masks of boxes and specks."""
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (count, height, width, 3), np.uint8)
     images[::2] = images[::2] // 64 * 85
@@ -90,7 +90,7 @@ def hold(condition, got, expected, *, same_size):
         return
     far = (np.abs(got.astype(int) - expected) > 1).any(-1)
     assert far.mean() <= 0.001, (condition, far.mean())
-    # One step everywhere would be another arithmetic. On narrow pictures OpenCV rounds hues back in its other way.
+    # One step everywhere would be another arithmetic. On narrow images OpenCV rounds hues back in its other way.
     if got.shape[2] >= 200:
         assert np.abs(got.astype(int) - expected).mean() < 0.05, condition
 

@@ -1,4 +1,4 @@
-"""Scenes of boxes with everything that makes matching hard: crowds, ties, many predictions, empty photos."""
+"""Scenes of boxes with everything that makes matching hard: crowds, ties, many predictions, empty images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.stats.objects.matching import PredictedBoxes, TrueBoxes
 def made_boxes(
     seed: int, *, images: int = 12, classes: int = 3, most_objects: int = 9, most_guesses: int = 40, ties: bool = True
 ) -> tuple[TrueBoxes, PredictedBoxes]:
-    """Return objects and predictions; some photos have neither, some objects are crowds or have another area."""
+    """Return objects and predictions; some images have neither, some objects are crowds or have another area."""
     rng = np.random.default_rng(seed)
     objects, guesses = rng.integers(0, most_objects + 1, images), rng.integers(0, most_guesses + 1, images)
     objects[0] = guesses[0] = objects[1] = 0
@@ -22,7 +22,7 @@ def made_boxes(
     guess_image = np.repeat(np.arange(images), guesses)
     said = _boxes(rng, len(guess_image))
     given = rng.integers(0, classes, len(guess_image))
-    for place, where in enumerate(guess_image):  # most stand near an object of the photo
+    for place, where in enumerate(guess_image):  # most stand near an object of the image
         near = np.flatnonzero(image == where)
         if len(near) and rng.random() < 0.8:
             which = rng.choice(near)

@@ -43,7 +43,7 @@ def test_differences_are_means_of_paired_photos(right):
 
 
 def test_equal_models_are_told_apart_in_five_percent_over_classes_of_uneven_size():
-    """The interval is Welch's, but for resampling; t with photos − 1 degrees of freedom tells them apart in 8.0 %."""
+    """The interval is Welch's, but for resampling; t with images − 1 degrees of freedom tells them apart in 8.0 %."""
     rng, sizes = np.random.default_rng(0), (60, 3, 3, 3, 3)
     number = np.repeat(np.arange(len(sizes)), sizes)
     ours, theirs = (rng.normal(size=(len(number), 8000)) for _ in range(2))
@@ -97,7 +97,7 @@ def test_only_photos_both_answered_count(right):
     never = right[:, :2].copy()
     never[:, 0, 0] = never[:, 1, 1] = np.nan
     assert "No two models" in pairs(counts_of(never)).reason
-    assert "no photo that every model" in ranking(counts_of(never)).reason
+    assert "no image that every model" in ranking(counts_of(never)).reason
 
 
 def test_class_with_one_photo_still_has_an_error():

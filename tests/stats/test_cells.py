@@ -81,13 +81,13 @@ def test_worst_group_is_class_on_background_class() -> None:
             for row in rows({"cat": rights}, condition="random_background", donor_label=donor, donor_id=donor)
         ]
     worst = summary(reduce(table(made))).iloc[0]
-    # two photos on the moon are too few to call it the worst
+    # two images on the moon are too few to call it the worst
     assert (worst["worst_group"], worst["worst_group_donor"], worst["worst_group_n"]) == ("cat", "sea", 6)
     assert worst["worst_group_accuracy"] == pytest.approx(1 / 6)
 
 
 def repeated(rng: np.random.Generator, photos: int, copies: int) -> pd.DataFrame:
-    """Photos whose own difficulty all of their rows share; mean accuracy 0.7."""
+    """Images whose own difficulty all of their rows share; mean accuracy 0.7."""
     easy = rng.beta(1.4, 0.6, photos)
     right = rng.random((photos, copies)) < easy[:, None]
     return pd.DataFrame(

@@ -16,7 +16,7 @@ BOTH = [Weight("original", 1.0, ("original",)), Weight("c1", 3.0, ("c1",))]
 
 
 def answers(chances: list[list[float]], photos: int, seed: int) -> np.ndarray:
-    """Right answers (photos, models, conditions) that share each photo's difficulty."""
+    """Right answers (images, models, conditions) that share each image's difficulty."""
     rng = np.random.default_rng(seed)
     hard = rng.random((photos, 1, 1))
     own = rng.random((photos, len(chances), len(chances[0])))
@@ -53,13 +53,13 @@ def test_a_clear_winner_is_taken_and_its_lead_covered() -> None:
 
 def test_advice_on_photos_is_a_range_around_what_would_be_enough_or_nothing() -> None:
     near = choose(counts_of(answers([[0.7, 0.7], [0.7, 0.7]], 100, 1)), BOTH, resamples=1000)
-    assert near.more_photos is None and "photos in all" not in recommend(near).sentences[0]
+    assert near.more_photos is None and "images in all" not in recommend(near).sentences[0]
     for seed in range(40):
         apart = choose(counts_of(answers([[0.72, 0.72], [0.64, 0.64]], 150, seed)), BOTH, resamples=400)
         if not apart.decided and apart.more_photos is not None:
             fewest, most = apart.more_photos
             assert 0 < fewest < most <= 10 * fewest
-            assert f"{fewest:,} to {most:,} photos in all" in recommend(apart).sentences[0]
+            assert f"{fewest:,} to {most:,} images in all" in recommend(apart).sentences[0]
             return
     raise AssertionError("no table of these is open with advice")
 
@@ -165,7 +165,7 @@ def test_photos_and_conditions_that_not_all_answered() -> None:
     right[:10, 1, :] = np.nan
     found = choose(counts_of(right), BOTH, resamples=200)
     assert found.photos == 40 and found.dropped == 10
-    assert any(text.startswith("10 photos") for text in recommend(found).sentences)
+    assert any(text.startswith("10 images") for text in recommend(found).sentences)
     right[:, 1, 1] = np.nan
     with pytest.raises(UserError, match="m01 gave none"):
         choose(counts_of(right), BOTH, resamples=200)

@@ -100,7 +100,7 @@ def test_a_reference_without_errors_divides_nothing(right):
     snow = found.by_corruption.query("corruption == 'snow'")
     assert snow["ratio"].isna().all() and np.isfinite(snow["error"]).all()
     row = snow[snow["model"] == "m02"].iloc[0]
-    assert row["low"] == 0 < row["high"] < 0.05  # all photos alike: still no certainty
+    assert row["low"] == 0 < row["high"] < 0.05  # all images alike: still no certainty
 
 
 def test_only_photos_that_every_model_answered_count_and_repeats_count_once(right):
@@ -134,4 +134,4 @@ def test_what_cannot_be_said_is_a_sentence(right):
     apart = right.copy()
     apart[:, 0, 1:5] = np.nan
     apart[:, 1, 6] = np.nan
-    assert "no photo that every model answered" in mean_corruption_error(named(apart), resamples=50).reason
+    assert "no image that every model answered" in mean_corruption_error(named(apart), resamples=50).reason

@@ -15,7 +15,7 @@ from holdfast.stats.models.datasets import dataset_drops, question_drops
 
 
 def answers(shares: list[float], n: int, *, classes: int = 1) -> Counts:
-    """Return counts in which model i is right on the first ``shares[i]`` of the photos of every class."""
+    """Return counts in which model i is right on the first ``shares[i]`` of the images of every class."""
     place = np.arange(n) // classes / (n / classes)
     return counts_of((place[:, None] < np.array(shares)).astype(float)[:, :, None], classes=classes)
 
@@ -31,7 +31,7 @@ def test_the_drop_has_newcombes_interval_and_says_which_is_first() -> None:
 
 def test_pictures_of_one_prompt_count_as_one_cluster() -> None:
     sets = {"photos": answers([0.9], 50), "hard": answers([0.375], 80)}
-    prompts = {"hard": {f"photo{at:05}": f"prompt{at // 8}" for at in range(80)}}
+    prompts = {"hard": {f"image{at:05}": f"prompt{at // 8}" for at in range(80)}}
     plain, clustered = (dataset_drops(sets, average="micro", clusters=given) for given in ({}, prompts))
     assert np.ptp(clustered.drops[["low", "high"]].to_numpy()) > 1.5 * np.ptp(plain.drops[["low", "high"]].to_numpy())
 

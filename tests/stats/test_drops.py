@@ -109,7 +109,7 @@ def test_drops_table() -> None:
     assert row["original"] - row["accuracy"] == pytest.approx(row["drop"]) == pytest.approx(0.2)
     assert row["low"] < 0 < row["drop"] < row["high"]
     assert row["p"] == pytest.approx(reference_mcnemar([[6, 3], [1, 0]], exact=True).pvalue)
-    assert row["method"] == "bootstrap over photos"
+    assert row["method"] == "bootstrap over images"
     assert drops(counts).equals(drops(counts))
 
 
@@ -157,8 +157,8 @@ def test_trained_models_get_an_interval_over_trainings() -> None:
     assert row["drop"] == pytest.approx(0.2)
     assert (row["low"], row["high"]) == pytest.approx((0.2 - half, 0.2 + half))
     assert "Nadeau" in row["method"]
-    # folds of a model that was not trained on them are just photos
-    assert drops(made(folds)).iloc[0]["method"] == "bootstrap over photos"
+    # folds of a model that was not trained on them are just images
+    assert drops(made(folds)).iloc[0]["method"] == "bootstrap over images"
 
 
 def test_corrected_interval_covers_for_overlapping_training_sets() -> None:

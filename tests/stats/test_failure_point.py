@@ -1,4 +1,4 @@
-"""Failure points: curves by hand, models that turn, and photos that come back."""
+"""Failure points: curves by hand, models that turn, and images that come back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.stats.effects.failure_point import breaking_photos, failure_differ
 
 
 def counts(**right: np.ndarray) -> Counts:
-    """Model → (photos, 1 + severities): whether each answer is right, originals first."""
+    """Model → (images, 1 + severities): whether each answer is right, originals first."""
     rows = [
         {
             "row_id": f"{model}/{photo}/{severity}", "task": "classify", "kind": "photo", "dataset": "d",
@@ -45,7 +45,7 @@ def test_curves_medians_and_photos_that_come_back_by_hand() -> None:
     point = curve.points.iloc[0]
     assert (point["n"], point["median"], point["mean"], point["back"], point["never"]) == (4, 3, 2.25, 1, 1)
     assert point["mean_low"] <= point["mean"] <= point["mean_high"]
-    assert "25 % of photos are right again" in curve.sentence and curve.orders.empty
+    assert "25 % of images are right again" in curve.sentence and curve.orders.empty
 
 
 def test_a_model_that_never_fails_has_a_median_beyond_the_strongest() -> None:
@@ -65,7 +65,7 @@ def test_order_of_models_that_turns_with_severity_is_seen_and_a_constant_one_is_
 
 
 def test_mean_is_covered() -> None:
-    """95 % intervals of the mean number of severities survived, each photo failing at a severity drawn for it."""
+    """95 % intervals of the mean number of severities survived, each image failing at a severity drawn for it."""
     rng = np.random.default_rng(4)
     shares = np.array([0.2, 0.1, 0.2, 0.1, 0.1, 0.3])  # fails at 1 … 5, never
     truth, inside = float(shares @ [0, 1, 2, 3, 4, 5]), 0

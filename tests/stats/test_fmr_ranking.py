@@ -12,7 +12,7 @@ from holdfast.stats.walks.fmr import fmr, fmr_influence, fmr_ranking
 def images(
     survival: dict[str, float], n: int, seed: int, *, standard: float = 0.9, validation: float = 0.8, twice: int = 1
 ) -> pd.DataFrame:
-    """``twice`` images of each of ``n`` photos, with chances of surviving an accepted walk; photos differ."""
+    """``twice`` images of each of ``n`` images, with chances of surviving an accepted walk; images differ."""
     rng = np.random.default_rng(seed)
     hard = rng.normal(0, 0.1, n)
     parts = []
@@ -56,7 +56,7 @@ def test_the_influence_is_the_derivative_of_fmr() -> None:
     value = fmr(made).query("label == '' and measure == 'fmr'")["estimate"].iloc[0]
     influence = fmr_influence(made)
     for place, source in enumerate(sorted(made["source_id"].unique())):
-        # Weigh one photo a little more, by repeating all 2,000 times and that photo once more.
+        # Weigh one image a little more, by repeating all 2,000 times and that image once more.
         counts = made["source_id"].eq(source)
         sums = {}
         for name, part in (

@@ -23,7 +23,7 @@ from holdfast.stats.models.noninferiority import (
 
 
 def answers(old: np.ndarray, new: np.ndarray):
-    """Counts of one photo × condition table of answers each."""
+    """Counts of one image × condition table of answers each."""
     return counts_of(old[:, None]), counts_of(new[:, None])
 
 
@@ -95,7 +95,7 @@ def test_bounds_cover_over_all_outcomes(n, tail):
 
 
 def test_bounds_do_not_know_the_margin():
-    """34 of 36 photos lost: no valid bound is beyond −80.7 (if none could be gained, −83.5)."""
+    """34 of 36 images lost: no valid bound is beyond −80.7 (if none could be gained, −83.5)."""
     old, new = np.ones((36, 3)), np.ones((36, 3))
     old[34:, 0], new[:, 0] = 0, 0
     new[:3, 1], old[3:5, 1] = 0, 0
@@ -106,7 +106,7 @@ def test_bounds_do_not_know_the_margin():
 
 
 def clustered_differences(rng: np.random.Generator, *, photos: int, rows: int, donors: int, loss: float):
-    """Rows of photos that are lost or gained together, by photo and by donor; the mean is −loss."""
+    """Rows of images that are lost or gained together, by image and by donor; the mean is −loss."""
     photo, donor = np.repeat(np.arange(photos), rows), rng.integers(0, donors, photos * rows)
     shift = (rng.random(donors) < 0.3)[donor] * 0.2 - 0.06
     lost = rng.random(photos * rows) < loss + 0.1 + shift
@@ -126,7 +126,7 @@ def test_bounds_cover_with_donors(rows, donors):
 
 
 def pass_rate(n: int, changing: float, truth: float, margin: float) -> tuple[float, float]:
-    """Exact chance to pass and to fail (one condition), over all outcomes of n photos."""
+    """Exact chance to pass and to fail (one condition), over all outcomes of n images."""
     gain, loss = (changing + truth) / 2, (changing - truth) / 2
     passed = failed = 0.0
     gains = stats.binom.pmf(np.arange(n + 1), n, gain)
@@ -167,7 +167,7 @@ def donor_counts(rng: np.random.Generator, donors: int, lost: float):
 def test_enough_donors_are_counted_in_words():
     result = gate(*donor_counts(np.random.default_rng(0), 5, 0.0), margin=0.3, conditions=["random_background"])
     assert result.sentence.endswith(
-        "Photos that got the same new background count together; the test errs in at most 5 %."
+        "Images that got the same new background count together; the test errs in at most 5 %."
     )
 
 
@@ -177,7 +177,7 @@ def test_too_few_donors_are_refused_in_words():
     assert result.verdict == "undecided"
     assert f"4 donors cannot carry a gate, give at least {LEAST_DONORS}" in result.conditions["sentence"].iloc[0]
     row = gate(*donor_counts(rng, 40, 0.0), conditions=["random_background"]).conditions.iloc[0]
-    assert row["donors"] == 40 and "on 200 photos with 40 donors" in row["sentence"] and row["verdict"] == "passed"
+    assert row["donors"] == 40 and "on 200 images with 40 donors" in row["sentence"] and row["verdict"] == "passed"
     assert gate(*donor_counts(rng, 40, 0.2), conditions=["random_background"]).verdict == "failed"
 
 
@@ -207,7 +207,7 @@ def test_verdicts_and_sentences():
     assert gate(*answers(old[:, [0]], new[:, [0]])).verdict == "passed"
     undecided = gate(*answers(old[:, [0, 2]], new[:, [0, 2]]))
     assert undecided.verdict == "undecided" and np.isnan(undecided.more_photos)  # 2.5 points are about the margin of 2
-    assert "more photos would decide" not in undecided.sentence
+    assert "more images would decide" not in undecided.sentence
     assert "how many more would decide cannot be estimated" in undecided.conditions["sentence"].iloc[1]
     row = result.conditions.set_index("condition").loc["c1"]
     assert (row["better"], row["worse"], row["n"]) == (0, 40, 400) and row["difference"] == pytest.approx(-0.1)
@@ -229,7 +229,7 @@ def test_failing_is_corrected_over_conditions_passing_is_not():
 def test_an_undecided_condition_says_why():
     same = np.tile([1.0, 0, 1, 1, 0], 8)[:, None]
     alike = gate(*answers(same, same), margin=0.02).conditions["sentence"][0]
-    assert "40 photos without any change do not yet exclude a loss of 2 points" in alike
+    assert "40 images without any change do not yet exclude a loss of 2 points" in alike
     old, new = np.ones((300, 8)), np.ones((300, 8))
     new[:11, 0] = 0
     kept = gate(*answers(old, new)).conditions["sentence"].iloc[0]
@@ -257,7 +257,7 @@ def test_a_comparison_says_who_is_better_on_what_and_what_to_do():
     assert result.verdict == "failed" and following.startswith("Next: keep the old model")
     few = (
         np.arange(60) < 56
-    )  # four photos against none: the bound is above 0, but one of many conditions looks so by chance
+    )  # four images against none: the bound is above 0, but one of many conditions looks so by chance
     chance = gate(
         *(reduce(table(rows(name, {"grey": hits, "red": plain}))) for name, hits in (("old", few), ("new", plain)))
     )
@@ -266,7 +266,7 @@ def test_a_comparison_says_who_is_better_on_what_and_what_to_do():
     assert alike.advice()[0] == "Which of the two is better is inconclusive (60 images)."
     wide = gate(*(reduce(table(rows(name, {"original": half}))) for name in ("old", "new")), margin=0.2)
     assert wide.advice() == ["new is as good within the margin under original (60 images)."]
-    assert alike.verdict == "undecided" and "more photos in both runs" in repr(alike)
+    assert alike.verdict == "undecided" and "more images in both runs" in repr(alike)
     widths = {len(row) for row in alike.rows()}
     assert widths == {7 if any(row[-1] for row in alike.conditions[["more_photos"]].notna().to_numpy()) else 6}
 
@@ -281,7 +281,7 @@ def test_more_photos_decide_in_eight_of_ten():
 
 def test_errors_of_the_old_model_on_other_photos_do_not_make_up_for_errors_of_the_new():
     old, new = np.ones((100, 1, 1)), np.ones((100, 1, 1))
-    old[:30], new[30:60] = np.nan, np.nan  # each crashed on 30 photos, on different ones
+    old[:30], new[30:60] = np.nan, np.nan  # each crashed on 30 images, on different ones
     errors = {("m00", "original"): 30}
     row = gate(counts_of(old, errors=errors), counts_of(new, errors=errors)).conditions.iloc[0]
     assert row["n"] == 70 and row["unanswered"] == 30 and row["worse"] == 30 and row["verdict"] == "failed"
@@ -313,12 +313,12 @@ def test_a_model_that_fails_on_every_photo_fails():
     nothing = counts_of(np.full((60, 1, 2), np.nan), errors={("m00", "original"): 60, ("m00", "c1"): 60})
     failed = gate(counts_of(old), nothing)
     assert failed.verdict == "failed" and "Every row of the new model is an error" in failed.sentence
-    assert "the new model failed with an error on all 60 photos" in failed.conditions["sentence"].iloc[0]
+    assert "the new model failed with an error on all 60 images" in failed.conditions["sentence"].iloc[0]
 
 
 def test_an_error_of_the_new_model_is_no_way_through():
     old, new = np.ones((300, 2)), np.ones((300, 2))
-    new[:30] = np.nan  # the new model crashed on the photos
+    new[:30] = np.nan  # the new model crashed on the images
     crashed = counts_of(new[:, None], errors={("m00", "original"): 30})
     result = gate(counts_of(old[:, None]), crashed)
     rows = result.conditions.set_index("condition")
@@ -332,10 +332,10 @@ def test_conditions_and_models_have_to_meet():
     old, new = np.ones((200, 2)), np.ones((200, 1))
     result = gate(*answers(old, new))
     assert result.verdict == "undecided" and list(result.conditions["verdict"]) == ["passed", "undecided"]
-    assert "no photo was answered by both" in result.conditions["sentence"].iloc[1]
+    assert "no image was answered by both" in result.conditions["sentence"].iloc[1]
     assert result.sentence.startswith("Undecided: what both runs have passed. Not compared") and "c1" in result.sentence
     same = gate(*answers(np.ones((36, 2)), np.ones((36, 2))))
-    assert "No answer differs there, but 36 photos without any change" in same.sentence
+    assert "No answer differs there, but 36 images without any change" in same.sentence
     two = counts_of(np.ones((200, 2, 2)))
     with pytest.raises(UserError, match="several models"):
         gate(two, two)
@@ -343,7 +343,7 @@ def test_conditions_and_models_have_to_meet():
         gate(two, two, old_model="m00", new_model="x")
     assert gate(two, two, old_model="m00", new_model="m01").verdict == "passed"
     rows = [{"model": "m", "condition": "original", "source_id": "other", "label": "x", "correct": True}]
-    with pytest.raises(UserError, match="no photo in common"):
+    with pytest.raises(UserError, match="no image in common"):
         gate(counts_of(np.ones((9, 1, 1))), reduce(table(rows)))
     with pytest.raises(UserError, match="margin"):
         gate(two, two, margin=2)

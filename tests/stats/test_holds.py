@@ -92,7 +92,7 @@ def simulate(
     conditions: tuple[str, ...] = ("original", SAME, RANDOM, ONLY, SILHOUETTE),
     outside: bool = False,
 ) -> Counts:
-    """Predictions of classifiers on photos with borrowed backgrounds; ``outside``: the random ones have no class."""
+    """Predictions of classifiers on images with borrowed backgrounds; ``outside``: the random ones have no class."""
     rng = np.random.default_rng(seed)
     rows = []
     for number in range(photos):
@@ -206,12 +206,12 @@ def test_few_photos_leave_it_undecided() -> None:
 
 
 def test_leaning_on_the_background_needs_only_the_first_question() -> None:
-    """Both pastes agree that the background decides, and few photos cannot tell whether the object matters, too."""
+    """Both pastes agree that the background decides, and few images cannot tell whether the object matters, too."""
     row = what_it_holds(simulate({"m": KNOWN["background pixels"][0]}, photos=30), resamples=500).iloc[0]
     assert row["background_effect_low"] > 0.05 and row["object_effect_low"] < 0.05 < row["object_effect_high"]
     assert (row["leans"], row["sees"], row["verdict"]) == ("yes", "open", "background")
     assert row["headline"] == "Relies on the background"
-    assert row["small_print"].startswith("Inconclusive: whether it sees the object (30 photos: the 95 % interval, ")
+    assert row["small_print"].startswith("Inconclusive: whether it sees the object (30 images: the 95 % interval, ")
 
 
 def test_a_margin_is_a_difference() -> None:

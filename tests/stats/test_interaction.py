@@ -47,7 +47,7 @@ def test_agrees_with_statsmodels_gee(structure):
     terms = matrix @ direct.params
     wald = terms @ np.linalg.solve(matrix @ direct.cov_params() @ matrix.T, terms)
     assert ours.method == "gee" and ours.df == (2, 58)
-    # with the same cells for every photo, any working correlation solves for the same accuracies
+    # with the same cells for every image, any working correlation solves for the same accuracies
     assert ours.pairs["odds_ratio"].to_numpy() == pytest.approx(np.exp(terms), rel=1e-6)
     if isinstance(structure, sm.cov_struct.Independence):
         assert ours.statistic == pytest.approx(wald * 60 * (60 - 2) / (2 * (60 - 1) ** 2), rel=1e-6)
@@ -132,14 +132,14 @@ def test_certain_difference_is_found():
     result = interaction(counts_of(right))
     assert result.p < 0.001 and result.pairs["difference"].iloc[0] == -1 and result.pairs["p"].iloc[0] < 1e-6
     three = interaction(counts_of(right[:3]))
-    assert three.p > 0.05 and three.pairs["p"].iloc[0] == 0.25  # three photos cannot prove anything
+    assert three.p > 0.05 and three.pairs["p"].iloc[0] == 0.25  # three images cannot prove anything
 
 
 def test_reasons_instead_of_crashes():
     right = clustered(ADDITIVE, 20, 1.0, np.random.default_rng(0))
     assert "one model" in interaction(counts_of(right[:, :1])).reason
     assert "no condition beside" in interaction(counts_of(right[:, :, :1])).reason
-    assert "one photo" in interaction(counts_of(right[:1])).reason
+    assert "one image" in interaction(counts_of(right[:1])).reason
     with pytest.raises(UserError, match="measure drops from"):
         interaction(counts_of(right), reference_condition="nothing")
     absent = right.copy()

@@ -67,7 +67,7 @@ def test_nothing_counted_is_no_certainty() -> None:
 
 
 def test_shared_donors_widen_every_interval() -> None:
-    """Three of six backgrounds hide every object: that says less about other backgrounds than 60 photos seem to."""
+    """Three of six backgrounds hide every object: that says less about other backgrounds than 60 images seem to."""
     objects, images, detections = made_detections({ORIGINAL: Planted(1.0, 0.0), RANDOM: Planted(1.0, 0.0)}, photos=60)
     photo = images["source_id"].to_pandas().str[1:].astype(int)
     donor = {row: f"donor {place % 6}" for row, place in zip(images["row_id"].to_pylist(), photo, strict=True)}

@@ -70,7 +70,7 @@ def test_bad_input_is_one_sentence() -> None:
 
 
 def test_bounds_of_recall_stay_in_its_range_and_those_of_counts_hold_the_mean() -> None:
-    """All is lost on 31 photos; and every photo has exactly six false alarms more."""
+    """All is lost on 31 images; and every image has exactly six false alarms more."""
     truths = [{"original": Planted(recall, 0.0)} for recall in (1.0, 0.0)]
     old, new = (detector_answers(*made_detections(truth, photos=31)) for truth in truths)
     row = object_gate(old, new).conditions.iloc[0]

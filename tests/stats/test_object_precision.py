@@ -20,7 +20,7 @@ from holdfast.stats.objects.precision import (
 
 
 def _with_pycocotools(truth: TrueBoxes, predicted: PredictedBoxes, *, images: int, classes: int) -> Any:
-    """Return COCOeval's table of precision at 100 predictions a photo, and its first six numbers."""
+    """Return COCOeval's table of precision at 100 predictions an image, and its first six numbers."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
@@ -99,7 +99,7 @@ def test_a_perfect_detector_has_1_in_every_resample() -> None:
 
 
 def test_a_resample_is_what_the_repeated_photos_give() -> None:
-    """Drawing photos again by hand and matching anew gives what the table of matches gives."""
+    """Drawing images again by hand and matching anew gives what the table of matches gives."""
     from holdfast.stats.core.bootstrap import drawn_weights
 
     truth, predicted = made_boxes(3, images=15, ties=False)
@@ -139,7 +139,7 @@ def test_resamples_that_all_agree_are_no_certainty() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_an_image_adds_is_what_goes_without_it(seed: int) -> None:
-    """The derivative against average precision of all photos but one."""
+    """The derivative against average precision of all images but one."""
     images = 60
     table = match(*made_boxes(seed, images=images), classes=3, sizes=("all",))
     added = precision_influence(table, images)

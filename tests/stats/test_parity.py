@@ -14,7 +14,7 @@ from holdfast.stats.models.parity import Parity, parity
 
 
 def _made(n: int, lost: int, gained: int, other: int = 0, *, condition: str = "original") -> list[dict[str, Any]]:
-    """``n`` photos: the new model loses the first, gains the next, and is wrong in another way on ``other`` more."""
+    """``n`` images: the new model loses the first, gains the next, and is wrong in another way on ``other`` more."""
     rows = []
     for place in range(n):
         gains, both_wrong = lost <= place < lost + gained, lost + gained <= place < lost + gained + other
@@ -22,7 +22,7 @@ def _made(n: int, lost: int, gained: int, other: int = 0, *, condition: str = "o
         for model, correct in right.items():
             answer = "cat" if correct else f"wrong {model}" if both_wrong else "dog"
             rows.append({
-                "model": model, "source_id": f"photo {place}", "condition": condition, "label": "cat",
+                "model": model, "source_id": f"image {place}", "condition": condition, "label": "cat",
                 "correct": correct, "prediction": answer, "confidence": 0.9, "image_sha256": f"{condition}{place}",
             })  # fmt: skip
     return rows

@@ -95,7 +95,7 @@ def test_donors_that_are_enough() -> None:
         assert worth(photos, needed) >= 0.8 > worth(photos, needed - 1)
     assert (donors_needed(120), donors_needed(240), donors_needed(1000)) == (41, 75, 292)
     assert donor_advice(120, 41) == "" == donor_advice(120, 0)
-    assert donor_advice(120, 12).startswith("120 photos share 12 backgrounds; with 41 or more")
+    assert donor_advice(120, 12).startswith("120 images share 12 backgrounds; with 41 or more")
 
 
 def test_sizes_count_donors() -> None:

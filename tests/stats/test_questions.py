@@ -144,7 +144,7 @@ def test_several_images_of_a_photo_do_not_count_as_photos() -> None:
 
 
 def test_intervals_cover(accuracy: float = 0.9) -> None:
-    """95 % intervals of accuracy and of bias, two-way, 60 photos, two images each that share half of their luck."""
+    """95 % intervals of accuracy and of bias, two-way, 60 images, two images each that share half of their luck."""
     rng = np.random.default_rng(int(1000 * accuracy))
     covered = {"strict": 0, "position_bias": 0}
     trials = 60

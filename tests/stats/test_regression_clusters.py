@@ -1,4 +1,4 @@
-"""Errors of the regression are those of photos, not of cells."""
+"""Errors of the regression are those of images, not of cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONDITIONS = ["original", "grey", "pasted"]
 
 
 def answers(rng: np.random.Generator, boxer: float = 0.0, donors: int = 0) -> pd.DataFrame:
-    """Two models on ten photos per class: a photo is easy or hard for both of them under all conditions."""
+    """Two models on ten images per class: an image is easy or hard for both of them under all conditions."""
     rows = []
     hardness = rng.normal(0, 0.8, max(donors, 1))
     for label in CLASSES:
@@ -59,7 +59,7 @@ def test_estimates_stay_and_the_published_errors_stand_beside() -> None:
     np.testing.assert_array_equal(plain.coefficients["estimate"], clustered.coefficients["estimate"])
     for name in ("standard_error", "low", "high", "t", "p", "stars"):
         assert list(plain.coefficients[name]) == list(clustered.coefficients[f"published_{name}"])
-    assert (plain.errors, clustered.errors) == ("published", "photo and donor")
+    assert (plain.errors, clustered.errors) == ("published", "image and donor")
     assert plain.adjusted_r_squared == clustered.adjusted_r_squared
 
 

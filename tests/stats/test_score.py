@@ -20,14 +20,14 @@ CONDITIONS = ["original", *[f"scene_{number}" for number in range(len(DROPS))]]
 
 
 def answers(rng: np.random.Generator, shape: tuple[int, ...], drops: np.ndarray, base: float = 0.85) -> np.ndarray:
-    """Right or wrong (…, photos, conditions), correlated within a photo; the original first."""
+    """Right or wrong (…, images, conditions), correlated within an image; the original first."""
     shared = rng.standard_normal((*shape, 1))
     own = rng.standard_normal((*shape, len(drops) + 1))
     return np.sqrt(0.5) * (shared + own) < norm.ppf(np.r_[base, base - drops])
 
 
 def rows(right: np.ndarray, *, classes: int = 4, model: str = "m", trained_on: str = "", **more: Any) -> list[Any]:
-    """A row per photo × condition."""
+    """A row per image × condition."""
     return [
         {
             "model": model,
@@ -96,7 +96,7 @@ def test_debiased_is_unbiased_and_plain_is_not() -> None:
 
 @pytest.mark.parametrize("photos", [1, 3, 24, 240])
 def test_a_score_without_any_change_keeps_the_doubt_of_its_photos(photos: int) -> None:
-    """With no change in n photos, a share of 1 − 0.025^(1/n) might still have changed."""
+    """With no change in n images, a share of 1 − 0.025^(1/n) might still have changed."""
     made = rows(np.ones((photos, len(CONDITIONS)), bool), classes=1)
     got = scores(counted(made), resamples=200).iloc[0]
     assert (got["score"], got["high"]) == (1, 1)
@@ -186,9 +186,9 @@ def test_conditions_of_other_photos_are_called_out() -> None:
         if (condition, label) != ("c1", "b")
     ]
     warning = scores(counted(made), resamples=200)["warning"].iloc[0]
-    assert "not tested on the same photos" in warning and "10 of 20 originals under c1" in warning
+    assert "not tested on the same images" in warning and "10 of 20 originals under c1" in warning
     whole = [row for row in made if row["condition"] != "c1"]
-    assert "same photos" not in scores(counted(whole), resamples=200)["warning"].iloc[0]
+    assert "same images" not in scores(counted(whole), resamples=200)["warning"].iloc[0]
 
 
 def test_a_model_without_a_score_leaves_the_others_theirs(right: np.ndarray) -> None:

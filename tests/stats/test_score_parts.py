@@ -15,7 +15,7 @@ ACROSS, WITHIN = np.array([0.9, 0.88, 0.6, 0.3]), np.array([0.9, 0.95, 0.85, 0.5
 
 
 def answers(photos: int, seed: int) -> list[dict[str, object]]:
-    """Of one network trained on originals and within each scene, correlated within a photo."""
+    """Of one network trained on originals and within each scene, correlated within an image."""
     rng = np.random.default_rng(seed)
     shared = rng.standard_normal(photos)
     rows = []

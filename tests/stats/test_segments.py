@@ -133,7 +133,7 @@ def _mean(rows: np.ndarray) -> np.ndarray:
 
 
 def test_intervals_have_the_right_width() -> None:
-    """The standard error of a mean, known in advance, with four photos in each of three classes."""
+    """The standard error of a mean, known in advance, with four images in each of three classes."""
     rng = np.random.default_rng(1)
     labels, places, none = np.repeat(np.arange(3), 4), np.arange(12), np.full(12, -1)
     values = rng.normal(0.5, 0.01, 12)
@@ -160,7 +160,7 @@ def test_images_with_one_donor_count_as_one_cluster() -> None:
 
 
 def test_no_interval_is_without_width() -> None:
-    """Answers without a fault, and classes of one photo each, say something about other photos, but not everything."""
+    """Answers without a fault, and classes of one image each, say something about other images, but not everything."""
     perfect = segments.segments(frame_of([(disk(), disk())] * 8), resamples=50).iloc[0]
     assert perfect["miou"] == 1 == perfect["miou_high"] and 0.5 < perfect["miou_low"] < 0.9
     rng = np.random.default_rng(3)
@@ -176,7 +176,7 @@ def disk(size: int = 20) -> np.ndarray:
 
 
 def test_drops_are_paired_by_photo() -> None:
-    """Every photo loses nearly as much: the interval is narrow although photos differ."""
+    """Every image loses nearly as much: the interval is narrow although images differ."""
     rng = np.random.default_rng(0)
     frames = []
     truths = [np.roll(disk(), int(rng.integers(0, 8)), axis=0) for _ in range(12)]

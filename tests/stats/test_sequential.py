@@ -75,7 +75,7 @@ def test_borders_are_those_of_every_hypothesis_of_the_grid() -> None:
     ids=["rare changes", "many changes", "classes that differ"],
 )
 def test_true_mean_is_inside_at_every_look(shares: tuple[float, float, float], classes: int) -> None:
-    """Twelve classes with means of their own, two photos of each per round: the mean over classes is covered, too."""
+    """Twelve classes with means of their own, two images of each per round: the mean over classes is covered, too."""
     rng = np.random.default_rng([7, classes, int(1000 * shares[0])])
     values = np.array([-1.0, 0.0, 1.0])
     shift = np.linspace(-1, 1, classes) * 0.9 * min(shares[0], shares[2]) if classes > 1 else np.zeros(1)
@@ -95,7 +95,7 @@ def test_true_mean_is_inside_at_every_look(shares: tuple[float, float, float], c
 
 
 def test_simulated_decisions_are_those_of_the_intervals() -> None:
-    """The simulation behind plan, against a check of every look's interval, photo by photo."""
+    """The simulation behind plan, against a check of every look's interval, image by image."""
     rng = np.random.default_rng(21)
     sizes, runs, decided, photos = [24, 24, 24, 12], 300, 0, 0
     for _ in range(runs):
@@ -148,7 +148,7 @@ def grid_answers(shares: np.ndarray, answered: np.ndarray, place: dict[str, tupl
 
 
 def test_classes_stay_even_where_photos_have_no_answer() -> None:
-    """Class a loses everything, class b nothing; most photos of a have no answer: the effect is still one half."""
+    """Class a loses everything, class b nothing; most images of a have no answer: the effect is still one half."""
     place = {f"{label}{number:03}": (number // 10, label) for label in "ab" for number in range(40)}
     sources = sorted(place)
     lost = np.array([0.0 if name.startswith("a") else 1.0 for name in sources])
@@ -171,7 +171,7 @@ def test_an_empty_interval_decides_nothing_and_is_told() -> None:
 
 
 def counts_of(right_old: np.ndarray, right_new: np.ndarray, donors: np.ndarray | None = None) -> tuple[Counts, Counts]:
-    """Two runs on the same photos under one condition."""
+    """Two runs on the same images under one condition."""
     tables = []
     for name, right in (("old", right_old), ("new", right_new)):
         lent = None if donors is None else [f"donor{number}" for number in donors]
@@ -183,7 +183,7 @@ def made_table(model: str, right: np.ndarray, donors: list[str] | None) -> pa.Ta
     rows = [
         {
             "row_id": f"{model}{place}", "task": "classify", "kind": "photo", "dataset": "d",
-            "sample_id": f"photo{place}", "source_id": f"photo{place}", "condition": "random_background",
+            "sample_id": f"image{place}", "source_id": f"image{place}", "condition": "random_background",
             "variant": "paper", "parameters": "{}",
             "model": model, "trained_on": "", "label": "cat", "prediction": "cat" if hit else "dog", "status": "ok",
             "prediction_restricted": "cat" if hit else "dog", "correct": bool(hit), "correct_restricted": bool(hit),
@@ -201,7 +201,7 @@ def test_gate_decides_on_what_is_clear_and_waits_otherwise() -> None:
     assert sequential_gate(*counts_of(right, worse), margin=0.02).verdict == "failed"
     assert sequential_gate(*counts_of(right, right), margin=0.02).verdict == "passed"
     few = sequential_gate(*counts_of(right[:40], right[:40]), margin=0.02)
-    assert few.verdict == "undecided" and "add photos and look again" in few.sentence
+    assert few.verdict == "undecided" and "add images and look again" in few.sentence
     row = few.conditions.iloc[0]
     assert row["low"] < 0 < row["high"] and row["n"] == 40
     shared = sequential_gate(*counts_of(right, worse, np.zeros(400, int)), margin=0.02)

@@ -16,7 +16,7 @@ from holdfast.stats.trained import CONTROL, GENERATED, JPEG, KINDS, PASTED
 def made(same_called: int, jpeg_right: int, photos: int = 40) -> Counts:
     """Originals all right; generated ones taken for originals every fourth time; pasted ones right.
 
-    Of the backgrounds of the same class so many are called random; of JPEG pictures so many of each kind are right.
+    Of the backgrounds of the same class so many are called random; of JPEG images so many of each kind are right.
     """
     rows = []
     for place in range(photos):
@@ -60,7 +60,7 @@ def test_jpeg_control_finds_what_compression_wipes() -> None:
 
 
 def _after(right: int) -> float:
-    """Of the first photos those that were right, and of the others none."""
+    """Of the first images those that were right, and of the others none."""
     return (3 * right - len([place for place in range(right) if place % 4 == 0])) / 120
 
 

@@ -26,7 +26,7 @@ CONDITIONS = ["original", "same_class_background", "random_background", "only_ba
 
 @st.composite
 def random_tables(draw: st.DrawFn) -> Any:
-    """Draw answers of a model with random habits on a few photos under a random choice of conditions."""
+    """Draw answers of a model with random habits on a few images under a random choice of conditions."""
     photos, classes = draw(st.integers(4, 40)), draw(st.integers(2, 4))
     habits = {name: [draw(st.floats(0, 1)) for _ in range(3)] for name in CONDITIONS}
     kept = [name for name in CONDITIONS if draw(st.booleans()) or draw(st.booleans())]
@@ -115,11 +115,11 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
         return row[f"{name}_low"] > MARGIN
 
     if row["why_leans"] == row["why_sees"] == "wrong":
-        assert re.fullmatch(r"No verdict: right on none of \d\d+ unchanged photos", row["headline"])
+        assert re.fullmatch(r"No verdict: right on none of \d\d+ unchanged images", row["headline"])
         assert "labels or its preprocessing" in row["small_print"] and not row["rests_on"]
         return
     if row["why_leans"] == row["why_sees"] == "constant":
-        shown = re.fullmatch(r"No verdict: answers \w+ to (\d+) of (\d+) unchanged photos", row["headline"])
+        shown = re.fullmatch(r"No verdict: answers \w+ to (\d+) of (\d+) unchanged images", row["headline"])
         assert shown
         count, of = shown.groups()
         assert int(count) >= 0.9 * int(of) >= 0.9 * 12 or (count == of and int(of) >= 6)
@@ -190,11 +190,11 @@ def check_advice(row: dict[str, Any]) -> None:
 
 
 def test_a_reason_is_not_given_to_pasting_where_photos_are_few() -> None:
-    """With a paste effect of exactly 0 the number of photos is what is missing."""
+    """With a paste effect of exactly 0 the number of images is what is missing."""
     there, none = Excess(24, 0.7, 0.5, 0.2, 0.06, 0.4, 0.01), Effect(24, 0.7, 0.7, 0.0, -0.1, 0.1, 0, 0, 1.0)
     few = Excess(24, 0.7, 0.5, 0.2, 0.02, 0.4, 0.01)
     words = in_words(VerdictEvidence((), none, none, none, NO_EFFECT, there, few, few, NO_EXCESS, NO_EXCESS))
-    assert "pasting alone" not in words.sentence and "guessing on pasted scenes: 24 photos" in words.small_print
+    assert "pasting alone" not in words.sentence and "guessing on pasted scenes: 24 images" in words.small_print
 
 
 def test_a_model_that_is_never_right_is_not_judged() -> None:
@@ -206,7 +206,7 @@ def test_a_model_that_is_never_right_is_not_judged() -> None:
         for source, name in photos
     ]  # fmt: skip
     row = what_it_holds(reduce(table(rows)), resamples=60).iloc[0]
-    assert row["headline"] == "No verdict: right on none of 24 unchanged photos" and row["why_leans"] == "wrong"
+    assert row["headline"] == "No verdict: right on none of 24 unchanged images" and row["why_leans"] == "wrong"
     few = what_it_holds(reduce(table(rows[: 3 * 11])), resamples=60).iloc[0]
     assert few["why_leans"] != "wrong", "eleven wrong answers may be chance"
 
@@ -222,17 +222,17 @@ def test_a_model_with_one_answer_is_not_told_to_get_more_photos() -> None:
         for said in ["c3" if source else "c0"]
     ]  # fmt: skip
     row = what_it_holds(reduce(table(rows)), resamples=60).iloc[0].to_dict()
-    assert row["headline"] == "No verdict: answers c3 to 47 of 48 unchanged photos"
+    assert row["headline"] == "No verdict: answers c3 to 47 of 48 unchanged images"
     steps = step_list([row], None, lost="Look at c3")
-    assert len(steps) == 1 and steps[0][0].startswith("Answers c3 to 47 of 48 unchanged photos: check the names of")
+    assert len(steps) == 1 and steps[0][0].startswith("Answers c3 to 47 of 48 unchanged images: check the names of")
     fewer = [line for line in rows[3:] if line["condition"] != "same_class_background"]
     for part in (rows[3:27], fewer, [line for line in fewer if line["condition"] == "original"]):
         said = what_it_holds(reduce(table(part)), resamples=60).iloc[0]["headline"]
         photos = len({line["source_id"] for line in part})
-        assert said == f"No verdict: answers c3 to {photos} of {photos} unchanged photos", "originals alone decide"
+        assert said == f"No verdict: answers c3 to {photos} of {photos} unchanged images", "originals alone decide"
     few = [line | {"label": "c3", "correct": line["prediction"] == "c3"} for line in rows[3:]]
     mostly = what_it_holds(reduce(table([*rows[:3], *few])), resamples=60).iloc[0]
-    assert mostly["why_leans"] != "constant", "all right, where nearly all photos are of one class"
+    assert mostly["why_leans"] != "constant", "all right, where nearly all images are of one class"
 
 
 def test_the_good_direction_is_said() -> None:

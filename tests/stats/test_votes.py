@@ -176,7 +176,7 @@ def test_reliability_finds_who_answers_by_chance() -> None:
 
 
 def test_a_control_of_the_same_name_is_no_first_showing() -> None:
-    """Pools may number their images as copies of control pictures are numbered."""
+    """Pools may number their images as copies of control images are numbered."""
     common = {"person": 1, "sample_id": "00003"}
     votes = make_votes(
         [

@@ -46,7 +46,7 @@ def test_gain_of_training_within(folds: int) -> None:
         alone = within(reduce(table([{**one, "fold": 0} for one in rows])), resamples=400).set_index("condition")
         low = min(np.mean(gains) - half, alone.loc["grey", "low"])
         high = min(1.0, max(np.mean(gains) + half, alone.loc["grey", "high"]))
-        # Photos are resampled in another order there.
+        # Images are resampled in another order there.
         assert (grey["low"], grey["high"]) == pytest.approx((low, high), abs=0.02)
         assert grey["low"] <= np.mean(gains) - half + 1e-9
     assert grey["low"] < grey["gain"] < grey["high"]

@@ -1,4 +1,4 @@
-"""A server of S3 with six photos in it, for the tests of this room."""
+"""A server of S3 with six images in it, for the tests of this room."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ class AnotherMachine:
 
 @dataclass
 class Doubling:
-    """Reads what the planning process wrote, leaves a picture and a table."""
+    """Reads what the planning process wrote, leaves an image and a table."""
 
     folder: Path
     reads: bool

@@ -1,4 +1,4 @@
-"""A campaign of the storm's world in which one person has judged every photo."""
+"""A campaign of the storm's world in which one person has judged every image."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 
 def ask_people(world: Path) -> None:
-    """Make the campaign in the folder ``people``, and vote: yes to all pictures but the negative control pictures."""
+    """Make the campaign in the folder ``people``, and vote: yes to all images but the negative control images."""
     from holdfast_people.assignment import next_task
     from holdfast_people.campaigns import Settings
     from holdfast_people.identity import find_invitation, invite

@@ -1,4 +1,4 @@
-"""A small real run whose pictures are PNG and JPEG, with camera data, broken, or without a mask."""
+"""A small real run whose images are PNG and JPEG, with camera data, broken, or without a mask."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ good, tilted = Colour("python:export_models:good", 0), Colour("python:export_mod
 
 
 def make_pictures(folder: Path) -> Path:
-    """Twelve pictures of three classes: one JPEG, one with camera data, one that is broken, one without a mask."""
+    """Twelve images of three classes: one JPEG, one with camera data, one that is broken, one without a mask."""
     photos = make_photos(folder)
     disc = photos / "images" / "disc"
     with Image.open(disc / "0.png") as picture:
@@ -52,9 +52,9 @@ def make_pictures(folder: Path) -> Path:
 
 
 def make_run(folder: Path, scenarios: str = "original,blur_background,grey,random_background") -> Run:
-    """Two models on the pictures, in a folder that bears a user's name."""
+    """Two models on the images, in a folder that bears a user's name."""
     home = folder / "home" / OWNER
-    photos = make_pictures(home / "my photos")
+    photos = make_pictures(home / "my images")
     modules = folder / "modules"
     modules.mkdir()
     (modules / "export_models.py").write_text(_MODELS)
@@ -70,7 +70,7 @@ def make_run(folder: Path, scenarios: str = "original,blur_background,grey,rando
 
 
 def rewritten(run: Run, out: Path, change: dict[str, dict[str, str]]) -> Run:
-    """A copy of a run's table with other words: column → old → new; its pictures stay where they are."""
+    """A copy of a run's table with other words: column → old → new; its images stay where they are."""
     rows = run.rows()
     for column, words in change.items():
         place = rows.schema.get_field_index(column)

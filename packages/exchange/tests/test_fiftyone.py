@@ -269,5 +269,5 @@ def test_a_view_of_fiftyone_is_data(tmp_path: Path) -> None:
         env={**os.environ, "HOME": str(tmp_path), "FIFTYONE_DO_NOT_TRACK": "1"},
     )  # fmt: skip
     counts, attributes = json.loads(answer.stdout.splitlines()[-1])
-    assert counts == [4, 1]  # one photo of the view has a mask, so one has a background
+    assert counts == [4, 1]  # one image of the view has a mask, so one has a background
     assert [json.loads(each)["camera"] for each in attributes] == list("ABAB")

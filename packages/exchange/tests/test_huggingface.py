@@ -147,7 +147,7 @@ def test_a_broken_picture_is_left_out_and_named(tmp_path: Path, load: Load) -> N
 
 def test_hostile_words_stay_words(run: Run, tmp_path: Path, load: Load) -> None:
     words = {"disc": HOSTILE, "python:export_models:good": HOSTILE}
-    other = rewritten(run, tmp_path / "hostile", {"model": words, "label": words, "dataset": {"my photos": HOSTILE}})
+    other = rewritten(run, tmp_path / "hostile", {"model": words, "label": words, "dataset": {"my images": HOSTILE}})
     export(other.path, "huggingface", tmp_path / "out", images=False)
     text = (tmp_path / "out" / "README.md").read_text()
     card = DatasetCard(text)
@@ -247,7 +247,7 @@ def test_what_is_there_is_not_written_over(run: Run, tmp_path: Path) -> None:
 
 
 def _listed(photos: Path, sample: dict[str, str]) -> list[str]:
-    """A line of a list in which one photo has another class."""
+    """A line of a list in which one image has another class."""
     identity = sample["sample_id"]
     moved = identity == "cross/0"
     path = photos / "other" / "0.png" if moved else next(photos.glob(f"{identity}.*"))

@@ -160,7 +160,7 @@ def test_detectors_and_boxes_go_both_ways(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_boxes_follow_the_objects_that_a_scenario_moves(tmp_path: Path) -> None:
-    """An independent way to the same pictures and boxes: the rows of a run."""
+    """An independent way to the same images and boxes: the rows of a run."""
     scenario = "random_background@moved"
     scenes, moved = BoxedImages(SCENES), ScenarioAugmentation(scenario)
     assert isinstance(moved, boxes.Augmentation)

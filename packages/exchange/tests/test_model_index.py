@@ -86,7 +86,7 @@ def test_hostile_names_stay_names(run: Run, tmp_path: Path) -> None:
     other = rewritten(
         run, tmp_path / "hostile",
         {"model": {"python:export_models:good": HOSTILE, "python:export_models:tilted": "../../x"},
-         "dataset": {"my photos": HOSTILE}},
+         "dataset": {"my images": HOSTILE}},
     )  # fmt: skip
     command("share", "export", other.path, "--to", "model-index", "--out", tmp_path / "out")
     assert sorted(path.parent.parent for path in tmp_path.rglob("README.md")) == [tmp_path / "out"] * 2

@@ -19,7 +19,7 @@ def test_it_reports_the_bias_of_every_model(tmp_path: Path) -> None:
     assert list(frame["n"]) == [24]
     assert frame["bias"][0] == pytest.approx(frame["pasted_effect"][0] - frame["true_effect"][0])
     text = page.read_text(encoding="utf8")
-    assert "Drawn scenes: the truth is known there, and photos may differ." in text
+    assert "Drawn scenes: the truth is known there, and photographs may differ." in text
     assert "embedded:resnet_rho95" in text
 
 

@@ -33,7 +33,7 @@ def test_what_it_leaves(finished: Path) -> None:
     assert sorted(folder.name for folder in (finished / "models").iterdir()) == ["rho000-seed0", "rho100-seed0"]
     assert sorted(folder.name for folder in (finished / "runs").iterdir()) == ["context-000", "context-100"]
     text = (finished / "report" / "index.html").read_text(encoding="utf8")
-    assert "Drawn scenes: the truth is known there, and photos may differ." in text
+    assert "Drawn scenes: the truth is known there, and photographs may differ." in text
     assert "A rehearsal" in text
     response = pd.read_parquet(finished / "results" / "the-response-to-the-dose.parquet")
     assert list(response["rho"]) == [0, 1]

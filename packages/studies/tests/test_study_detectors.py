@@ -27,7 +27,7 @@ def test_what_it_leaves(finished: Path) -> None:
     names = sorted(folder.name for folder in (finished / "models").iterdir())
     assert names == ["boxes-rho000-seed0", "boxes-rho100-seed0"]
     text = (finished / "report" / "index.html").read_text(encoding="utf8")
-    assert "Drawn scenes: the truth is known there, and photos may differ." in text and "A rehearsal" in text
+    assert "Drawn scenes: the truth is known there, and photographs may differ." in text and "A rehearsal" in text
     response = pd.read_parquet(finished / "results" / "the-response-to-the-dose.parquet")
     assert list(response["rho"]) == [0, 1]
     for name in detectors.MEASURES:

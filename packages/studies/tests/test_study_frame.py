@@ -41,10 +41,10 @@ def examine(options: StudyOptions) -> StudyResult:
         rows = [{"name": HOSTILE, "value": 0.25}]
         return {"data": {"name": "rows"}, "datasets": {"rows": rows}, "width": width, "mark": "bar", "encoding": marks}
 
-    pictures = {f"a picture {HOSTILE}": np.zeros((8, 12, 3), np.uint8)}
+    pictures = {f"an image {HOSTILE}": np.zeros((8, 12, 3), np.uint8)}
     findings = [
         Finding("What came out", [f"Seen with {options.settings['count']}."], frame, chart=chart),
-        Finding("Pictures", ["One."], images=pictures),
+        Finding("Images", ["One."], images=pictures),
     ]
     return StudyResult("A test", "Does it work?", findings, facts={"rows": 2}, note="Only a test.")
 
@@ -139,7 +139,7 @@ def test_a_broken_study_file_is_named(study: str, tmp_path: Path) -> None:
     [("diorama:test?n=24", True), ("diorama-rerendered:test?n=24", True), ("photos/", False), ("diorama/", False)],
 )
 def test_drawn_scenes_are_called_that(data: str, drawn: bool) -> None:
-    assert about_world(data) == ("Drawn scenes: the truth is known there, and photos may differ." if drawn else "")
+    assert about_world(data) == ("Drawn scenes: the truth is known there, and photographs may differ." if drawn else "")
 
 
 def test_columns_follow_the_types() -> None:

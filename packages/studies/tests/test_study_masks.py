@@ -183,8 +183,8 @@ def test_the_page_says_how_good_the_masks_are(rehearsed: Path) -> None:
     assert frame.loc["erode-0.1", "lost"] > 0.1
     assert np.isclose(1 - frame.loc["erode-0.1", "lost"], frame.loc["erode-0.1", "iou"])
     text = (rehearsed / "report" / "index.html").read_text(encoding="utf8")
-    assert "Drawn scenes: the truth is known there, and photos may differ." in text
-    assert text.count('<img src="data:image/png;base64,') == 7  # photos and three kinds of masks; three at the front
+    assert "Drawn scenes: the truth is known there, and photographs may differ." in text
+    assert text.count('<img src="data:image/png;base64,') == 7  # images and three kinds of masks; three at the front
 
 
 def test_what_is_written_stays(tmp_path: Path) -> None:

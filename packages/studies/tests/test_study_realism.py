@@ -30,7 +30,7 @@ def test_precision_and_recall_are_those_of_a_plain_count() -> None:
     near = [np.linalg.norm(made - real[at], axis=1).min() <= radius(real, at) for at in range(len(real))]
     assert coverage(real, made, k) == pytest.approx(np.mean(near))
     assert precision_recall(real, real, k) == (1.0, 1.0)
-    assert precision_recall(real, real[:1].repeat(30, 0), k)[1] < 0.2  # one picture again and again covers nothing
+    assert precision_recall(real, real[:1].repeat(30, 0), k)[1] < 0.2  # one image again and again covers nothing
 
 
 def test_the_nearest_neighbour_is_not_the_picture_itself() -> None:
@@ -50,7 +50,7 @@ def test_a_rehearsal_finds_that_a_pool_is_not_itself(tmp_path: Path) -> None:
     assert (shown["surely"] <= shown["perhaps"]).all()
     text = page.read_text()
     assert "clip:embedded" in text and "Nearest neighbours" in text and "data:image/png;base64" in text
-    # The same pictures as pool and reference: nothing is between them, and everything is a copy.
+    # The same images as pool and reference: nothing is between them, and everything is a copy.
     same = ("data=diorama:test?n=24&context=0.95", "looks=-")
     run_study("realism", tmp_path / "b", quick=True, device="cpu", assignments=same)
     own = pd.read_csv(tmp_path / "b" / "results" / "how-real-the-pictures-are.csv").iloc[0]

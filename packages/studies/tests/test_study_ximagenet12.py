@@ -64,7 +64,7 @@ def test_accuracies_and_scores_are_those_of_the_rows(made: Path) -> None:
 
 def test_the_page_has_the_counterparts(made: Path) -> None:
     page = (made / "report" / "index.html").read_text(encoding="utf8")
-    assert "Drawn scenes: the truth is known there, and photos may differ. A rehearsal" in page
+    assert "Drawn scenes: the truth is known there, and photographs may differ. A rehearsal" in page
     for text in ("Table 1", "Table 2", "saliency maps", "Figure 9", "density maps", "validation curves"):
         assert len(re.findall(rf"Counterpart of the paper(&#39;|')s [^.]*{text}", page)) >= 1, text
     names = [name for name in re.findall(r'<section[^>]* id="([a-z-]+)"', page) if name in ORDER]

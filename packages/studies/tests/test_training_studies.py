@@ -315,7 +315,7 @@ def test_adversarial_training_swaps_the_images_both_ways(tmp_path: Path) -> None
         expected = right_by_hand(f"local-dir:{tmp_path / 'lent' / tester}-seed0", files, list(mine["label"]))
         assert swapped.loc[key, "perturbed_accuracy"] == pytest.approx(expected)
         assert swapped.loc[key, "validated"] == len(mine)
-    assert "Drawn scenes: the truth is known there, and photos may differ." in page.read_text(encoding="utf8")
+    assert "Drawn scenes: the truth is known there, and photographs may differ." in page.read_text(encoding="utf8")
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def mask_confidence(soft: NDArray[np.float32], mask: Mask) -> float:
     4. fullness: the share of the mask in its own outline once holes are filled.
     5. border: 1 up to 60 % of the image's border, falling linearly to 0 when all of it is foreground.
 
-    On 120 Oxford-IIIT Pet photos its rank correlation with the true overlap is about 0.5 for u2netp, 0.6 for grabcut.
+    On 120 Oxford-IIIT Pet images its rank correlation with the true overlap is about 0.5 for u2netp, 0.6 for grabcut.
     """
     if soft.shape != mask.shape:
         raise ValueError(f"soft map {soft.shape} and mask {mask.shape} differ in size")

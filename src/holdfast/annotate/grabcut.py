@@ -222,7 +222,7 @@ def _colour_fit(colours: NDArray[np.float32], values: NDArray[np.float32]) -> ND
     return mean(np.ascontiguousarray(np.concatenate([slopes, constant[..., None]], -1), np.float32))
 
 
-# Chosen on 40 Oxford-IIIT Pet photos, by mean overlap: a margin of 0.02 gave 0.60, 0.1 gave 0.48; five iterations or a
+# Chosen on 40 Oxford-IIIT Pet images, by mean overlap: a margin of 0.02 gave 0.60, 0.1 gave 0.48; five iterations or a
 # working side of 400 instead of 256 gained less than 0.01, the larger side at nearly three times the time.
 _DEFAULTS: dict[str, int | float] = {"margin": 0.02, "iterations": 3}
 

@@ -71,7 +71,7 @@ class Sam:
         longest = self.processor.image_processor.size.get("longest_edge")
         if longest and min(height, width) * longest / max(height, width) < 0.5:
             raise SampleError(f"the image is {width} × {height} pixels, too narrow for {self.name}")
-        # As a picture: of an array the processor guesses which axis holds the colours, wrongly for one row or column.
+        # As an image: of an array the processor guesses which axis holds the colours, wrongly for one row or column.
         inputs = self.processor(images=PillowImage.fromarray(image), return_tensors="pt")
         pixels = inputs["pixel_values"].to(self.device)
         padded = (int(pixels.shape[-2]), int(pixels.shape[-1]))

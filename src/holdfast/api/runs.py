@@ -104,7 +104,7 @@ def generate(
 def mask(
     spec: specs.MaskSpec, *, out: str | Path, progress: Progress = printed, executor: Executor | None = None
 ) -> list[dict[str, Any]]:
-    """Make masks for photos, with ``keep`` only for those without.
+    """Make masks for images, with ``keep`` only for those without.
 
     Returns:
         A row per mask, the least confident first.
@@ -437,21 +437,21 @@ def compare(
 
 
 def _pairing(old: Results, new: Results) -> tuple[str, ...]:
-    """Return sentences on photos that only one run has, and on masks that differ."""
+    """Return sentences on images that only one run has, and on masks that differ."""
     columns = ["source_id", "mask_fingerprint"]
     masks = [dict(zip(*(run.run.samples()[name].to_pylist() for name in columns), strict=True)) for run in (old, new)]
     both = masks[0].keys() & masks[1].keys()
     notes = [
-        f"{len(own) - len(both):,} of {len(own):,} photos of the {which} run have no partner in the other, and do not "
+        f"{len(own) - len(both):,} of {len(own):,} images of the {which} run have no partner in the other, and do not "
         "count." for which, own in zip(("old", "new"), masks, strict=True) if len(own) > len(both)
     ]  # fmt: skip
     if other := sum(masks[0][name] != masks[1][name] for name in both):
-        notes.append(f"The masks of {other:,} photos differ between the runs: part of any change may come from them.")
+        notes.append(f"The masks of {other:,} images differ between the runs: part of any change may come from them.")
     return tuple(notes)
 
 
 def _no_better_than_guessing(gate: Gate, old: Results, new: Results) -> list[str]:
-    """Return a sentence on each compared model that no verdict can rest on, since it fails on unchanged photos."""
+    """Return a sentence on each compared model that no verdict can rest on, since it fails on unchanged images."""
     reasons = [run.broken().get(model) for run, model in zip((old, new), gate.models, strict=True)]
     return [
         f"Take care: there is no verdict on the {which} model ({model}: {reason}), so this comparison says little "
@@ -465,7 +465,7 @@ def _without_object(run: Results, conditions: Sequence[str] | None) -> list[str]
     left = [condition_words(name) for name in run.counts.conditions if without_object(name)]
     if not left or conditions:
         return []
-    return [f"Left out: {', '.join(left)}, where the object is not in the picture; --conditions compares them, too."]
+    return [f"Left out: {', '.join(left)}, where the object is not in the image; --conditions compares them, too."]
 
 
 @dataclass(frozen=True)

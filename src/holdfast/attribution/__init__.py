@@ -1,4 +1,4 @@
-"""Attribution maps: which parts of a picture an answer rests on."""
+"""Attribution maps: which parts of an image an answer rests on."""
 
 from holdfast.attribution.layers import (
     DEPTHS,

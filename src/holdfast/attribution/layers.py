@@ -18,7 +18,7 @@ from holdfast.core.names import unknown
 from holdfast.core.protocols import Classifier, DifferentiableClassifier
 
 COARSE = 4  # cells a side below which a grid is passed over for an earlier one, where there is any
-MAX_PREFIX = 16  # class and register tokens before those of the picture
+MAX_PREFIX = 16  # class and register tokens before those of the image
 _INSIDE_ATTENTION = re.compile(r"(^|\.)[^.]*(attn|attention)[^.]*\.", re.IGNORECASE)
 _ENCODERS = ("encoder", "backbone")
 
@@ -45,7 +45,7 @@ def find_layer(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence
 
     After the last block of a transformer with a class token, no other token matters any more; so the search goes
     back until gradients reach places. In a network that scores every pixel, only its encoder is searched: what comes
-    after leads back to the picture's grid, up to the answer itself.
+    after leads back to the image's grid, up to the answer itself.
     """
     module = _module(network)
     if name:
@@ -105,7 +105,7 @@ def watched(network: ExplainedNetwork, only: str = "") -> Iterator[list[tuple[st
 
 
 def grid_of(output: torch.Tensor, size: tuple[int, int], module: torch.nn.Module) -> FeatureGrid | None:
-    """Return the layout of an output for a picture of this size and proportions; None where it has no positions."""
+    """Return the layout of an output for an image of this size and proportions; None where it has no positions."""
     shape = tuple(output.shape)
     if len(shape) == 4:
         for layout, (height, width) in (("channels_first", shape[2:]), ("channels_last", shape[1:3])):
@@ -230,7 +230,7 @@ class ExplainedNetwork:
     """A model that can be explained."""
 
     name: str  # for messages
-    # RGB batch NCHW in 0..1, at the model's input size, and the targets, tensors whose first axis is the pictures
+    # RGB batch NCHW in 0..1, at the model's input size, and the targets, tensors whose first axis is the images
     # → the scores that are explained, (n,)
     score: Score
     device: str = "cpu"  # where batches go

@@ -1,4 +1,4 @@
-"""Measures of an attribution map against a mask and another map, and the map drawn over its picture."""
+"""Measures of an attribution map against a mask and another map, and the map drawn over its image."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class MapFocus:
     """How much of a map lies on the object."""
 
     share: float  # of the map's sum on the mask, 0..1
-    area: float  # of the picture that the mask covers, 0..1: the share of a map that is the same everywhere
+    area: float  # of the image that the mask covers, 0..1: the share of a map that is the same everywhere
     # whether the map's maximum is on the mask, by most of its pixels where there are several (pointing game,
     # Zhang and others 2016)
     hit: bool
 
     @property
     def ratio(self) -> float:
-        """The share of the map on the object over the object's share of the picture: 1 is no preference."""
+        """The share of the map on the object over the object's share of the image: 1 is no preference."""
         return self.share / self.area
 
 
@@ -65,7 +65,7 @@ STRENGTH = 0.72
 
 
 def overlay(picture: Image, heat: Map, mask: Mask, *, side: int = SIDE) -> Image:
-    """Return the picture, pale where the map is low, coloured where high, with the mask's edge white within black."""
+    """Return the image, pale where the map is low, coloured where high, with the mask's edge white within black."""
     scale = side / max(picture.shape[:2])
     size = (max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale)))
     how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC

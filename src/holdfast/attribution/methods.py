@@ -11,7 +11,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
 from holdfast.core.names import parse_name, split_list, unknown
 
-PARTS = 7  # windows that fit beside each other across a picture, where no size is given
+PARTS = 7  # windows that fit beside each other across an image, where no size is given
 
 
 def occlusion(
@@ -68,7 +68,7 @@ def integrated_gradients(
 def signed(
     network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[torch.Tensor], *, steps: int, baseline: str
 ) -> torch.Tensor:
-    """Return the attribution of every value, NCHW on the CPU; a picture's sum is score(picture) − score(baseline)."""
+    """Return the attribution of every value, NCHW on the CPU; an image's sum is score(image) − score(baseline)."""
     from captum.attr import IntegratedGradients
 
     if not network.differentiable:
@@ -118,7 +118,7 @@ BASELINES = ("mean", "black", "grey", "white", "blur")
 
 
 def make_baseline(batch: torch.Tensor, kind: str) -> torch.Tensor:
-    """Return pictures that show nothing: each one's mean colour (blind to no object), one colour, or a strong blur."""
+    """Return images that show nothing: each one's mean colour (blind to no object), one colour, or a strong blur."""
     flat = {"black": 0.0, "grey": 0.5, "white": 1.0}
     if kind in flat:
         return torch.full_like(batch, flat[kind])

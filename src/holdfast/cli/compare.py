@@ -51,10 +51,10 @@ def compare(
     fail_under: Annotated[list[str] | None, Option(help="Floors for NEW, such as score=0.8,accuracy=0.7.")] = None,
     outcome: Outcome = "full",
     between: Annotated[
-        bool, Option("--between", help="No gate: what models lose from OLD's dataset to NEW's, on other photos.")
+        bool, Option("--between", help="No gate: what models lose from OLD's dataset to NEW's, on other images.")
     ] = False,
     sequential: Annotated[
-        bool, Option("--sequential", help="Photos are added and looked at again until it passes or fails.")
+        bool, Option("--sequential", help="Images are added and looked at again until it passes or fails.")
     ] = False,
     average: Average = "macro",
     baseline: Baseline = None,
@@ -187,7 +187,7 @@ def _failure_lines(old: str, new: str, old_model: str | None, new_model: str | N
     frame = failure_differences(runs[0].counts, runs[1].counts, **models)
     return [
         f"How much it can take, {row['scenario'].replace('_', ' ')}: the new model survives {row['difference']:+.2f} "
-        f"severities ({row['low']:+.2f} to {row['high']:+.2f}) on {row['n']} photos that both recognise"
+        f"severities ({row['low']:+.2f} to {row['high']:+.2f}) on {row['n']} images that both recognise"
         + ("; who is better turns with severity" if row["turns"] else "")
         for row in frame.to_dict("records")
     ]
@@ -280,7 +280,7 @@ def _parity(old: str, new: str, data: str, *, quiet: bool, **options: Any) -> No
         )
     )
     costs = answer.costs.assign(MB=answer.costs["bytes"] / 1e6, ms=answer.costs["milliseconds"])
-    print_table(("model", "ms per picture", "MB of weights"), (
+    print_table(("model", "ms per image", "MB of weights"), (
         (row["model"], f"{row['ms']:.2f}", f"{row['MB']:.2f}") for row in costs.to_dict("records")
     ))  # fmt: skip
     for note in answer.notes:

@@ -17,7 +17,7 @@ from holdfast.pipeline.specs import InventorySpec
 if TYPE_CHECKING:
     from holdfast.data.inventory import Inventory
 
-FEW = 10  # Photos of a class below which a verdict hardly ever is sure
+FEW = 10  # Images of a class below which a verdict hardly ever is sure
 Json = Annotated[bool, Option("--json", help="Print the inventory as JSON, for programs.")]
 
 
@@ -49,7 +49,7 @@ def data_check(
         raise typer.Exit(int(bool(held.findings) and not exit_zero))
     _echo_inventory(held)
     if not any(held.masked.values()):
-        typer.echo("no photo has a mask: holdfast check makes them, and so does holdfast mask")
+        typer.echo("no image has a mask: holdfast check makes them, and so does holdfast mask")
     texts = [
         f"{finding.sentence}\n   {', '.join(finding.examples)}{', …' if finding.count > len(finding.examples) else ''}"
         f"\n   {finding.advice}" for finding in held.findings
@@ -59,7 +59,7 @@ def data_check(
         typer.echo(f"{place}. {text}")
     if held.classes and 1 < (fewest := min(held.classes.values())) < FEW:
         typer.echo(
-            f"The smallest class has {fewest} photos: verdicts need about {FEW} of each, or they are inconclusive."
+            f"The smallest class has {fewest} images: verdicts need about {FEW} of each, or they are inconclusive."
         )
     raise typer.Exit(int(bool(texts) and not exit_zero))
 
@@ -81,7 +81,7 @@ def _print_json(held: Inventory) -> None:
 def _echo_inventory(held: Inventory) -> None:
     conditions = ", ".join(f"{name} {count:,}" for name, count in held.conditions.items())
     splits = ", ".join(f"{name} {count:,}" for name, count in held.splits.items())
-    typer.echo(f"{held.name}: {held.images:,} pictures of {held.photos:,} photos, {len(held.classes)} classes, "
+    typer.echo(f"{held.name}: {held.images:,} images of {held.photos:,} sources, {len(held.classes)} classes, "
                f"{held.bytes / 1e6:,.1f} MB")  # fmt: skip
     lines = [f"{label}: {count:,}, {held.masked.get(label, 0):,} with masks" for label, count in held.classes.items()]
     echo_lines(lines, "more classes")
@@ -95,7 +95,7 @@ def _echo_inventory(held: Inventory) -> None:
     if held.covered:
         low, middle, high = held.covered
         facts["masks"] = (
-            f"cover {percent(low)} to {percent(high)} of their pictures, half of them more than {percent(middle)}"
+            f"cover {percent(low)} to {percent(high)} of their images, half of them more than {percent(middle)}"
         )
     for name, text in facts.items():
         if text:
@@ -106,7 +106,7 @@ def data_duplicates(
     first: Annotated[str, Argument(help="A collection, such as the training images.")],
     second: Annotated[str, Argument(help="Another collection, such as the test images.")],
     distance: Annotated[
-        int, Option(min=0, max=256, help="Bits of 256 that may differ between copies of one picture.")
+        int, Option(min=0, max=256, help="Bits of 256 that may differ between copies of one image.")
     ] = 48,
     flips: Annotated[bool, Option("--flips", help="Find mirrored copies, too.")] = False,
     quiet: Quiet = False,

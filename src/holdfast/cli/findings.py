@@ -54,7 +54,7 @@ def check(
     device: Device = "auto",
     boxes: Annotated[
         Path | None,
-        Option(help="For a detector: boxes of the photos, a COCO file, a CSV, a folder of YOLO or VOC files."),
+        Option(help="For a detector: boxes of the images, a COCO file, a CSV, a folder of YOLO or VOC files."),
     ] = None,
     images: Annotated[
         Path | None, Option(help="For a detector: folder of the images that a list of boxes names.")
@@ -71,7 +71,7 @@ def check(
     track: Track = None,
     quiet: Quiet = False,
 ) -> None:
-    """Say whether this model sees the object in these photos: masks, every condition, a report and a verdict."""
+    """Say whether this model sees the object in these images: masks, every condition, a report and a verdict."""
     from holdfast.checking import check as run_check
 
     with TerminalProgress(quiet=quiet) as progress:
@@ -284,7 +284,7 @@ def explain(
             trained = f" trained on {row['trained_on']}" if row["trained_on"] else ""
             typer.echo(
                 f"{row['model']}{trained}, {row['method']}: {percent(row['share'], 0)} of the map on the foreground, "
-                f"which is {percent(row['area'], 0)} of the picture ({row['n']} originals)"
+                f"which is {percent(row['area'], 0)} of the image ({row['n']} originals)"
             )
     echo_summary(explained.summary, f"{run}/details/attributions")
     typer.echo(str((out or run / "explain") / "index.html"))
@@ -301,5 +301,5 @@ def demo(
     with TerminalProgress(quiet=quiet) as progress:
         page = run_demo(out, quick=quick, progress=progress)
     if not quiet:
-        typer.echo("Next, with your own photos: holdfast check MODEL photos/ (docs/my-model.md)")
+        typer.echo("Next, with your own images: holdfast check MODEL photos/ (docs/my-model.md)")
     typer.echo(str(page))

@@ -23,7 +23,7 @@ def mask(
     job: CommandCall[MaskSpec],
     doubtful: Annotated[float, Option(min=0, max=1, help="List masks whose confidence is below this.")] = 0.5,
 ) -> None:
-    """Make masks for photos; with --keep only for those that have none."""
+    """Make masks for images; with --keep only for those that have none."""
     from holdfast.pipeline.mask import make_masks
 
     with job.running(whole=False) as (folder, executor, progress):

@@ -36,10 +36,10 @@ def app_of(verbs: Mapping[str, Callable[..., None]]) -> typer.Typer:
 def _chances(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="As for holdfast check; it is not loaded.")],
     photos: Annotated[str, typer.Argument(metavar="PHOTOS", help="As for holdfast check.")],
-    limit: Annotated[int, typer.Option(min=0, help="Use at most this many photos, evenly over classes.")] = 0,
+    limit: Annotated[int, typer.Option(min=0, help="Use at most this many images, evenly over classes.")] = 0,
     budget: Annotated[str, typer.Option(help="As for holdfast check: 300 (answers) or 5@0.002 (money).")] = "",
 ) -> None:
-    """Say how likely holdfast check --stop when-decided decides with these photos and this budget, by simulation."""
+    """Say how likely holdfast check --stop when-decided decides with these images and this budget, by simulation."""
     from holdfast.check_rounds import decision_chances
     from holdfast.pipeline.samples import DataSpec, read
 

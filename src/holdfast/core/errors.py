@@ -109,7 +109,7 @@ class SampleError(HoldfastError):
 
 
 class RejectedError(SampleError):
-    """A picture that a stated filter leaves out, with the reason: an outcome, in a row with status ``rejected``."""
+    """An image that a stated filter leaves out, with the reason: an outcome, in a row with status ``rejected``."""
 
 
 class MachineError(HoldfastError):
@@ -198,7 +198,7 @@ def half_may_work(error: BaseException) -> bool:
 def stop_or_sentence(error: Exception) -> str:
     """Return the sentence for a row with status ``error``; raise what has to end the command instead.
 
-    A UserError and trouble of the machine end it; everything else is about one picture or one answer.
+    A UserError and trouble of the machine end it; everything else is about one image or one answer.
     """
     if isinstance(error, UserError):
         raise error

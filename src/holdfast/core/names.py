@@ -203,7 +203,7 @@ def speaks_python(function: Callable[P, R]) -> Callable[P, R]:
 PLAIN_VARIANTS = ("paper", "as_stored", "")  # variants that a condition's name does not mention
 
 WITHOUT_OBJECT = ("only_background", "silhouette", "no_fg", "only_bg_b")
-"""Scenarios that take the object out of the picture (the last two are ImageNet-9's); averages leave them out."""
+"""Scenarios that take the object out of the image (the last two are ImageNet-9's); averages leave them out."""
 
 Key = tuple[str, str | None, str | None]  # the columns ``condition``, ``variant`` and ``parameters`` of a row
 
@@ -227,7 +227,7 @@ def scenario_of(name: str) -> str:
 
 
 def without_object(name: str) -> bool:
-    """Return whether the condition of this name takes the object out of the picture."""
+    """Return whether the condition of this name takes the object out of the image."""
     return scenario_of(name) in WITHOUT_OBJECT
 
 

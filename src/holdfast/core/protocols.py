@@ -24,7 +24,7 @@ class Context(Protocol):
     def donor(self, *, same_class: bool) -> Donor:
         """Return another image of the collection or of ``--backgrounds``; raises SampleError if there is none.
 
-        Every scenario that asks with the same ``same_class`` gets the same donor for a photo: they stay comparable.
+        Every scenario that asks with the same ``same_class`` gets the same donor for an image: they stay comparable.
         """
 
     def paint(self, image: Image, mask: Mask) -> Rendered:
@@ -34,7 +34,7 @@ class Context(Protocol):
         """
 
     def style(self) -> Donor:
-        """Return a picture of ``--styles``, or a donor of another class; SampleError if there is none."""
+        """Return an image of ``--styles``, or a donor of another class; SampleError if there is none."""
 
     def stylise(self, image: Image, style: Image, strength: float) -> Image:
         """Return the image with the style's texture, from 0 (none) to 1; SampleError without ``--stylist``."""
@@ -255,9 +255,9 @@ class TensorOracle(Oracle, Protocol):
 
 
 FOUND_IOU = 0.5  # IoU from which on a prediction stands for an object
-MOST_PREDICTIONS = 300  # predictions that are kept of one picture, the best first
+MOST_PREDICTIONS = 300  # predictions that are kept of one image, the best first
 LEAST_SCORE = 0.01  # predictions of a lower score are not kept
-MOST_OBJECTS = 10_000  # objects of one picture; a picture with more is an error
+MOST_OBJECTS = 10_000  # objects of one image; an image with more is an error
 
 SMALL, LARGE = 32**2, 96**2
 """Areas in pixels: small objects lie below the first, large ones from the second on, as in COCO."""
@@ -268,9 +268,9 @@ Boxes = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class TrueObject:
-    """One object of a picture."""
+    """One object of an image."""
 
-    object_id: str  # unique in its picture
+    object_id: str  # unique in its image
     label: str  # its class
     box: tuple[float, float, float, float]  # x1, y1, x2, y2 in pixels
     mask: MaskSource | None = None  # its pixels, or None where only the box is known
@@ -291,18 +291,18 @@ class TrueObject:
 
 @runtime_checkable
 class ObjectsSource(Protocol):
-    """The objects of one picture: small, picklable, masks not decoded yet."""
+    """The objects of one image: small, picklable, masks not decoded yet."""
 
     def fingerprint(self) -> str:
         """Return a hash of all boxes, labels and masks. Raises SampleError where they cannot be read."""
 
     def load(self, height: int, width: int) -> tuple[TrueObject, ...]:
-        """Return the objects of a picture of this size; unusable ones have a ``problem``."""
+        """Return the objects of an image of this size; unusable ones have a ``problem``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detections:
-    """What a detector answers for one picture: boxes in its pixels, scores 0..1, places in the detector's labels."""
+    """What a detector answers for one image: boxes in its pixels, scores 0..1, places in the detector's labels."""
 
     boxes: Boxes
     scores: NDArray[np.float32]

@@ -55,13 +55,13 @@ def newer_version(metadata: Mapping[bytes, bytes] | None) -> str:
 KEY = declared_schema("""
     predictions
     task        word  what was asked: classify, segment, question, detect or multilabel
-    kind        word  where the picture comes from: static (a photo, changed by rule), generated, dynamic, attack
+    kind        word  where the image comes from: static (an image, changed by rule), generated, dynamic, attack
     dataset     word  name of the dataset
-    sample_id   text  name of the picture that was started from
-    source_id   text  name of the photo behind it; pictures of one photo are not independent of each other
+    sample_id   text  name of the image that was started from
+    source_id   text  name of the source image; images of one source are not independent of each other
     split       word  part of the dataset, if it has parts
     fold        int   fold of the cross-validation, if there is one
-    condition   word  what was done to the picture; "original" is nothing
+    condition   word  what was done to the image; "original" is nothing
     variant     word  which way of doing it
     parameters  word  all settings of the condition, as JSON
     seed        long  seed of everything random
@@ -81,15 +81,15 @@ OUTCOME = declared_schema("""
     probability_of_label   float  probability of the true class, 0 to 1
     topk                   texts  the most probable answers, best first, five at most
     raw_text               text   what a model that talks said
-    donor_id               text   name of the picture whose background was pasted in
+    donor_id               text   name of the image whose background was pasted in
     donor_label            word   its class
-    donor_unmasked         flag   true where that picture had no mask, so that its own object is still in the background
-    oracle                 word   name of the model or the people that judged the picture
+    donor_unmasked         flag   true where that image had no mask, so that its own object is still in the background
+    oracle                 word   name of the model or the people that judged the image
     oracle_accepted        flag   whether they still saw the true class in it
     oracle_score           float  their probability of the true class, 0 to 1
     status                 word   ok, error, skipped, pending or rejected; only ok rows have an answer that counts
     error                  text   why not
-    image_sha256  text  hash of the pixels as the model saw them; equal where the pictures are; none with --fast
+    image_sha256  text  hash of the pixels as the model saw them; equal where the images are; none with --fast
 """)
 BOOKKEEPING = declared_schema("""
     predictions
@@ -101,35 +101,35 @@ PREDICTIONS = pa.schema([*KEY, *OUTCOME, *BOOKKEEPING])
 
 SAMPLES = declared_schema("""
     samples
-    sample_id          text  name of the picture
-    source_id          text  name of the photo behind it
+    sample_id          text  name of the image
+    source_id          text  name of the source image
     label              word  its class
     split              word  part of the dataset
     fold               int   fold of the cross-validation
     kind               word  static or generated
     condition          word  "original", or what was done to it before this run
-    image_fingerprint  text  hash of the file or the pixels; empty where the picture cannot be read
+    image_fingerprint  text  hash of the file or the pixels; empty where the image cannot be read
     mask_fingerprint   text  hash of the mask; empty where there is none
-    problem            text  why the picture could not be used
-    licence            word  licence of the picture, where the dataset says
+    problem            text  why the image could not be used
+    licence            word  licence of the image, where the dataset says
     attributes         text  whatever else the dataset says of it, as JSON
 """)
 WALKS = declared_schema("""
     walks
     row_id                   text   of the row in predictions
-    steps                    int    steps behind the picture that was kept; 0 where the original stands
+    steps                    int    steps behind the image that was kept; 0 where the original stands
     budget                   int    steps that were allowed
-    validated                flag   whether the oracle accepted the kept picture
+    validated                flag   whether the oracle accepted the kept image
     stop                     word   why it ended: budget, rejected, first_rejected, fooled, not_finite
-    reconstruction_accepted  flag   whether the oracle accepts the picture after encoding and decoding alone
-    oracle_saw               word   what the oracle saw in the last picture that it judged
-    oracle_margin            float  how sure it was of the kept picture, over the next class
+    reconstruction_accepted  flag   whether the oracle accepts the image after encoding and decoding alone
+    oracle_saw               word   what the oracle saw in the last image that it judged
+    oracle_margin            float  how sure it was of the kept image, over the next class
     latent_distance          float  root mean square between the ends of the walk
     image_distance           float  root mean square from the reconstruction, 0 to 1
     largest_change           float  of any channel of any pixel, 0 to 1
     perceptual_distance      float  from the original, in the oracle's features
     colour_shift             float  mean CIE76 difference from the original
-    image                    text   file of the kept picture below images/, empty where it was not kept
+    image                    text   file of the kept image below images/, empty where it was not kept
 """)
 FRAMES = declared_schema("""
     frames
@@ -139,16 +139,16 @@ FRAMES = declared_schema("""
     probability   float  the model's, of the true class
     prediction    word   the model's answer
     oracle_score  float  the oracle's probability of the true class
-    accepted      flag   whether the oracle accepts the picture
-    image         text   file of the picture
+    accepted      flag   whether the oracle accepts the image
+    image         text   file of the image
 """)
 LATENTS = declared_schema("""
     latents
     row_id           text    of the row in predictions
     shape            ints    of the three arrays
-    start            floats  latent of the photo, as the encoder gave it, flattened
+    start            floats  latent of the image, as the encoder gave it, flattened
     start_quantised  floats  the same after quantisation, where the generator quantises
-    end              floats  latent behind the kept picture
+    end              floats  latent behind the kept image
 """)
 ANSWERS = declared_schema("""
     answers
@@ -193,7 +193,7 @@ ATTRIBUTIONS = declared_schema("""
     structural_similarity  float   of the two maps
     cascade                floats  rank correlations with the weights shuffled from the last layer down
     cascade_similarity     floats  structural similarities of the same maps
-    picture                text    file of the map over its picture
+    image                text    file of the map over its image
 """)
 JOBS = declared_schema("""
     jobs
@@ -207,11 +207,11 @@ JOBS = declared_schema("""
     epochs             int    epochs done
     best_epoch         int    epoch whose weights were kept, from 1
     validation         float  accuracy or mean IoU of that epoch
-    train_images       int    pictures trained on
-    validation_images  int    pictures that the best epoch was chosen on
-    test_images        int    pictures tested on
-    left_out           int    pictures that could not be made
-    class_balance      text   training pictures of each class, as JSON
+    train_images       int    images trained on
+    validation_images  int    images that the best epoch was chosen on
+    test_images        int    images tested on
+    left_out           int    images that could not be made
+    class_balance      text   training images of each class, as JSON
     pieces             int    pieces that a batch was cut into for lack of memory
     seed               long   seed of the training
     device             text   where it ran
@@ -232,19 +232,19 @@ CURVES = declared_schema("""
 """)
 
 _DETECTOR_KEY = """
-    row_id         text   of the picture's row in the one table
-    sample_id      text   name of the picture
-    source_id      text   name of the photo behind it: the cluster in every paired statistic
-    condition      word   what was done to the picture; "original" is nothing
+    row_id         text   of the image's row in the one table
+    sample_id      text   name of the image
+    source_id      text   name of the source image: the cluster in every paired statistic
+    condition      word   what was done to the image; "original" is nothing
     variant        word   which way of doing it
     parameters     word   all settings of the condition, as JSON
     seed           long   seed of everything random
     model          word   name of the detector
-    donor_id       text   name of the picture whose background was pasted in, else null
+    donor_id       text   name of the image whose background was pasted in, else null
 """
 
 _BOX = """
-    x1             float  left edge of the box in pixels of the picture as shown
+    x1             float  left edge of the box in pixels of the image as shown
     y1             float  upper edge
     x2             float  right edge
     y2             float  lower edge
@@ -252,9 +252,9 @@ _BOX = """
 
 OBJECTS = declared_schema(f"""
     objects{_DETECTOR_KEY.rstrip()}
-    object_id      text   name of the object, unique in its picture, the same under every condition
+    object_id      text   name of the object, unique in its image, the same under every condition
     label          word   its class{_BOX.rstrip()}
-    area           float  of the mask where there is one, else of the box, in the picture as shown
+    area           float  of the mask where there is one, else of the box, in the image as shown
     crowd          flag   a group under one box: not counted, and predictions on it are no false alarms
     size           word   small, medium or large
     target         flag   the object that the condition is about; false where it is about all of them
@@ -271,19 +271,19 @@ OBJECTS = declared_schema(f"""
 
 ``removed``: the condition took the object out; ``found`` then says that the detector still sees it. ``unknown_class``:
 the detector has no such output. ``invalid``: the annotation is unusable, ``error`` says why. ``error`` and ``skipped``:
-there is no picture or no answer. Recall counts rows that are ``ok`` and no crowd.
+there is no image or no answer. Recall counts rows that are ``ok`` and no crowd.
 """
 
 IMAGES = declared_schema(f"""
     images{_DETECTOR_KEY.rstrip()}
-    n_objects      int    objects in the picture as shown: those that are ok and no crowd
+    n_objects      int    objects in the image as shown: those that are ok and no crowd
     n_predictions  int    predictions at the threshold, of the dataset's classes
     false_alarms   int    of these, those that match no object and lie on no crowd
     threshold      float  of the score, frozen in the run
     status         word   ok, error or skipped
     error          text   why not
 """)
-"""A row per picture × condition × detector, ``details/images``."""
+"""A row per image × condition × detector, ``details/images``."""
 
 DETECTIONS = declared_schema(f"""
     detections{_DETECTOR_KEY.rstrip()}{_BOX.rstrip()}

@@ -82,7 +82,7 @@ class Sample:
     """One image with its label and, if it has one, its mask.
 
     ``sample_id`` is unique in its collection and survives moving the folder; ``source_id`` names the original
-    photo, so that several renderings of one photo share it: the cluster of every paired statistic. ``objects`` are
+    image, so that several renderings of one image share it: the cluster of every paired statistic. ``objects`` are
     known where the dataset has boxes.
     """
 
@@ -127,7 +127,7 @@ class Collection:
     problems: tuple[Problem, ...] = ()
     empty: tuple[Sample, ...] = ()
     object_classes: tuple[str, ...] = ()
-    separator: str = ""  # between the labels of a photo, where photos have several
+    separator: str = ""  # between the labels of an image, where images have several
 
     def __len__(self) -> int:
         return len(self.samples)

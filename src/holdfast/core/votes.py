@@ -20,7 +20,7 @@ VOTES = pa.schema(
         ("campaign", pa.string()),
         ("kind", pa.string()),  # quality | naturalness | oracle
         ("sample_id", pa.string()),
-        ("source_id", pa.string()),  # the prompt or photo: images of one are one cluster
+        ("source_id", pa.string()),  # the prompt or image: images of one are one cluster
         ("label", pa.string()),
         ("asked", pa.string()),  # the class in the question
         ("condition", pa.string()),
@@ -38,7 +38,7 @@ VOTES = pa.schema(
         ("question", pa.string()),
         ("answer", pa.string()),
         ("expected", pa.string()),  # of a sentinel: answers that pass, apart by |
-        ("seconds", pa.float64()),  # from showing the picture to the answer, as the browser measured
+        ("seconds", pa.float64()),  # from showing the image to the answer, as the browser measured
         ("voted_at", pa.timestamp("us", tz="UTC")),
         ("counts", pa.bool_()),  # whether it enters verdicts
         ("superseded", pa.bool_()),  # the person came back and answered again
@@ -54,15 +54,15 @@ Decision = Literal["accepted", "rejected", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class VoteQuestion:
-    """One question about a picture."""
+    """One question about an image."""
 
     id: str
     text: str  # may hold ``{category}``
     answers: tuple[str, ...]  # in order
-    tolerance: int = 0  # by how many steps two answers of one person to one picture may differ
+    tolerance: int = 0  # by how many steps two answers of one person to one image may differ
     # of the keyboard, one per answer; they are not stored with the votes
     keys: tuple[str, ...] = field(default=(), compare=False)
-    # whether control pictures have a right answer to it; not stored with the votes either
+    # whether control images have a right answer to it; not stored with the votes either
     graded: bool = field(default=True, compare=False)
 
     @property

@@ -1,4 +1,4 @@
-"""Boxes as annotation files have them, checked when a picture's size is known."""
+"""Boxes as annotation files have them, checked when an image's size is known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.data.masks import CocoMask
 NO_BOX = (0.0, 0.0, 0.0, 0.0)
 
 CORNERS, SIZED, SHARES = "corners", "sized", "shares"
-"""How four numbers are meant: x1 y1 x2 y2; x y width height; YOLO's middle and size as shares of the picture."""
+"""How four numbers are meant: x1 y1 x2 y2; x y width height; YOLO's middle and size as shares of the image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ListedObject:
 
 @dataclass(frozen=True, slots=True)
 class ListedObjects:
-    """The objects of one picture from an annotation file; ``stated`` is its (height, width) there, if it has one."""
+    """The objects of one image from an annotation file; ``stated`` is its (height, width) there, if it has one."""
 
     objects: tuple[ListedObject, ...]
     stated: tuple[int, int] | None = None
@@ -54,7 +54,7 @@ class ListedObjects:
         return fingerprint(["boxes", rows, self.stated])
 
     def load(self, height: int, width: int) -> tuple[TrueObject, ...]:
-        """Return the objects of a picture of this size."""
+        """Return the objects of an image of this size."""
         if len(self.objects) > MOST_OBJECTS:
             raise SampleError(f"the image has {len(self.objects):,} boxes, more than {MOST_OBJECTS:,}")
         if self.stated is not None and self.stated != (height, width):

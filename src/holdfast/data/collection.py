@@ -1,6 +1,6 @@
 """Collections from what a user types (``scheme:name`` or a plain path), and their seeded, stratified splits and folds.
 
-All renderings of one photo (``source_id``) stay together in splits. Who goes where depends on the seed, the ids and the
+All renderings of one image (``source_id``) stay together in splits. Who goes where depends on the seed, the ids and the
 labels, never on the order of the samples. A source whose samples bear several labels counts for its most frequent one
 (of equally frequent ones, the alphabetically first).
 """
@@ -80,7 +80,7 @@ def with_attributes(collection: Collection, path: str | Path) -> Collection:
     added = [table.of(sample.sample_id, sample.source_id) for sample in collection.samples]
     if not any(added):
         first = collection.samples[0].sample_id if collection.samples else ""
-        raise UserError(f"no row of {str(path)!r} names a photo of {collection.name}, whose first one is {first!r}")
+        raise UserError(f"no row of {str(path)!r} names an image of {collection.name}, whose first one is {first!r}")
     samples = [
         replace(sample, attributes={**sample.attributes, **own}) if own else sample
         for sample, own in zip(collection.samples, added, strict=True)
@@ -173,7 +173,7 @@ def stratified_folds(samples: Sequence[Sample], *, folds: int, seed: int = 0) ->
     by_class = _shuffled_by_class(samples, "fold", seed)
     scarce = [f"{label} ({len(sources)})" for label, sources in by_class.items() if len(sources) < folds]
     if scarce:
-        raise UserError(f"{folds} folds need at least {folds} photos of each class; too few of {', '.join(scarce)}")
+        raise UserError(f"{folds} folds need at least {folds} images of each class; too few of {', '.join(scarce)}")
     # Dealt like cards, class after class, so that the remainders of the classes do not all fall to the first folds.
     dealt = {source: place % folds for place, source in enumerate(chain.from_iterable(by_class.values()))}
     return tuple(replace(sample, fold=dealt[sample.source_id]) for sample in samples)

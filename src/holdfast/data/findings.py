@@ -24,20 +24,20 @@ _SEVERAL = {"s": "s", "es": "es", "s1": "", "have": "have"}
 
 @dataclass(frozen=True, slots=True)
 class PhotoFacts:
-    """What one look at a photo and its mask shows."""
+    """What one look at an image and its mask shows."""
 
-    format: str = ""  # JPEG, PNG and so on; '' for pictures that are no files
+    format: str = ""  # JPEG, PNG and so on; '' for images that are no files
     size: tuple[int, int] = (0, 0)  # (height, width), upright
     turned: bool = False  # whether EXIF turns it
     deep: bool = False  # whether the file has 16 bits a channel
-    brightest: int = 255  # the largest value of the decoded picture, 0 to 255
+    brightest: int = 255  # the largest value of the decoded image, 0 to 255
     digest: bytes = b""  # a hash of the bytes, 16 bytes long; empty if they cannot be read
-    look: bytes = b""  # a perceptual hash of the picture, 32 bytes long; empty if it cannot be decoded
-    bytes: int = 0  # size of the file, 0 for pictures that are no files
-    problem: str = ""  # why the picture cannot be read
+    look: bytes = b""  # a perceptual hash of the image, 32 bytes long; empty if it cannot be decoded
+    bytes: int = 0  # size of the file, 0 for images that are no files
+    problem: str = ""  # why the image cannot be read
     mask_problem: str = ""  # why the mask cannot be read
-    covered: float = float("nan")  # share of the picture that the mask covers; NaN without a mask
-    turned_mask: bool = False  # whether the mask fits the picture as it is stored, before EXIF turns it
+    covered: float = float("nan")  # share of the image that the mask covers; NaN without a mask
+    turned_mask: bool = False  # whether the mask fits the image as it is stored, before EXIF turns it
     void_ring: bool = False  # whether the mask has few small values and 255, and is read so that only 255 is the object
 
 
@@ -59,7 +59,7 @@ def short_digest(data: bytes) -> bytes:
 
 @dataclass
 class Survey:
-    """What the checks look at: the collection, rows of a label file that match nothing, and what photos showed."""
+    """What the checks look at: the collection, rows of a label file that match nothing, and what images showed."""
 
     collection: Collection
     label_rows: Sequence[str] = ()
@@ -69,7 +69,7 @@ class Survey:
     looks: bytearray = field(default_factory=bytearray)
 
     def add(self, sample: Sample, facts: PhotoFacts) -> None:
-        """Ask every check of single photos."""
+        """Ask every check of single images."""
         self.digests += facts.digest or bytes(16)
         self.looks += facts.look or bytes(32)
         for check in CHECKS:
@@ -79,7 +79,7 @@ class Survey:
                     self.examples[check.kind].append(name)
 
     def same_bytes(self) -> Iterator[list[Sample]]:
-        """Yield the samples of each picture that is there several times; renderings of one photo count once."""
+        """Yield the samples of each image that is there several times; renderings of one image count once."""
         words = np.frombuffer(bytes(self.digests), np.uint64).reshape(-1, 2)
         _, place, counts = np.unique(words[:, 0], return_inverse=True, return_counts=True)  # nearly unique
         groups: dict[bytes, list[Sample]] = defaultdict(list)
@@ -93,7 +93,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class DataCheck:
-    """One check: ``photo`` names a photo that shows it (else ''), or ``whole`` lists examples, or ``each`` findings.
+    """One check: ``photo`` names an image that shows it (else ''), or ``whole`` lists examples, or ``each`` findings.
 
     The sentence may hold {count}, the plural's {s} or {es}, {have}, and {s1}, the s of a verb after one.
     """
@@ -126,7 +126,7 @@ def find(survey: Survey) -> list[DataFinding]:
 
 
 def two_classes(groups: Iterable[Sequence[Sample]]) -> Iterator[str]:
-    """Yield the names of pictures that are the same, byte for byte, and have different labels."""
+    """Yield the names of images that are the same, byte for byte, and have different labels."""
     for group in groups:
         if len({sample.label for sample in group}) > 1:
             yield " = ".join(f"{sample.sample_id} ({sample.label})" for sample in group[:3])
@@ -142,7 +142,7 @@ def _twice(survey: Survey) -> Iterator[str]:
 
 
 def _copies(survey: Survey) -> Iterator[str]:
-    """Yield the names of pictures that look like an earlier one of another photo and have other bytes."""
+    """Yield the names of images that look like an earlier one, but have other bytes and another source."""
     samples, digests = survey.collection.samples, np.frombuffer(bytes(survey.digests), "V16")
     original: dict[int, int] = {}
     for first, second in copies(np.frombuffer(bytes(survey.looks), np.uint64).reshape(-1, 4)):
@@ -217,8 +217,8 @@ CHECKS: tuple[DataCheck, ...] = (
         "Fix the name or remove the row.", whole=lambda survey: survey.label_rows,
     ),
     DataCheck(
-        "two-classes", "{count} picture{s} {have} two labels: the same bytes lie under several classes.",
-        "Keep each picture under its right class only: a model cannot be right on both.",
+        "two-classes", "{count} image{s} {have} two labels: the same bytes lie under several classes.",
+        "Keep each image under its right class only: a model cannot be right on both.",
         whole=lambda survey: two_classes(survey.same_bytes()),
     ),
     DataCheck(
@@ -226,8 +226,8 @@ CHECKS: tuple[DataCheck, ...] = (
         "Join the folders if they mean the same, else rename one.", whole=_alike_classes,
     ),
     DataCheck(
-        "turned-masks", "{count} photo{s} {have} an EXIF turn, and a mask that fits the pixels as they are stored.",
-        "Turn the masks as EXIF turns the photos, or store the photos upright (exiftran -ai, or mogrify -auto-orient).",
+        "turned-masks", "{count} image{s} {have} an EXIF turn, and a mask that fits the pixels as they are stored.",
+        "Turn the masks as EXIF turns the images, or store the images upright (exiftran -ai, or mogrify -auto-orient).",
         photo=_named(lambda facts: facts.turned_mask),
     ),
     DataCheck(
@@ -235,7 +235,7 @@ CHECKS: tuple[DataCheck, ...] = (
         "as the object.", "Read 255 as void: write DATA?void=255.", photo=_named(lambda facts: facts.void_ring),
     ),
     DataCheck(
-        "bad-masks", "{count} mask{s} cannot be used.", "Make them again in the size of their photos, or remove them.",
+        "bad-masks", "{count} mask{s} cannot be used.", "Make them again in the size of their images, or remove them.",
         photo=lambda sample, facts: f"{sample.sample_id}: {facts.mask_problem}" if facts.mask_problem else "",
     ),
     DataCheck(
@@ -244,45 +244,45 @@ CHECKS: tuple[DataCheck, ...] = (
         photo=_named(lambda facts: facts.covered == 0),
     ),
     DataCheck(
-        "whole-masks", "{count} mask{s} cover{s1} the whole picture: no background is left to change.",
+        "whole-masks", "{count} mask{s} cover{s1} the whole image: no background is left to change.",
         "Look whether object and background are swapped; else draw them again or remove them.",
         photo=_named(lambda facts: facts.covered == 1),
     ),
     DataCheck(
-        "shared-masks", "{count} mask{s} {have} several photos.",
-        "Give each photo its own: for a.jpg and a.png, name the masks a.jpg.png and a.png.png.", whole=_shared_masks,
+        "shared-masks", "{count} mask{s} {have} several images.",
+        "Give each image its own: for a.jpg and a.png, name the masks a.jpg.png and a.png.png.", whole=_shared_masks,
     ),
     DataCheck(
-        "dark", "{count} picture{s} of 16 bits use{s1} 14 of them or fewer, and come{s1} out dark (with 12 nearly "
+        "dark", "{count} image{s} of 16 bits use{s1} 14 of them or fewer, and come{s1} out dark (with 12 nearly "
         "black).",
         "Store them with 8 bits, or multiply their values so that white is 65,535.",
         photo=_named(lambda facts: facts.deep and facts.brightest < 64),
     ),
     DataCheck(
-        "unreadable", "{count} picture{s} cannot be read.", "Replace or remove them; each would be an error in a run.",
+        "unreadable", "{count} image{s} cannot be read.", "Replace or remove them; each would be an error in a run.",
         photo=lambda sample, facts: f"{sample.sample_id}: {facts.problem}" if facts.problem else "",
     ),
     DataCheck(
-        "two-splits", "{count} picture{s} lie{s1} in two splits.",
+        "two-splits", "{count} image{s} lie{s1} in two splits.",
         "Keep each in one; holdfast data duplicates finds near copies, too.",
         whole=_two_splits,
     ),
     DataCheck(
-        "twice", "{count} picture{s} count{s1} more than once: the same bytes under several names of a class.",
+        "twice", "{count} image{s} count{s1} more than once: the same bytes under several names of a class.",
         "Remove the copies or links: intervals come out too narrow.", whole=_twice,
     ),
     DataCheck(
-        "copies", "{count} picture{s} look{s1} like another one: re-encoded or resized copies.",
+        "copies", "{count} image{s} look{s1} like another one: re-encoded or resized copies.",
         "Keep one of each: intervals come out too narrow, and one of two classes or splits is wrong.", whole=_copies,
     ),
     DataCheck("passed-over", each=_passed_over),
     DataCheck(
-        "no-mask", "{count} photo{s} {have} no mask: conditions that need one are skipped for them.",
+        "no-mask", "{count} image{s} {have} no mask: conditions that need one are skipped for them.",
         "Let holdfast mask make the missing ones (--keep keeps those that are there).", whole=_without_mask,
     ),
     DataCheck(
-        "single-photos", "{count} class{es} {have} one photo: no other of its class can lend it a background.",
-        "Add photos, or leave such classes out.", whole=_single_photos,
+        "single-photos", "{count} class{es} {have} one image: no other of its class can lend it a background.",
+        "Add images, or leave such classes out.", whole=_single_photos,
     ),
 )  # fmt: skip
 """All checks, gravest first. A new one is one more line here, and a planted case in ``tests/data/test_findings.py``."""

@@ -1,4 +1,4 @@
-"""The inventory of a dataset: classes, sizes, formats and masks, and what is wrong with them. Photos are streamed."""
+"""The inventory of a dataset: classes, sizes, formats and masks, and what is wrong with them. Images are streamed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.data.masks import VOID, EncodedMask, decode_mask
 from holdfast.data.native import bits_of, is_native_only
 from holdfast.data.near import perceptual_hash
 
-_TOGETHER = 256  # photos that are looked at at a time
+_TOGETHER = 256  # images that are looked at at a time
 _SMALL_VALUES = 32  # more classes than this in a label map are none
 _CLEARLY = 1.5  # times as strong must edges be under a turned mask
 _TURNS = {
@@ -40,17 +40,17 @@ class Inventory:
     """What a dataset holds."""
 
     name: str  # of the dataset
-    images: int  # number of pictures; ``photos`` counts their sources
+    images: int  # number of images; ``photos`` counts their sources
     photos: int
-    classes: Mapping[str, int]  # label → number of pictures
-    masked: Mapping[str, int]  # label → number of pictures with a mask
-    splits: Mapping[str, int]  # split → number of pictures, where there are splits
-    conditions: Mapping[str, int]  # condition → number of pictures
+    classes: Mapping[str, int]  # label → number of images
+    masked: Mapping[str, int]  # label → number of images with a mask
+    splits: Mapping[str, int]  # split → number of images, where there are splits
+    conditions: Mapping[str, int]  # condition → number of images
     formats: Mapping[str, int]  # format of the files → number
     sizes: Mapping[str, int]  # "width × height" → number, the commonest first
-    turned: int  # pictures that EXIF turns
+    turned: int  # images that EXIF turns
     bytes: int  # size of all files
-    # smallest, median and largest share of a picture that its mask covers; empty without masks.
+    # smallest, median and largest share of an image that its mask covers; empty without masks.
     covered: tuple[float, ...]
     findings: tuple[DataFinding, ...]  # what is wrong, gravest first
 
@@ -59,11 +59,11 @@ def take_inventory(
     collection: Collection,  # of any reader
     *,
     label_rows: Sequence[str] = (),  # a sentence for each row of a label file that matches no class
-    max_pixels: int = DEFAULT_MAX_PIXELS,  # larger pictures are not decoded
-    # called with the name of the step, how many pictures are done, and their number.
+    max_pixels: int = DEFAULT_MAX_PIXELS,  # larger images are not decoded
+    # called with the name of the step, how many images are done, and their number.
     progress: Callable[[str, int, int], None] = lambda step, done, total: None,
 ) -> Inventory:
-    """Read every picture and mask of a collection once, and return what they show."""
+    """Read every image and mask of a collection once, and return what they show."""
     survey = Survey(collection, label_rows)
     formats, sizes, areas = Counter[str](), Counter[str](), array("d")
     turned = size = 0
@@ -100,7 +100,7 @@ def _looked_at(samples: Sequence[Sample], max_pixels: int) -> Iterator[tuple[Sam
 
 
 def look_at(sample: Sample, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> PhotoFacts:
-    """Return what a photo and its mask show."""
+    """Return what an image and its mask show."""
     facts, header = PhotoFacts(), None
     try:
         if isinstance(sample.image, EncodedImage):
@@ -145,9 +145,9 @@ def _mask_facts(source: Any, image: Image, orientation: int) -> dict[str, Any]:
 
 
 def _fits_better_turned(image: Image, mask: Mask, orientation: int) -> bool:
-    """Return whether the picture's edges are clearly stronger along the mask turned as EXIF turns the picture."""
+    """Return whether the image's edges are clearly stronger along the mask turned as EXIF turns the image."""
     turned = np.asarray(Pillow.fromarray(mask.view(np.uint8)).transpose(_TURNS[orientation])).astype(np.bool_)
-    if turned.shape != mask.shape:  # a quarter turn of sides that differ: the mask was drawn on the upright picture
+    if turned.shape != mask.shape:  # a quarter turn of sides that differ: the mask was drawn on the upright image
         return False
     grey = cv2.GaussianBlur(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), (5, 5), 0).astype(np.float32)
     edges = cv2.magnitude(cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1))
@@ -177,7 +177,7 @@ def _is_void_ring(source: EncodedMask, mask: Mask) -> bool:
 
 
 def check_exchange(collection: Collection, limit: int) -> None:
-    """Raise a UserError where photos cannot exchange backgrounds within their class and with others."""
+    """Raise a UserError where images cannot exchange backgrounds within their class and with others."""
     labels = [sample.label for sample in collection.samples if sample.condition == ORIGINAL]
     if len(set(labels)) in (0, 1, len(labels)):  # too few: perhaps because they cannot be read
         for finding in take_inventory(collection).findings:
@@ -187,7 +187,7 @@ def check_exchange(collection: Collection, limit: int) -> None:
     if limit == len(labels) and classes > 1 and len(set(labels)) in (1, limit):
         raise UserError(
             f"a check exchanges backgrounds within and between classes, for which --limit {limit} leaves too few "
-            f"photos; use {2 * classes} or more, two for each of the {classes} classes"
+            f"images; use {2 * classes} or more, two for each of the {classes} classes"
         )
     if len(set(labels)) < 2:
         only = f"only {labels[0]!r}" if labels else "no originals"
@@ -197,6 +197,6 @@ def check_exchange(collection: Collection, limit: int) -> None:
         )
     if len(set(labels)) == len(labels):
         raise UserError(
-            f"a check exchanges backgrounds within a class too, so it needs two photos or more of each class; "
+            f"a check exchanges backgrounds within a class too, so it needs two images or more of each class; "
             f"{collection.name} has one of each"
         )

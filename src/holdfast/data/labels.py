@@ -276,7 +276,7 @@ def _unmappable(lost: Sequence[str], outputs: _Outputs, classes: int) -> UserErr
         texts = [f"for {name!r} {' or '.join(names) or 'none'}" for name, names in close.items()]
         hint = f"nearest: {', '.join(texts)}" if any(close.values()) else hint
     if len(outputs.space) < classes and not outputs.is_unnamed:
-        hint += f"; that is fewer than the {classes} classes of the photos: is the list of its names too short?"
+        hint += f"; that is fewer than the {classes} classes of the images: is the list of its names too short?"
         file = ""
     return UserError(f"{what} no output of the model; {hint}{'' if outputs.is_unnamed else file}")
 

@@ -1,6 +1,6 @@
-"""Pictures at their native depth (16-bit PNG and TIFF, DICOM, arrays of many bands), and their 8-bit RGB.
+"""Images at their native depth (16-bit PNG and TIFF, DICOM, arrays of many bands), and their 8-bit RGB.
 
-Pillow says whether a file is whole, as for every other picture; OpenCV then reads the 16 bits that Pillow drops.
+Pillow says whether a file is whole, as for every other image; OpenCV then reads the 16 bits that Pillow drops.
 """
 
 from __future__ import annotations
@@ -48,11 +48,9 @@ def decode_native(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> tuple
     upright = images.load_upright(header, max_pixels=max_pixels)
     values: Any = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     if values is None or values.dtype != np.uint16 or (values.ndim == 3 and values.shape[2] != 3):
-        raise SampleError(
-            "16 bits are read as greyscale and RGB; store the picture without transparency and compression"
-        )
+        raise SampleError("16 bits are read as greyscale and RGB; store the image without transparency and compression")
     if values.shape[:2] != (upright.height, upright.width) or header.getexif().get(images.ORIENTATION, 1) != 1:
-        raise SampleError("EXIF says that this 16-bit picture is turned; store it upright")
+        raise SampleError("EXIF says that this 16-bit image is turned; store it upright")
     return _three_bands(values) if values.ndim == 2 else np.ascontiguousarray(values[..., ::-1]), None
 
 

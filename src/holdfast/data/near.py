@@ -15,18 +15,18 @@ Hashes = NDArray[np.uint64]  # hashes (n, 4): 256 bits per image
 DEFAULT_MAX_DISTANCE = 48
 """Largest distance of duplicates in bits, of 255.
 
-On 120 photos, re-encoded, halved or brightened copies differ by at most 22, copies cropped by a fiftieth by at most
-46, different photos by at least 95.
+On 120 images, re-encoded, halved or brightened copies differ by at most 22, copies cropped by a fiftieth by at most
+46, different images by at least 95.
 """
 COPY_DISTANCE = 24
-"""Largest distance of re-encoded or resized copies: those of 120 photos differ by at most 14 (quality 20 to 90, a half
-or a quarter of the size); different photos by at least 95, scenes by at least 86."""
+"""Largest distance of re-encoded or resized copies: those of 120 images differ by at most 14 (quality 20 to 90, a half
+or a quarter of the size); different images by at least 95, scenes by at least 86."""
 
 COPY_DIFFERENCE = 0.12
 """Largest difference of copies in their luminance at 64 × 64, as a share of its spread.
 
-Copies of 120 photos at quality 20 to 90 differ by at most 0.09, of half the size by 0.16 (99 of 100 by 0.12).
-Two photos of different objects by a fixed camera may have alike hashes, and differ by more.
+Copies of 120 images at quality 20 to 90 differ by at most 0.09, of half the size by 0.16 (99 of 100 by 0.12).
+Two images of different objects by a fixed camera may have alike hashes, and differ by more.
 """
 
 _SIDE, _KEPT = 64, 16

@@ -30,7 +30,7 @@ from holdfast.data.reading import InsideRoot
 
 ImageFormat = Literal["png", "jpeg"]
 
-# Measured on 500 × 375 photos, one core: OpenCV's defaults 7.6 ms, 308 KB; these 6.2 ms, 283 KB. Huffman coding alone
+# Measured on 500 × 375 images, one core: OpenCV's defaults 7.6 ms, 308 KB; these 6.2 ms, 283 KB. Huffman coding alone
 # takes 5.0 ms, 295 KB, but spends a bit on every byte of the flat areas that cut-outs consist of.
 _PNG = (
     cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE, cv2.IMWRITE_PNG_FILTER,

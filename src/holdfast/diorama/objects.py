@@ -56,7 +56,7 @@ def paint_object(scene: Scene, side: int) -> Layer:
 def _draw_parts(shape: Shape, scene: Scene, side: int) -> tuple[Grey, tuple[int, int], float]:
     """Return the object's box as four channels (tone, accent, part number and coverage), its corner, its longer side.
 
-    The corner (left, top) is in pixels, the longer side a share of the picture's.
+    The corner (left, top) is in pixels, the longer side a share of the image's.
     """
     outlines = [part.outline for part in shape.parts]
     points = np.concatenate(outlines)
@@ -66,7 +66,7 @@ def _draw_parts(shape: Shape, scene: Scene, side: int) -> tuple[Grey, tuple[int,
         points[:, 0] *= -1
     points = points @ turning(np.radians(scene.rotation)).T
     low, high = points.min(0), points.max(0)
-    extent = high - low  # of the turned shape; slender ones are drawn longer, so that all fill the picture alike
+    extent = high - low  # of the turned shape; slender ones are drawn longer, so that all fill the image alike
     longer, shorter = float(extent.max()), float(extent.min())
     size = extent * (min(scene.scale * (longer / shorter) ** 0.25, 0.97) / longer)
     middle = size / 2 + (1 - size) * (scene.x, scene.y)

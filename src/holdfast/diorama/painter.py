@@ -1,7 +1,7 @@
 """The renderer as an image maker: paints exactly what a prompt of the drawn world says, at any size.
 
-Every picture shows its prompt, so that what mining accepts can be compared with the truth; ``wrong`` plants a share of
-pictures that show another class.
+Every image shows its prompt, so that what mining accepts can be compared with the truth; ``wrong`` plants a share of
+images that show another class.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ class DrawnImageMaker:
         return [unread(prompt) for prompt in prompts]
 
     def shows_prompt(self, seed: int) -> bool:
-        """Return whether the picture of a seed shows the class of its prompt, or was planted as a wrong one."""
+        """Return whether the image of a seed shows the class of its prompt, or was planted as a wrong one."""
         return bool(generator("shows its prompt", seed).random() >= self.wrong)
 
 
 def load(name: Name, *, device: str) -> DrawnImageMaker:
-    """Load ``diorama:``. Options: ``size`` (224), ``wrong`` (share of pictures of another class, 0)."""
+    """Load ``diorama:``. Options: ``size`` (224), ``wrong`` (share of images of another class, 0)."""
     for option in name.options:
         if option not in ("size", "wrong"):
             raise unknown("option of diorama:", option, ["size", "wrong", "name"])

@@ -1,6 +1,6 @@
-"""Rendering of a scene as a picture.
+"""Rendering of a scene as an image.
 
-A picture is painted at twice its size and averaged down. Every pixel is ``coverage`` parts object and the rest what
+An image is painted at twice its size and averaged down. Every pixel is ``coverage`` parts object and the rest what
 lies around it, so that object and surroundings are exactly separable:
 
 - the object's own colours depend on the object's factors, the light and the seed; never on the background, not even
@@ -38,7 +38,7 @@ _SUPERSAMPLING = 2
 
 @dataclass(frozen=True, slots=True)
 class RenderedScene:
-    """A picture, its object's ``coverage`` of each pixel (0..255, ``mask`` from one half on), and what it shows."""
+    """An image, its object's ``coverage`` of each pixel (0..255, ``mask`` from one half on), and what it shows."""
 
     image: Image
     mask: Mask
@@ -47,7 +47,7 @@ class RenderedScene:
 
 
 def render(scene: Scene, size: int = 64) -> RenderedScene:
-    """Paint a scene as a square picture of ``size`` pixels. The same scene gives the same bytes."""
+    """Paint a scene as a square image of ``size`` pixels. The same scene gives the same bytes."""
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise UserError(f"a scene can be rendered at {MIN_SIZE} to {MAX_SIZE} pixels, not at {size}")
     side = size * _SUPERSAMPLING
@@ -71,7 +71,7 @@ def render(scene: Scene, size: int = 64) -> RenderedScene:
 
 @dataclass(frozen=True, slots=True)
 class RenderedSeveral:
-    """A picture, the visible pixels of each object (n, H, W), and the share of each object that is visible."""
+    """An image, the visible pixels of each object (n, H, W), and the share of each object that is visible."""
 
     image: Image
     masks: NDArray[np.bool_]
@@ -79,7 +79,7 @@ class RenderedSeveral:
 
 
 def render_several(scene: SceneOfSeveral, size: int = 128) -> RenderedSeveral:
-    """Paint a scene as a square picture of ``size`` pixels. The same scene gives the same bytes."""
+    """Paint a scene as a square image of ``size`` pixels. The same scene gives the same bytes."""
     side = 2 * size
     canvas = paint_background(scene.place.background, scene.place.background_seed, side)
     add_clutter(canvas, scene.place)

@@ -32,7 +32,7 @@ MAX_OCCLUDED = 0.25  # the largest share of the object that is ever hidden
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Everything a picture depends on; lengths are shares of the picture's side, angles degrees."""
+    """Everything an image depends on; lengths are shares of the image's side, angles degrees."""
 
     label: str
     template: str
@@ -235,7 +235,7 @@ def _free_place(
 
 
 def _box_of(scale: float, x: float, y: float) -> NDArray[np.float64]:
-    """Return about where an object lies, in shares of the picture's side."""
+    """Return about where an object lies, in shares of the image's side."""
     side = min(scale * 1.1, 0.97)
     left, top = (1 - side) * x, (1 - side) * y
     return np.array([left, top, left + side, top + side])

@@ -35,7 +35,7 @@ def _rendered(scene: Scene | SceneOfSeveral, size: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SceneImage:
-    """The picture of a scene of one or several objects, painted when it is loaded."""
+    """The image of a scene of one or several objects, painted when it is loaded."""
 
     scene: Scene | SceneOfSeveral
     size: int
@@ -121,7 +121,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     Options: ``n`` scenes (240), ``size`` in pixels (64), ``seed`` (0), ``context`` of the background (0), and
     ``texture_context`` (0), ``material_context`` (0), ``colour_context`` (0.3), all in 0..1. ``objects=1..5`` draws
     scenes of one to five objects with a box and a mask each, 128 pixels wide where no size is given; ``objects=0..5``
-    has pictures without any, too.
+    has images without any, too.
     """
     if masks is not None:
         raise UserError("diorama scenes have exact masks of their own; leave the mask folder out")
@@ -156,7 +156,7 @@ def _sample(split: Split, seed: int, index: int, size: int, contexts: Contexts) 
 
 
 def _several(name: Name, split: Split, seed: int, count: int, size: int, contexts: Contexts) -> Collection:
-    """Return scenes of several objects; the label of a picture is the class of its largest object."""
+    """Return scenes of several objects; the label of an image is the class of its largest object."""
     low, high = _range(name.options["objects"])
     samples: list[Sample] = []
     empty: list[Sample] = []

@@ -63,7 +63,7 @@ def ahead(
 
 def thread_pool(count: int = 0) -> ThreadPoolExecutor:
     """Return threads, one per core or so many, in each of which torch uses no other cores."""
-    # Otherwise sixteen threads that prepare pictures would have sixteen more each, which wait for one another.
+    # Otherwise sixteen threads that prepare images would have sixteen more each, which wait for one another.
     return ThreadPoolExecutor(count or core_count(), initializer=_use_one_core)
 
 

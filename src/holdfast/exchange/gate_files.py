@@ -56,7 +56,7 @@ def as_junit(gate: Gate, floors: Sequence[tuple[str, Verdict, str]] = ()) -> byt
 
 def as_markdown(gate: Gate, floors: Sequence[tuple[str, Verdict, str]] = ()) -> str:
     """Return the verdict, a table of the conditions and the floors, for a comment or a job's summary."""
-    head = "| condition | verdict | old | new | new − old, at least | at most | photos |\n|---|---|---|---|---|---|---|"
+    head = "| condition | verdict | old | new | new − old, at least | at most | images |\n|---|---|---|---|---|---|---|"
     rows = [_line(row) for row in gate.conditions[gate.conditions["n"] > 0].to_dict("records")]
     listed = [f"- {_SIGNS[verdict]}: {_cell(sentence)}" for _, verdict, sentence in floors]
     title = f"## Holdfast: {_SIGNS[gate.verdict]}"

@@ -83,9 +83,9 @@ class RunForecast:
     command: str  # the run, as it is typed
     unit: str  # what ``--limit`` counts; ``units`` is their number
     units: int
-    images: int  # pictures that are read, or made if the verb makes them
-    conditions: int  # per picture
-    models: int  # per picture
+    images: int  # images that are read, or made if the verb makes them
+    conditions: int  # per image
+    models: int  # per image
     rows: int  # of the table
     bytes: Mapping[str, float]  # kind of file → bytes written
     seconds: CostForecast  # wall time

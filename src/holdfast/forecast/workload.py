@@ -28,9 +28,9 @@ class Workload:
 
     units: int  # how many of what ``--limit`` counts
     unit: str  # the name of those
-    images: int  # pictures that are read, or made if the verb makes them
-    conditions: int = 1  # conditions per picture, 1 if there are none
-    models: int = 1  # models per picture, 1 if none is named
+    images: int  # images that are read, or made if the verb makes them
+    conditions: int = 1  # conditions per image, 1 if there are none
+    models: int = 1  # models per image, 1 if none is named
     # from units and options to the amounts that decide the cost
     work: Callable[[int, Mapping[str, Any]], Amounts] = lambda units, _: {"images": units}
     rows: int | None = None  # rows of the table; None if they cannot be counted beforehand
@@ -62,7 +62,7 @@ def _images(spec: specs.DataSpec, **counts: Any) -> tuple[Workload, Collection]:
 
 
 def _rendered(spec: specs.EvaluateSpec | specs.SynthSpec, models: int) -> Workload:
-    """Count a row per picture, condition and model."""
+    """Count a row per image, condition and model."""
     load, collection = _images(spec)
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
     stored = stored_conditions(collection.samples)
@@ -81,7 +81,7 @@ def _rendered(spec: specs.EvaluateSpec | specs.SynthSpec, models: int) -> Worklo
 
 
 def _about_donors(spec: specs.DataSpec, collection: Collection, photos: int) -> tuple[str, ...]:
-    """Return a note where too many photos would share too few backgrounds; each photo draws its own by chance."""
+    """Return a note where too many images would share too few backgrounds; each image draws its own by chance."""
     pool = len(make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels).samples)
     advice = donor_advice(photos, round(pool * (1 - (1 - 1 / pool) ** photos)))
     return (f"{advice}: --backgrounds FOLDER lends others",) if advice else ()
@@ -162,7 +162,7 @@ def trained(spec: specs.TrainSpec, options: Mapping[str, Any]) -> Workload:
     variants += [{"folds": fewer, "epochs": 1}] if folds > few else []
     notes = [
         f"trials have at most {fewer} of {folds} folds and {min(epochs, 3)} of {epochs} epochs; the run is counted up "
-        "from jobs, pictures trained on and images"
+        "from jobs, training images and generated images"
     ]
     if spec.early_stopping:
         notes.append("--early-stopping is not counted on: every job is taken to train all its epochs")

@@ -1,6 +1,6 @@
-"""``images+http://HOST:PORT[/v1]#MODEL``: a server that makes pictures in the dialect of OpenAI's images API.
+"""``images+http://HOST:PORT[/v1]#MODEL``: a server that makes images in the dialect of OpenAI's images API.
 
-Hosted services and local servers speak it. Pictures cost money and cannot be repeated, so every one is kept in a folder
+Hosted services and local servers speak it. Images cost money and cannot be repeated, so every one is kept in a folder
 with its request and answer, is asked for once, and counts against a budget.
 """
 
@@ -27,7 +27,7 @@ from holdfast.generators.loading import check_inpainting, check_requests, checke
 
 CACHE = Path("hosted-images")
 BUDGET = 100
-LARGEST = 64 << 20  # bytes of a response: a picture of 2,048 pixels in base64 is some 16 MB
+LARGEST = 64 << 20  # bytes of a response: an image of 2,048 pixels in base64 is some 16 MB
 
 _OPTIONS = {
     "size": int, "quality": str, "style": str, "send_seed": int, "budget": int, "cache": str, **SERVER_OPTIONS,
@@ -38,7 +38,7 @@ def load(name: Name, *, device: str) -> HostedImageMaker:
     """Load a model of a server.
 
     Options: ``size=1024`` (pixels), ``quality``, ``style`` (sent as they are, where given), ``send_seed=1`` (send the
-    seed, for servers that take one), ``budget=100`` (pictures in all, over every run that shares the cache),
+    seed, for servers that take one), ``budget=100`` (images in all, over every run that shares the cache),
     ``cache=hosted-images`` (the folder), ``timeout=120``, ``retries=4``, ``backoff=1``, ``per_minute=0`` (no limit),
     ``key_env=HOLDFAST_API_KEY`` (the environment variable that holds the key; the key is never written anywhere).
     """
@@ -50,22 +50,22 @@ def load(name: Name, *, device: str) -> HostedImageMaker:
 
 
 class PictureLedger(PaidCalls):
-    """The pictures that were paid for: files in a folder, a line each in ``ledger.jsonl``, and the budget over them."""
+    """The images that were paid for: files in a folder, a line each in ``ledger.jsonl``, and the budget over them."""
 
-    file, unit, kept = "ledger.jsonl", "pictures", "made"
+    file, unit, kept = "ledger.jsonl", "images", "made"
 
     def find(self, request: str) -> Image | None:
-        """Return the picture of a request, None where it was never made."""
+        """Return the image of a request, None where it was never made."""
         file = self.folder / f"{request}.png"
         if not file.is_file():
             return None
         picture = cv2.imread(str(file), cv2.IMREAD_COLOR)
         if picture is None:
-            raise UserError(f"{file} is no picture any more; remove it, and it is ordered again")
+            raise UserError(f"{file} is no image any more; remove it, and it is ordered again")
         return np.ascontiguousarray(picture[..., ::-1])
 
     def keep(self, request: str, picture: Image, record: dict[str, Any]) -> None:
-        """Write the picture, and what was asked and answered beside it."""
+        """Write the image, and what was asked and answered beside it."""
         fine, data = cv2.imencode(".png", picture[..., ::-1])
         assert fine
         write_atomic(self.folder / f"{request}.json", json.dumps(record, indent=1, ensure_ascii=False).encode())
@@ -73,7 +73,7 @@ class PictureLedger(PaidCalls):
 
 
 class HostedImageMaker:
-    """A ``TextToImage`` and ``Inpainter`` behind an address; pictures are kept, since none can be made again."""
+    """A ``TextToImage`` and ``Inpainter`` behind an address; images are kept, since none can be made again."""
 
     def __init__(self, model: str, options: dict[str, Any], server: RemoteServer, ledger: PictureLedger) -> None:
         shown = "&".join(f"{option}={value}" for option, value in sorted(options.items()))
@@ -82,7 +82,7 @@ class HostedImageMaker:
         self._model, self._options, self._server, self._ledger = model, options, server, ledger
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Image]:
-        """Return an RGB picture per prompt."""
+        """Return an RGB image per prompt."""
         check_requests(prompts, seeds)
         return [self._picture(self._asked(prompt), seed) for prompt, seed in zip(prompts, seeds, strict=True)]
 
@@ -137,16 +137,16 @@ class HostedImageMaker:
 
 
 def _read_picture(answer: Any) -> tuple[Image, dict[str, Any]]:
-    """Return the picture of a response and the rest of the response; anything else may be passing trouble."""
+    """Return the image of a response and the rest of the response; anything else may be passing trouble."""
     try:
         first = answer["data"][0]
         encoded = first.pop("b64_json")
         data = base64.b64decode(encoded, validate=True)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        raise TryAgainError("a response without a picture in b64_json") from None
+        raise TryAgainError("a response without an image in b64_json") from None
     picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     if picture is None:
-        raise TryAgainError("a response whose picture cannot be decoded")
+        raise TryAgainError("a response whose image cannot be decoded")
     return np.ascontiguousarray(picture[..., ::-1]), answer
 
 

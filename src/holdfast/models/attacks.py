@@ -1,10 +1,10 @@
 """Adversarial attacks on a classifier, by foolbox: small changes made against one model and bounded in ℓ∞.
 
-An attack works on the picture as the model's network sees it: after the model's own resizing and cropping, before its
+An attack works on the image as the model's network sees it: after the model's own resizing and cropping, before its
 normalisation. So ``eps`` bounds every value the network is given, nothing is lost by resizing afterwards, and models
-with inputs of different sizes are attacked at different sizes. The result is a uint8 picture of that size, and the
-model's answer is its answer to that very picture. Black boxes, which resize out of sight, are attacked at the size of
-the photo.
+with inputs of different sizes are attacked at different sizes. The result is a uint8 image of that size, and the
+model's answer is its answer to that very image. Black boxes, which resize out of sight, are attacked at the size of
+the image.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ GRADIENT_FREE = ("decision_attack",)
 """Attacks that only ask the model for its answers."""
 
 _START_DRAWS = 50
-"""Noise pictures that are tried for one that the model does not take for the class; each costs an answer."""
+"""Noise images that are tried for one that the model does not take for the class; each costs an answer."""
 
 
 class Attack(Protocol):
-    """A way to change pictures. ``parameters`` are those of the condition, without ``eps`` and ``space``."""
+    """A way to change images. ``parameters`` are those of the condition, without ``eps`` and ``space``."""
 
     def __call__(
         self, victim: Victim, batch: torch.Tensor, labels: torch.Tensor, *, eps: float, seeds: Sequence[int], **_: Any
     ) -> torch.Tensor:
         """Return a changed batch of the same shape for an RGB batch NCHW in 0..1 and the places of the true classes.
 
-        Seed by seed, so that a picture does not depend on its neighbours. What leaves the ball of radius ``eps`` is
+        Seed by seed, so that an image does not depend on its neighbours. What leaves the ball of radius ``eps`` is
         brought back by the caller.
         """
 
@@ -53,7 +53,7 @@ class Victim:
     model: Any
 
     def right(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return which pictures the model still gets right."""
+        """Return which images the model still gets right."""
         with torch.no_grad():
             scores = self.model(batch)
         held: torch.Tensor = (scores.argmax(1) == labels) & scores.isfinite().all(1)
@@ -63,17 +63,17 @@ class Victim:
 def run_attack(
     attack: Attack,  # one of this module, or another package's
     classifier: Classifier,  # the model under attack
-    inputs: Sequence[Image],  # what ``model_input`` made of the photos
-    labels: Sequence[int],  # the place of each photo's class in ``members``
+    inputs: Sequence[Image],  # what ``model_input`` made of the images
+    labels: Sequence[int],  # the place of each image's class in ``members``
     members: Sequence[Sequence[int]],  # for each class of the dataset the outputs that mean it
     *,
-    seeds: Sequence[int],  # one a photo
+    seeds: Sequence[int],  # one an image
     # ``eps`` (0..1; rounded down to whole steps of 1/255), ``space`` and the attack's own.
     parameters: Mapping[str, Any],
 ) -> tuple[list[Image], NDArray[np.float32]]:
-    """Attack pictures of one shape or several; pictures that the model gets wrong anyway are not changed.
+    """Attack images of one shape or several; images that the model gets wrong anyway are not changed.
 
-    Returns the changed pictures, none further than ``eps`` from its input in any value, and the model's probabilities
+    Returns the changed images, none further than ``eps`` from its input in any value, and the model's probabilities
     for them, (n, outputs).
     """
     own = dict(parameters)
@@ -97,7 +97,7 @@ def run_attack(
 
 
 def model_input(classifier: Classifier, image: Image) -> Image:
-    """Return the photo as the network sees it, HWC uint8 RGB; for a black box, the photo itself.
+    """Return the image as the network sees it, HWC uint8 RGB; for a black box, the image itself.
 
     Reference preprocessing rounds to uint8 after resizing in nearly every family, so that this loses nothing.
     """
@@ -114,7 +114,7 @@ def model_input(classifier: Classifier, image: Image) -> Image:
 
 
 def answers(classifier: Classifier, pictures: Sequence[Image]) -> NDArray[np.float32]:
-    """Return probabilities, (n, outputs), for pictures as ``model_input`` makes them, without preprocessing again."""
+    """Return probabilities, (n, outputs), for images as ``model_input`` makes them, without preprocessing again."""
     if not isinstance(classifier, DifferentiableClassifier):
         return classifier.predict(pictures)
     rows = np.empty((len(pictures), len(classifier.labels)), np.float32)
@@ -159,7 +159,7 @@ def strong_attack(
     steps: int,
     decision_steps: int,
 ) -> torch.Tensor:
-    """Run four attacks one after the other, each on the pictures that are still right.
+    """Run four attacks one after the other, each on the images that are still right.
 
     As in AutoAttack: descent on the cross-entropy and on the margin, a search for the smallest change that suffices,
     and an attack that needs no gradient, for models whose gradients mislead.
@@ -181,7 +181,7 @@ def strong_attack(
     before = (batch * 255).round().to("cpu", torch.uint8)
     worst = batch.clone()
     for turn in turns:
-        # Judged as pictures: what rounding undoes has not succeeded.
+        # Judged as images: what rounding undoes has not succeeded.
         pictures = (_rounded(worst, before, levels).float() / 255).to(worst.device)
         left = victim.right(pictures, labels).nonzero()[:, 0]
         if not len(left):
@@ -193,9 +193,9 @@ def strong_attack(
 def decision_attack(
     victim: Victim, batch: torch.Tensor, labels: torch.Tensor, *, eps: float, seeds: Sequence[int], steps: int
 ) -> torch.Tensor:
-    """Run HopSkipJump, which walks along the boundary of the model's decision, one picture at a time.
+    """Run HopSkipJump, which walks along the boundary of the model's decision, one image at a time.
 
-    foolbox normalises this attack's steps over the batch, so only single pictures keep to themselves.
+    foolbox normalises this attack's steps over the batch, so only single images keep to themselves.
     """
     foolbox = _foolbox()
 
@@ -227,7 +227,7 @@ def decision_attack(
 
 
 def _descent(batch: torch.Tensor, eps: float, seeds: Sequence[int], steps: int, *, margin: bool) -> Any:
-    """Return foolbox's projected gradient descent with a random start that each picture draws for itself."""
+    """Return foolbox's projected gradient descent with a random start that each image draws for itself."""
     import eagerpy
 
     foolbox = _foolbox()
@@ -272,7 +272,7 @@ def _to_radius(attacked: torch.Tensor, batch: torch.Tensor, eps: float) -> torch
 
 
 def _rounded(changed: torch.Tensor, before: torch.Tensor, levels: int) -> torch.Tensor:
-    """Return uint8 pictures that differ by at most so many levels from the originals."""
+    """Return uint8 images that differ by at most so many levels from the originals."""
     start = before.to(torch.int16)
     after = (changed.detach().cpu() * 255).round().to(torch.int16)
     return torch.minimum(torch.maximum(after, start - levels), start + levels).clamp(0, 255).to(torch.uint8)

@@ -233,7 +233,7 @@ def _kind(value: Any) -> str:
 
 @dataclass(frozen=True)
 class _Processor:
-    """An image processor of transformers as a function of one picture."""
+    """An image processor of transformers as a function of one image."""
 
     processor: Any
 

@@ -96,7 +96,7 @@ class PythonClassifier:
         self.only_names = False
         self.versioned = True  # whether the fingerprint changes with its weights
         owner = getattr(call, "__self__", call)
-        self.native = bool(getattr(owner, "native", False))  # whether it asks for pictures at their native depth
+        self.native = bool(getattr(owner, "native", False))  # whether it asks for images at their native depth
         self.independent = False  # whether outputs are scores of labels that go together, not shares of one class
         self._call = call
         self._outputs = outputs
@@ -181,7 +181,7 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
 def load_maite(name: Name, *, device: str, classes: Sequence[str] | None = None) -> PythonClassifier:
     """Load ``maite:MODULE:ATTRIBUTE``, a MAITE model for image classification; it chooses its own device.
 
-    It gets uint8 pictures (3, height, width), one each, and returns a score for each class of its ``index2label``.
+    It gets uint8 images (3, height, width), one each, and returns a score for each class of its ``index2label``.
     """
     del device
     options = checked(name, {"outputs": str})
@@ -283,7 +283,7 @@ def _network(name: Name, target: Any, source: str, *, device: str) -> TorchClass
     }  # fmt: skip
     if data["input_size"] is None:
         raise UserError(
-            f"python:{name.name} is a network; say how pictures reach it: ?size=224, for ImageNet's usual colours "
+            f"python:{name.name} is a network; say how images reach it: ?size=224, for ImageNet's usual colours "
             "&mean=0.485/0.456/0.406&std=0.229/0.224/0.225 (else they go in as 0 to 1), and &labels=names.txt unless "
             "it says its classes itself"
         )

@@ -44,7 +44,7 @@ class Geometry:
 class Preprocessing:
     """How a family of models prepares images."""
 
-    transform: Callable[[PIL.Image.Image], torch.Tensor]  # RGB picture → float CHW tensor, normalised
+    transform: Callable[[PIL.Image.Image], torch.Tensor]  # RGB image → float CHW tensor, normalised
     size: tuple[int, int]  # height and width the model expects
     mean: tuple[float, ...]  # per channel, on a 0..1 scale; std likewise
     std: tuple[float, ...]
@@ -319,13 +319,13 @@ class ClassScores:
 
 
 def as_batch(pictures: Sequence[Image], device: str = "cpu") -> torch.Tensor:
-    """Return pictures of one size, HWC uint8, as a batch NCHW in 0..1."""
+    """Return images of one size, HWC uint8, as a batch NCHW in 0..1."""
     # A tensor: by a number, a GPU would multiply with its rounded inverse.
     most = torch.full((), 255.0, device=device)
     return torch.from_numpy(np.stack(pictures)).to(device).permute(0, 3, 1, 2).float() / most
 
 
 def as_pictures(batch: torch.Tensor) -> list[NDArray[np.uint8]]:
-    """Return a batch NCHW in 0..1 as pictures, HWC uint8."""
+    """Return a batch NCHW in 0..1 as images, HWC uint8."""
     pictures = (batch.detach().clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
     return list(np.ascontiguousarray(pictures))

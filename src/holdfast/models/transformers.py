@@ -105,7 +105,7 @@ def shape_of(config: Any) -> dict[str, Any]:
 
 
 def preprocessing(processor: Any) -> Preprocessing:
-    """Return what an image processor does, as a transform of one picture."""
+    """Return what an image processor does, as a transform of one image."""
     settings: dict[str, Any] = json.loads(processor.to_json_string())
     size, crop = settings.get("size") or {}, settings.get("crop_size") or {}
     cropped = bool(settings.get("do_center_crop")) or bool(settings.get("crop_pct"))

@@ -48,7 +48,7 @@ class TransformersVlm:
     def __init__(self, name: str, model: Any, processor: Any, *, device: str, max_new_tokens: int) -> None:
         self.name = name
         self.device = device
-        # that may ask at once: a GPU need not wait while one of them prepares pictures and starts each step
+        # that may ask at once: a GPU need not wait while one of them prepares images and starts each step
         self.threads = 1 if device == "cpu" else 2
         self._words = threading.Lock()  # tokenizers serve one thread at a time
         self.fingerprint = fingerprint(

@@ -163,20 +163,20 @@ def _plain(name: str) -> str:
 UNKNOWN = "not known"
 
 _CLIP = (
-    "Reads text: a word written in the picture can outweigh the object (typographic attacks).",
+    "Reads text: a word written in the image can outweigh the object (typographic attacks).",
     "The wording of the prompt moves its scores; two templates are two oracles.",
     "Weak at counting, fine-grained kinds, and rare classes; backgrounds that usually go with a class raise its score.",
     "Trained on captions from the web, it associates people's looks, origin and gender with roles and judgements, and "
     "errs more often on people and places that are rare there (its model card); report --by shows VR by group.",
 )
 _EMBEDDED = (
-    "A stand-in for a foundation model within the drawn world; says nothing about photos.",
+    "A stand-in for a foundation model within the drawn world; says nothing about photographs.",
     "Knows the words of that world only.",
 )
 _IMAGENET = (
     "Relies on texture more than on shape, and on backgrounds that go with a class.",
     "Knows a thousand classes, many of them breeds: with space=dataset it must choose among the dataset's, whatever "
-    "the picture shows.",
+    "the image shows.",
 )
 _DRAWN = (
     "Trained on drawn scenes only; where its card says ρ > 0 it relies on the background that goes with a class.",

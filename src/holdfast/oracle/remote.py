@@ -1,6 +1,6 @@
 """``http://HOST:PORT[/PATH]#MODEL``: an oracle behind an address, for a model that its owner guards.
 
-A request is a picture and the class it should show; an answer is a verdict. Calls may cost money and a server need not
+A request is an image and the class it should show; an answer is a verdict. Calls may cost money and a server need not
 answer alike twice, so every answer is kept on disk, is asked for once, and counts against a budget.
 """
 
@@ -37,7 +37,7 @@ def load(name: Name, resources: Resources) -> RemoteOracle:
     """Load an oracle behind an address.
 
     Options: ``budget=1000`` (calls in all, over every run that shares the cache), ``cache=oracle-answers`` (a folder),
-    ``side=512`` (pixels; larger pictures are sent smaller), ``parallel=4`` (calls at once), ``timeout=60``,
+    ``side=512`` (pixels; larger images are sent smaller), ``parallel=4`` (calls at once), ``timeout=60``,
     ``retries=4``, ``backoff=1``, ``per_minute=0`` (no limit), ``key_env=HOLDFAST_API_KEY`` (the environment variable
     that holds the key), and ``min_score`` and ``min_margin`` for servers that answer with scores.
     """
@@ -166,7 +166,7 @@ class RemoteOracle:
 
 
 def _png(image: Image, side: int) -> bytes:
-    """Return the picture as PNG, no side longer than this."""
+    """Return the image as PNG, no side longer than this."""
     height, width = image.shape[:2]
     longest = max(height, width)
     if longest > side:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-SIDE = 256  # pixels of the square pictures of noise that models are timed on
+SIDE = 256  # pixels of the square images of noise that models are timed on
 FEWEST, MOST = 3, 15
 LONGEST = 10.0  # Repeats, at least and at most, and seconds after which no other one begins
 COLUMNS = ("model", "milliseconds")
@@ -46,7 +46,7 @@ COLUMNS = ("model", "milliseconds")
 def sources(runs: Iterable[Run]) -> dict[str, str]:
     """Return name of a model in the table → the name that loads it."""
     # Of networks that were trained in a run, the first fold's trained on originals stands for all; where the run has
-    # none any more the name is empty: the architecture's own weights may be of another size and see larger pictures.
+    # none any more the name is empty: the architecture's own weights may be of another size and see larger images.
     texts_of_models: dict[str, str] = {}
     for run in runs:
         spec = run.spec()
@@ -65,12 +65,12 @@ def measure(
     *,
     classes: Sequence[str] | None = None,  # the dataset's, for models that answer with class names
     device: str = "auto",  # where they run
-    batch_size: int = 8,  # pictures a pass
+    batch_size: int = 8,  # images a pass
     timed: bool = True,  # whether speed is measured, too
     progress: Progress = silent,
 ) -> dict[str, ModelCost]:
     """Measure size and speed of models; one that cannot be loaded or run has a reason instead."""
-    # A repeat is a batch of RGB pictures of 256 × 256 noise through ``predict``: preprocessing, network and
+    # A repeat is a batch of RGB images of 256 × 256 noise through ``predict``: preprocessing, network and
     # probabilities. A first pass warms up and does not count.
     costs: dict[str, ModelCost] = {}
     for name, text in with_progress(names.items(), progress, "speed", len(names)):
@@ -305,7 +305,7 @@ def costs_of(
         machine = gpu_name() if device.startswith("cuda") else f"{device.upper()}, {core_count()} cores"
         timing = (
             f"Times are medians of {FEWEST} to {MOST} repeats on this machine ({machine}) with "
-            f"{spec.batch_size} pictures of {SIDE} × {SIDE} a pass, preprocessing included."
+            f"{spec.batch_size} images of {SIDE} × {SIDE} a pass, preprocessing included."
         )
     else:
         timing = f"Times are those of {Path(spec.speed).name}." if given else "Speed was not measured."

@@ -23,7 +23,7 @@ from holdfast.pipeline.specs import EvaluateSpec as EvaluateSpec
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import supports
 
-SEVERAL_LABELS = "photos with several labels are for holdfast eval; leave out ?separator= here"
+SEVERAL_LABELS = "images with several labels are for holdfast eval; leave out ?separator= here"
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
     for name in spec.models:
         classifier = load_classifier(name, device=spec.device, classes=collection.classes)
         if getattr(classifier, "native", False) and getattr(spec, "depth", "8") != "native":
-            raise UserError(f"{classifier.name} asks for pictures at their native depth: use eval with --depth native")
+            raise UserError(f"{classifier.name} asks for images at their native depth: use eval with --depth native")
         if hasattr(classifier, "batch_size"):  # it splits batches itself when memory runs out
             classifier.batch_size = spec.batch_size
         labels = map_labels(collection.classes, keys, classifier.labels)

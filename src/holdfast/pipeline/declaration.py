@@ -34,10 +34,10 @@ ATTACHED = "protocol.json"
 """File of a run directory: the declaration under which its rows were made, and what was found then."""
 
 SETTINGS = ("backgrounds", "feather", "matte", "max_pixels", "depth", "fill", "generator", "fast", "search")
-"""What changes pictures or answers besides data, models and conditions, and has to be as declared."""
+"""What changes images or answers besides data, models and conditions, and has to be as declared."""
 
 DISCORDANT = 0.1
-"""Share of photos whose answer turns, assumed because nothing is measured yet; the command says so."""
+"""Share of images whose answer turns, assumed because nothing is measured yet; the command says so."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _check_shape(declaration: Mapping[str, Any], path: str) -> None:
     if wrong or not all(isinstance(name, str) for name in declaration["conditions"]):
         raise UserError(f"{path} has no readable {wrong[0] if wrong else 'conditions'}: it was changed or damaged")
     if type(declaration["data"].get("photos")) is not int:
-        raise UserError(f"{path} does not say how many photos were declared: it was changed or damaged")
+        raise UserError(f"{path} does not say how many images were declared: it was changed or damaged")
     _check_protocol(declaration["protocol"], path)
     try:
         fingerprint(declaration)
@@ -303,7 +303,7 @@ def _plain(value: Any) -> Any:
 
 
 def row_deviations(run: Run, record: Mapping[str, Any]) -> list[str]:
-    """Return how the stored answers differ from what was declared: others than declared, or of fewer photos."""
+    """Return how the stored answers differ from what was declared: others than declared, or of fewer images."""
     declaration = record["declaration"]
     columns = ["model", "condition", "variant", "parameters", "status", "source_id"]
     rows = run.rows(columns)
@@ -311,7 +311,7 @@ def row_deviations(run: Run, record: Mapping[str, Any]) -> list[str]:
     samples = run.samples()
     originals = pc.equal(samples["condition"].cast(pa.string()), ORIGINAL)
     sources = pc.unique(samples.filter(originals)["source_id"])
-    without = len(pc.unique(samples["source_id"])) - len(sources)  # photos of which only renderings are stored
+    without = len(pc.unique(samples["source_id"])) - len(sources)  # images of which only renderings are stored
     given = set(pc.unique(samples["condition"].cast(pa.string())).to_pylist()) - {ORIGINAL}
     photos: dict[tuple[str, str], int] = {}
     settings: dict[str, set[str]] = {}
@@ -336,7 +336,7 @@ def row_deviations(run: Run, record: Mapping[str, Any]) -> list[str]:
         few = [f"{name} ({photos.get((model, name), 0)} of {expected})" for name in asked
                if photos.get((model, name), 0) < expected]  # fmt: skip
         more = f" and {len(few) - 3} more conditions" if len(few) > 3 else ""
-        faults += [f"{model} answered fewer photos than declared under {', '.join(few[:3])}{more}"] if few else []
+        faults += [f"{model} answered fewer images than declared under {', '.join(few[:3])}{more}"] if few else []
     return faults
 
 

@@ -88,7 +88,7 @@ class DonorPool:
         self._codes = np.array([code_of[sample.label] for sample in self.samples], dtype=np.int32)
         self._by_class = np.argsort(self._codes, kind="stable")
         self._first_of = np.searchsorted(self._codes[self._by_class], np.arange(len(code_of) + 1))
-        # Eight bytes each, not a set: by chance a picture is remembered once in 10^13 that nobody lends.
+        # Eight bytes each, not a set: by chance an image is remembered once in 10^13 that nobody lends.
         self._ids = np.sort(np.array([_eight_bytes(sample.sample_id) for sample in self.samples], np.uint64))
         self._packed: _Packed | None = None
         self.tools: Tools | None = None
@@ -126,7 +126,7 @@ class DonorPool:
         return digest.hexdigest()
 
     def draw(self, borrower: Sample, rng: np.random.Generator, *, same_class: bool) -> Donor:
-        """Draw a donor for one sample: never the same photo."""
+        """Draw a donor for one sample: never the same image."""
         if same_class and self._kin is not None:
             return self._kin.draw(borrower, rng, same_class=True)
         for sample in self.candidates(borrower, rng, same_class=same_class):
@@ -184,7 +184,7 @@ class DonorPool:
 
 
 class AssignedDonors(DonorPool):
-    """A pool in which some photos have a donor of their own, named beforehand; the others draw as from any pool."""
+    """A pool in which some images have a donor of their own, named beforehand; the others draw as from any pool."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class AssignedDonors(DonorPool):
         return fingerprint([super().fingerprint(images, masks), lent])
 
     def candidates(self, borrower: Sample, rng: np.random.Generator, *, same_class: bool) -> Iterator[Sample]:
-        """Yield the donor that was named for this photo, then others as from any pool."""
+        """Yield the donor that was named for this image, then others as from any pool."""
         lender = self._lenders.get((borrower.sample_id, same_class))
         if lender is not None:
             yield lender
@@ -210,7 +210,7 @@ class AssignedDonors(DonorPool):
 
 
 def _same_meaning(borrower: ImageSource, donor: ImageSource) -> bool:
-    """Return whether native values of two pictures stand for the same: CT of another intercept is not lent."""
+    """Return whether native values of two images stand for the same: CT of another intercept is not lent."""
     if not (isinstance(borrower, NativeImage) and isinstance(donor, NativeImage)):
         return True
     return borrower.meaning() == donor.meaning()
@@ -256,7 +256,7 @@ class SampleContext:
         return painted
 
     def style(self) -> Donor:
-        """Return a picture of ``--styles``, drawn from the sample's key, or the donor of another class."""
+        """Return an image of ``--styles``, drawn from the sample's key, or the donor of another class."""
         tools = self.pool.tools
         if tools is None or tools.styles is None:
             return self.donor(same_class=False)

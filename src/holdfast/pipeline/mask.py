@@ -1,4 +1,4 @@
-"""Automatic masks for photos that have none, with the doubtful ones first."""
+"""Automatic masks for images that have none, with the doubtful ones first."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make_masks(
 ) -> tuple[Summary, list[dict[str, Any]]]:
     """Write ``out/<class>/<stem>.png`` and ``masks.csv``; return the rows, least sure first."""
     # ``executor`` says where; without it, on ``spec.workers`` processes of this machine. ``collection`` holds the
-    # photos where only some of the dataset are meant.
+    # images where only some of the dataset are meant.
     annotator = load_annotator(spec.annotator)
     collection = collection or read(spec)
     check_apart(collection.samples, out)

@@ -1,4 +1,4 @@
-"""What users know of their photos: groups of a run's photos, and ties to the label before any model is asked."""
+"""What users know of their images: groups of a run's images, and ties to the label before any model is asked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast.stats.regression.ties import ties
 from holdfast.store import Run
 
 BACKGROUND = "background cluster"
-_SIDE = 64  # pixels of the longer side of a picture whose background is described
+_SIDE = 64  # pixels of the longer side of an image whose background is described
 _MOST_CLUSTERS = 12
 _NO_FOLD = -1  # of a sample without one
 _COLUMNS = ("split", "fold", "licence")
@@ -70,9 +70,9 @@ def groups_of(runs: Sequence[Run], names: Sequence[str], file: str | Path | None
 
 
 def slice_of(counts: Counts, runs: Sequence[Run], text: str, file: str | Path | None) -> Counts:
-    """Return the counts of the photos with attributes such as ``camera=B,line=2``; all photos for an empty text."""
+    """Return the counts of the images with attributes such as ``camera=B,line=2``; all images for an empty text."""
     if file is not None and not text:
-        raise UserError("--attributes has no effect without --for: name the photos, such as --for camera=B")
+        raise UserError("--attributes has no effect without --for: name the images, such as --for camera=B")
     sources = counts.cells["source_id"].astype(str)
     chosen = np.ones(len(sources), np.bool_)
     for part in split_list(text):
@@ -81,10 +81,10 @@ def slice_of(counts: Counts, runs: Sequence[Run], text: str, file: str | Path | 
             raise UserError(f"--for reads attribute=value, such as camera=B, which {part!r} is not")
         values = attribute_values(runs, name, file)
         if value not in values.values():
-            raise UserError(f"no photo has {name}={value}; there is {', '.join(sorted(set(values.values()))[:12])}")
+            raise UserError(f"no image has {name}={value}; there is {', '.join(sorted(set(values.values()))[:12])}")
         chosen &= (sources.map(values) == value).to_numpy()
     if not chosen.any():
-        raise UserError(f"no photo has all of {text}")
+        raise UserError(f"no image has all of {text}")
     return in_group(counts, chosen) if text else counts
 
 
@@ -104,13 +104,13 @@ def find_ties(collection: Collection, max_pixels: int, progress: Progress) -> li
 
 def _finding(row: Mapping[Any, Any], examples: tuple[str, ...]) -> DataFinding:
     name = row["attribute"]
-    cluster = "photos with alike backgrounds share labels" if name == BACKGROUND else f"{name} goes with the label"
+    cluster = "images with alike backgrounds share labels" if name == BACKGROUND else f"{name} goes with the label"
     sentence = (
         f"{cluster} (Cramér's V {row['v']:.2f}, p {row['p_holm']:.2g} corrected): alone it tells the label of "
-        f"{percent(row['readable'], 0)} of {row['n']:,} photos, and the commonest that of {percent(row['chance'], 0)}"
+        f"{percent(row['readable'], 0)} of {row['n']:,} images, and the commonest that of {percent(row['chance'], 0)}"
     )
     advice = (
-        "A model could read it instead of the object: add photos that break the tie, or hold results against it "
+        "A model could read it instead of the object: add images that break the tie, or hold results against it "
         "(eval with scenarios that change the background; report --by)."
     )
     return DataFinding("tie", int(row["n"]), sentence, advice, examples)
@@ -123,7 +123,7 @@ def _examples(labels: Sequence[str], values: Sequence[str]) -> tuple[str, ...]:
 
 
 def attribute_columns(photos: Sequence[Sample]) -> dict[str, list[str]]:
-    """Return attribute → its group for each photo, of attributes with few groups that are not the label itself."""
+    """Return attribute → its group for each image, of attributes with few groups that are not the label itself."""
     names = dict.fromkeys(name for photo in photos for name in photo.attributes)
     columns: dict[str, list[str]] = {}
     for name in names:
@@ -138,7 +138,7 @@ def attribute_columns(photos: Sequence[Sample]) -> dict[str, list[str]]:
 
 
 def background_clusters(photos: Sequence[Sample], classes: int, max_pixels: int, progress: Progress) -> list[str]:
-    """Return the cluster of each photo by the colours of its background (k-means); none for fewer than 20 photos."""
+    """Return the cluster of each image by the colours of its background (k-means); none for fewer than 20 images."""
     from scipy.cluster.vq import kmeans2
 
     with ThreadPoolExecutor(core_count()) as threads:
@@ -167,7 +167,7 @@ def _background(sample: Sample, max_pixels: int) -> NDArray[np.float64] | None:
 
 
 def background_colours(image: Image, mask: Mask | None) -> NDArray[np.float64] | None:
-    """Return mean and spread of the background's colours (CIELAB): outside the mask, or the frame of the picture."""
+    """Return mean and spread of the background's colours (CIELAB): outside the mask, or the frame of the image."""
     scale = _SIDE / max(image.shape[:2])
     size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
     small = cv2.resize(np.ascontiguousarray(image[..., :3]), size, interpolation=cv2.INTER_AREA)

@@ -1,4 +1,4 @@
-"""Photos with generated backgrounds that are painted once per run and kept, so that networks can be trained on them."""
+"""Images with generated backgrounds that are painted once per run and kept, so that networks can be trained on them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from holdfast.pipeline.small_copies import RECORDED, keep_thumbnail, painted_id
 from holdfast.scenarios import Condition
 from holdfast.store import read_json
 
-AHEAD = 32  # photos that are painted for before the first of them is written
-FOLDER = "painted"  # of a run, with the pictures and what is known of each
+AHEAD = 32  # images that are painted for before the first of them is written
+FOLDER = "painted"  # of a run, with the images and what is known of each
 
 
 @dataclass(frozen=True)
 class Painted:
-    """A photo with generated surroundings, kept as PNG in the run: painting it again would cost too much."""
+    """An image with generated surroundings, kept as PNG in the run: painting it again would cost too much."""
 
     file: Path
     identity: str
 
     @property
     def details(self) -> dict[str, Any]:
-        """Return what is known of the picture: prompt, generator and seed; nothing of one from an earlier version."""
+        """Return what is known of the image: prompt, generator and seed; nothing of one from an earlier version."""
         record = self.file.with_suffix(".json")
         return read_json(record) if record.is_file() else {}
 
@@ -52,18 +52,18 @@ class Painted:
 
 
 def paint(
-    samples: Sequence[Sample],  # photos with masks
+    samples: Sequence[Sample],  # images with masks
     painter: Painter,  # what paints, and whether it is used
     condition: Condition,  # ``generated_background`` with its parameters
-    folder: Path,  # where pictures, and the verdicts of those that a stated filter left out, are kept
+    folder: Path,  # where images, and the verdicts of those that a stated filter left out, are kept
     *,
-    images: Mapping[str, str],  # hashes of the photos by ``sample_id``
+    images: Mapping[str, str],  # hashes of the images by ``sample_id``
     masks: Mapping[str, str],  # hashes of their masks
     seed: int,
-    max_pixels: int,  # larger photos are refused
+    max_pixels: int,  # larger images are refused
     progress: Progress,
 ) -> tuple[dict[str, Painted], dict[str, str]]:
-    """Return generated surroundings for photos, painted once per run, and why others have none, by ``sample_id``."""
+    """Return generated surroundings for images, painted once per run, and why others have none, by ``sample_id``."""
     painted: dict[str, Painted] = {}
     left_out: dict[str, str] = {}
     pool = DonorPool([], max_pixels=max_pixels)
@@ -108,7 +108,7 @@ def paint(
 
 
 def _rejection(verdict: Path) -> str:
-    """Return why a picture was rejected, empty where no file says so."""
+    """Return why an image was rejected, empty where no file says so."""
     return str(read_json(verdict).get("rejected", "")) if verdict.is_file() else ""
 
 
@@ -121,10 +121,10 @@ def with_generated(
     summary: Summary,
     progress: Progress,
 ) -> tuple[Collection, dict[str, Any]]:
-    """Return the collection with a picture more of each photo, painted into the run; and what to record of it.
+    """Return the collection with a painted copy of each image, stored in the run, and what to record of it.
 
-    ``conditions``: of the command; nothing happens unless one of them paints and the collection holds no such pictures.
-    Photos that a filter turns down become problems.
+    ``conditions``: of the command; nothing happens unless one of them paints and the collection holds no such images.
+    Images that a filter turns down become problems.
     """
     stored = stored_conditions(collection.samples)
     painting = [each for each in conditions if each.definition.paints and each.scenario not in stored]

@@ -61,7 +61,7 @@ class Prepared:
     pool_fingerprint: str
 
     def lent(self, definition: Scenario) -> str:
-        """Return the hash of what a scenario takes besides the photo: donors, and networks that the user gave."""
+        """Return the hash of what a scenario takes besides the image: donors, and networks that the user gave."""
         donors = self.pool_fingerprint if definition.donor else ""
         tools = self.pool.tools.identity(definition) if self.pool.tools else ""
         return fingerprint([donors, tools]) if tools else donors
@@ -76,7 +76,7 @@ def read(spec: DataSpec) -> Collection:
     """Read the collection and keep the wanted split."""
     collection = in_nine_classes(load_collection(_with_boxes(spec), masks=spec.masks), getattr(spec, "labels", None))
     folder = getattr(spec, "images", None) or spec.data
-    if getattr(spec, "boxes", None) and Path(folder).is_dir():  # named after the photos, not after the list of boxes
+    if getattr(spec, "boxes", None) and Path(folder).is_dir():  # named after the images, not after the list of boxes
         collection = replace(collection, name=collection_name(Path(folder)))
     if getattr(spec, "attributes", None):
         collection = with_attributes(collection, spec.attributes)  # type: ignore[attr-defined]
@@ -106,7 +106,7 @@ def _with_boxes(spec: DataSpec) -> str:
 
 
 def inventory(spec: InventorySpec, progress: Progress = silent) -> Inventory:
-    """Return what a dataset holds and what is wrong with it; every picture and mask is read once."""
+    """Return what a dataset holds and what is wrong with it; every image and mask is read once."""
     collection = read(DataSpec(spec.data, masks=spec.masks, split=spec.split, limit=spec.limit))
     if asks_for_nine(spec.labels):
         collection, rows = in_nine_classes(collection, spec.labels), []
@@ -266,7 +266,7 @@ def begin_run(
         digest = prepared.images[sample.sample_id]
         survey.digests += short_digest(digest.encode()) if digest else bytes(16)
     if names := list(two_classes(survey.same_bytes())):
-        text = f"the same picture lies under two classes {len(names)} time(s), first {names[0]}"
+        text = f"the same image lies under two classes {len(names)} time(s), first {names[0]}"
         summary.notes.append(f"{text}; holdfast data check lists them all")
 
 
@@ -313,7 +313,7 @@ def stored_variant(sample: Sample) -> str:
 
 @dataclass(frozen=True)
 class Rendering:
-    """One condition of one sample: the picture, or why there is none."""
+    """One condition of one sample: the image, or why there is none."""
 
     condition: Condition
     rendered: Rendered | None
@@ -322,7 +322,7 @@ class Rendering:
     status: str = "ok"
     error: str = ""
     moved: bool = False  # whether the foreground lies elsewhere than in the source
-    details: Mapping[str, Any] = field(default_factory=dict)  # of a rejected picture
+    details: Mapping[str, Any] = field(default_factory=dict)  # of a rejected image
 
 
 def render_conditions(

@@ -16,7 +16,7 @@ from holdfast.data.writers import encode_image
 from holdfast.scenarios import Condition
 
 THUMBNAIL = 160  # pixels of the longer side
-RECORDED = ("prompt", "asked_background", "generator", "image_seed")  # what is kept of a painted picture
+RECORDED = ("prompt", "asked_background", "generator", "image_seed")  # what is kept of a painted image
 
 
 def keep_thumbnail(
@@ -31,12 +31,12 @@ def keep_thumbnail(
 
 
 def painted_id(sample: Sample) -> str:
-    """Return the name of the picture of a photo with a generated background."""
+    """Return the file name of an image with a generated background."""
     return f"{sample.sample_id}#generated_background"
 
 
 def thumbnail_path(run: Path, sample_id: str, condition: Condition) -> Path:
-    """Return the file of the small picture of a condition that paints."""
+    """Return the file of the small image of a condition that paints."""
     name = fingerprint([sample_id, condition.name, condition.parameters_json])[:32]
     return run / "generated" / f"{name}.jpg"
 

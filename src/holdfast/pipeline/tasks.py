@@ -176,7 +176,7 @@ class ObjectDetection(Task):
             return False
         if len(detectors) < len(models):
             others = ", ".join(name for name in models if name not in detectors)
-            raise UserError(f"{', '.join(detectors)} find objects and {others} name pictures; use two commands")
+            raise UserError(f"{', '.join(detectors)} find objects and {others} name images; use two commands")
         every = (*collection.samples, *collection.empty)
         if not has_objects(every) and all(sample.mask is None for sample in every):
             raise UserError(

@@ -1,7 +1,7 @@
 """``holdfast study telltale``: can a network tell original, generated and random backgrounds apart?
 
-Every photo gives one picture of each kind, so that neither the objects nor their number give a kind away, and all
-pictures of a photo, and the photos that lend it a background, are on one side of a split.
+Every source image gives one image of each kind, so that neither the objects nor their number give a kind away, and all
+renderings of an image, and the images that lend it a background, are on one side of a split.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from holdfast.store import Run
 
 @dataclass(frozen=True)
 class Pasted:
-    """A photo's object before a borrowed background, rendered when it is loaded."""
+    """An image's object before a borrowed background, rendered when it is loaded."""
 
     sample: Sample
     condition: Condition  # which background is borrowed
-    pool: DonorPool  # who lends; the photo's own fold, so that no photo is on both sides of a split
+    pool: DonorPool  # who lends; of the image's own fold, so that none is on both sides of a split
     seed: int
-    identity: str  # hash of everything the picture depends on
-    # who lent the background, known once the picture was loaded
+    identity: str  # hash of everything the image depends on
+    # who lent the background, known once the image was loaded
     details: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def fingerprint(self) -> str:
@@ -64,7 +64,7 @@ LEFT_OUT = "left out of all three kinds"
 
 
 def telltale(spec: TelltaleSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, Summary]:
-    """Make the three kinds, train on them and test; rows whose label is the kind of the picture."""
+    """Make the three kinds, train on them and test; rows whose label is the kind of the image."""
     if bool(spec.generator) == bool(spec.generated):
         which = "one of them, not both" if spec.generator else "one of them"
         raise UserError(
@@ -73,7 +73,7 @@ def telltale(spec: TelltaleSpec, out: Path, *, progress: Progress = silent) -> t
         )
     if spec.backgrounds:
         raise UserError(
-            "telltale borrows backgrounds within each fold, so that no photo is on both sides: no --backgrounds"
+            "telltale borrows backgrounds within each fold, so that no image is on both sides: no --backgrounds"
         )
     if spec.workers != 1:
         raise UserError("telltale works in one process, because a generator is loaded once")
@@ -94,7 +94,7 @@ def telltale(spec: TelltaleSpec, out: Path, *, progress: Progress = silent) -> t
 
 
 def _read(spec: TelltaleSpec, *, out: Path, progress: Progress) -> Collection:
-    """Return the three kinds of every photo that has all of them, with its fold, and the control's pictures."""
+    """Return the three kinds of every image that has all of them, with its fold, and the control."""
     collection = read(spec)
     photos = [sample for sample in collection.samples if sample.condition == ORIGINAL and sample.mask is not None]
     if not photos:
@@ -121,7 +121,7 @@ def _read(spec: TelltaleSpec, *, out: Path, progress: Progress) -> Collection:
     kept = [photo for photo in photos if photo.sample_id in generated]
     if not kept:
         why = "; ".join(f"{count} × {reason}" for reason, count in Counter(left_out.values()).most_common(3))
-        raise UserError(f"no photo has a generated background: {why}")
+        raise UserError(f"no image has a generated background: {why}")
     problems = [Problem(name, f"{LEFT_OUT}: {reason}") for name, reason in left_out.items()]
     folded = with_folds(replace(collection, samples=tuple(kept)), spec)
     samples = _kinds(spec, folded.samples, generated, images, masks)
@@ -131,7 +131,7 @@ def _read(spec: TelltaleSpec, *, out: Path, progress: Progress) -> Collection:
 
 
 def _given(data: str, photos: Sequence[Sample]) -> tuple[dict[str, ImageSource], dict[str, str]]:
-    """Return the generated pictures of a collection, by the photo they show."""
+    """Return the generated images of a collection, by their source image."""
     generated = [sample for sample in load_collection(data).samples if sample.condition == GENERATED]
     if not generated:
         raise UserError(
@@ -140,9 +140,9 @@ def _given(data: str, photos: Sequence[Sample]) -> tuple[dict[str, ImageSource],
     by_source = {sample.source_id: sample.image for sample in generated}
     pictures = {photo.sample_id: by_source[photo.source_id] for photo in photos if photo.source_id in by_source}
     if not pictures:
-        raise UserError(f"--generated {data} shows none of these photos: make it from the same DATA")
+        raise UserError(f"--generated {data} shows none of these images: make it from the same DATA")
     missing = [photo.sample_id for photo in photos if photo.sample_id not in pictures]
-    return pictures, dict.fromkeys(missing, "--generated has no picture of it")
+    return pictures, dict.fromkeys(missing, "--generated has no image of it")
 
 
 def _kinds(
@@ -152,7 +152,7 @@ def _kinds(
     images: Mapping[str, str],
     masks: Mapping[str, str],
 ) -> list[Sample]:
-    """Return a picture of each kind of every photo, and the control: a background of the same class."""
+    """Return each image in all three kinds, and the control: a background of the same class."""
     pools = {
         fold: DonorPool([photo for photo in photos if photo.fold == fold], max_pixels=spec.max_pixels)
         for fold in {photo.fold for photo in photos}

@@ -1,4 +1,4 @@
-"""Small pictures of what the models saw, made again from the data of a run."""
+"""Small images of what the models saw, made again from the data of a run."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def thumbnails(
 ) -> dict[tuple[str, str], bytes]:
     """Return JPEGs of what shows these sources, by (sample_id, condition name as in stats.reduce).
 
-    ``only``: the conditions, if not all. ``data``: the same photos from elsewhere, such as scenes drawn larger.
+    ``only``: the conditions, if not all. ``data``: the same images from elsewhere, such as scenes drawn larger.
     """
-    # Empty where the data is no longer there; a photo that changed since the run is left out, because its picture would
-    # not be what the models saw.
+    # Empty if the data is gone. An image that changed since the run is left out: its thumbnail would not be what the
+    # models saw.
     if "data" not in run.spec():  # a table that was not made by evaluate
         return {}
     spec = replace(spec_of(run), data=data) if data else spec_of(run)
@@ -40,7 +40,7 @@ def thumbnails(
         if run.spec().get("task") == DETECT:
             collection, conditions = as_detectors_see(spec, collection), for_detectors(spec, conditions)
         asked = [(condition, condition.definition) for condition in conditions]
-        # An attack's picture differs from model to model, and remaking it would take the models.
+        # An attack's image differs from model to model, and remaking it would take the models.
         painted = [condition for condition, known in asked if known.paints and not known.attack]
         conditions = [condition for condition, known in asked if not known.paints and not known.attack]
         conditions = [condition for condition in conditions if condition.name in only] or conditions
@@ -55,7 +55,7 @@ def thumbnails(
             # Painted again they would take the generator, and another machine paints another last bit.
             for condition in painted:
                 kept = thumbnail_path(run.path, sample.sample_id, condition)
-                if kept.is_file():  # rows of evaluate name the photo, those of trainings the painted picture
+                if kept.is_file():  # rows of evaluate name the source, those of trainings the painted image
                     painted_as = painted_id(sample)
                     name = painted_as if painted_as in recorded else sample.sample_id
                     files[name, condition.name] = kept.read_bytes()
@@ -77,7 +77,7 @@ def _pool(run: Run, collection: Collection, spec: EvaluateSpec) -> DonorPool:
     """Return who lent backgrounds: whoever a draw names, or in a run of rounds the donors that its rows name."""
     if "rounds" not in run.spec():
         pool = make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels)
-        with suppress(HoldfastError):  # networks that are no longer there: their pictures are left out
+        with suppress(HoldfastError):  # networks that are no longer there: their images are left out
             pool.tools = load_tools(spec)
         return pool
     samples = {sample.sample_id: sample for sample in collection.samples}

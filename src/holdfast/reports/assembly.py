@@ -41,12 +41,12 @@ def build(
 ) -> Path:
     """Write ``index.html``, ``figures/`` and ``tables/`` into a folder, and return the page's path.
 
-    ``pictures``: makes JPEG thumbnails of some photos of a run. ``note``: what a reader must know first; drawn scenes
+    ``pictures``: makes JPEG thumbnails of some images of a run. ``note``: what a reader must know first; drawn scenes
     have their own note. ``steps``: what to do first, each with a command or nothing. ``votes``: of people on accepted
     images of walks, which correct FMR. ``score_conditions``: returns the conditions of the robustness score; by default
     all that keep the object. ``background_conditions``: those that leave the object as it is, for the score over these.
     """
-    if is_telltale(runs):  # its classes are kinds of pictures, so verdicts and scores mean nothing there
+    if is_telltale(runs):  # its classes are kinds of images, so verdicts and scores mean nothing there
         return build_detection(runs, out, note=note)
     report = ReportEvidence(
         runs, outcome, average, resamples, seed, score_conditions, background_conditions, analysis or Analysis(),

@@ -31,9 +31,9 @@ from holdfast.store import Run
 
 TITLE = "How much accuracy is lost from one dataset to another?"
 _LIMITS = (
-    "The datasets have different photos, so no photo is paired: an interval adds the uncertainty of both sides. A drop "
-    "says that the second dataset is harder for this model, not why: its photos, its labels and how it was chosen "
-    "differ, too. Pictures that were chosen because models fail on them (a mined set) say nothing about those models."
+    "The datasets have different images, so no image is paired: an interval adds the uncertainty of both sides. A drop "
+    "says that the second dataset is harder for this model, not why: its images, its labels and how it was chosen "
+    "differ, too. Images that were chosen because models fail on them (a mined set) say nothing about those models."
 )
 
 
@@ -43,7 +43,7 @@ def counts_by_dataset(runs: Sequence[Run]) -> dict[str, Counts]:
 
 
 def prompts_by_dataset(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
-    """Return dataset → source_id → prompt, of pictures that were painted: those of one prompt depend on each other."""
+    """Return dataset → source_id → prompt, of images that were painted: those of one prompt depend on each other."""
     prompts: dict[str, dict[str, str]] = {}
     for name, own in _by_dataset(runs).items():
         for run in own:
@@ -119,7 +119,7 @@ def _drop_section(
         model=whole["dataset"], row=whole["model"].map(short), estimate=whole["drop"],
         solid=(whole["low"] > 0) | (whole["high"] < 0),
     )  # fmt: skip
-    title = f"Points of accuracy lost from {lost.reference}, with 95 % intervals for unpaired photos"
+    title = f"Points of accuracy lost from {lost.reference}, with 95 % intervals for unpaired images"
     figure = charts.dot_figure(
         "between_drops", title, lost.sentence, tidy, models=lost.datasets, rows=rows, zero=True,
         axis="points lost (to the right) or gained", note="Filled marks: the interval leaves out 0.",
@@ -137,13 +137,13 @@ def _drop_section(
         Column("dataset", "To"),
         *([Column("part", "Part", show=lambda name: name or "whole")] if (by_model["part"] != "").any() else []),
         *with_intervals("percent", reference=lost.reference, accuracy="Accuracy there"),
-        Column("drop", "Lost", "points", "low", "high", hint="with other photos of these classes"),
+        Column("drop", "Lost", "points", "low", "high", hint="with other images of these classes"),
         Column("drop", "Lost, other classes", "points", "class_low", "class_high", hint="with other classes, too"),
         Column("other", f"Lost ({'restricted' if settings['outcome'] == 'full' else 'full'})", "points"),
-        *plain("integer", n_reference=f"Pictures of {lost.reference}", n="Pictures there"),
+        *plain("integer", n_reference=f"Images of {lost.reference}", n="Images there"),
     ]
     note = (
-        "“Lost” has Newcombe's interval from both sides' own (photos or prompts as clusters, classes as strata). "
+        "“Lost” has Newcombe's interval from both sides' own (images or prompts as clusters, classes as strata). "
         "“Lost, other classes” takes the classes as draws: mean ± t · s/√K of the class drops. Full: right over all "
         "outputs of a model; restricted: among the dataset's classes only."
     )
@@ -193,7 +193,7 @@ def _line_section(lost: DatasetDrops, short: dict[str, str]) -> Section:
         Column("models", "Models in the line", "integer"),
     ]
     caption = "Effective robustness: accuracy minus what the line of the other models predicts"
-    note = "Intervals resample the pictures of both datasets and refit the line; models are taken as they are."
+    note = "Intervals resample the images of both datasets and refit the line; models are taken as they are."
     section.parts.append(
         Table("effective", caption, table.sort_values("effective", ascending=False), columns, note)
     )  # fmt: skip
@@ -239,7 +239,7 @@ def _class_section(lost: DatasetDrops, short: dict[str, str]) -> Section:
         Column("dataset", "To"),
         *plain("percent", reference=lost.reference, accuracy="Accuracy there"),
         Column("drop", "Lost", "points", "low", "high"),
-        Column("n", "Pictures there", "integer"),
+        Column("n", "Images there", "integer"),
     ]
     section.parts.append(
         Table("between_classes", "Accuracy lost by class, the most first", lost.classes, columns, folded=True)
@@ -261,7 +261,7 @@ def _questions(runs: Sequence[Run]) -> tuple[str, pd.DataFrame] | None:
 def _question_section(asked: tuple[str, pd.DataFrame]) -> Section:
     reference, table = asked
     most = table.sort_values("drop").iloc[-1]
-    section = Section("asked", "Questions about the pictures")
+    section = Section("asked", "Questions about the images")
     section.lead = [
         f"{most['model']} loses most, {points(most['drop'])} ({span(most['low'], most['high'])}): "
         f"{percent(most['reference'])} of its answers are right on {reference}, {percent(most['accuracy'])} on "

@@ -27,7 +27,7 @@ from holdfast.store import Run
 TITLE = "Which model should be used under these conditions?"
 MEANING = (
     "Weighted accuracy is the mean of the accuracies under the weighted conditions, each with its weight, on the "
-    "photos that all models answered. Photos are resampled together for all models, so that differences are paired."
+    "images that all models answered. Images are resampled together for all models, so that differences are paired."
 )
 _COSTS = {
     "time": ("milliseconds", "milliseconds per image", "fast", "slow"),
@@ -41,12 +41,12 @@ def build(
     """Write ``index.html``, ``figures/``, ``tables/`` and ``choice.json``; return the page's path."""
     facts = [
         *page_facts((len(choice.models), "model")),
-        (f"{choice.photos:,}", "photos that all answered"),
+        (f"{choice.photos:,}", "images that all answered"),
         (f"{len(choice.weights):,}", "weighted conditions"),
     ]
     limits = (
         "Which conditions matter, and how much, is yours to say: the choice is as good as the weights. Intervals are "
-        "at the 95 % level and treat photos as independent; differences and groups hold for all pairs of models "
+        "at the 95 % level and treat images as independent; differences and groups hold for all pairs of models "
         f"together. {settings['timing']}"
     )
     try:
@@ -109,7 +109,7 @@ def _ranked(choice: ModelChoice, short: dict[str, str], recommendation: Recommen
     title, sentence = "Weighted accuracy with 95 % intervals", recommendation.sentences[0]
     note = (
         "Filled: the best within the limits, and models that do not differ clearly from it. Hollow: those that do. "
-        "Intervals of two models may overlap and the models still be told apart, because photos are paired."
+        "Intervals of two models may overlap and the models still be told apart, because images are paired."
     )
     return charts.dot_figure("weighted_accuracy", title, sentence, tidy, axis="weighted accuracy", note=note)
 
@@ -239,7 +239,7 @@ def _weights(choice: ModelChoice, short: dict[str, str]) -> Section:
         CONDITION,
         Column("asked", "Asked for as"),
         Column("weight", "Weight", "percent", hint="share of the whole"),
-        Column("n", "Photos", "integer", hint="that all models answered"),
+        Column("n", "Images", "integer", hint="that all models answered"),
     ]
     section.parts.append(Table("weights", "Weights of the conditions", choice.weights, columns))
     detail = choice.conditions.pivot(index="model", columns="condition", values="accuracy").reset_index()

@@ -76,9 +76,9 @@ def _section(task: Task, counts: Counts, report: ReportEvidence) -> Section:
 def _front(report: ReportEvidence) -> Front:
     ((task, counts), *_) = report.once(_counts)
     photos = len(set((counts.clusters or {}).values())) or counts.cells["source_id"].nunique()
-    facts = page_facts((len(counts.models), "model"), (photos, "photo"), (len(counts.conditions), "condition"))
+    facts = page_facts((len(counts.models), "model"), (photos, "image"), (len(counts.conditions), "condition"))
     limits = (
-        f"A success is that the {task.unit} is {task.success}. Intervals are at the 95 % level and treat photos as "
+        f"A success is that the {task.unit} is {task.success}. Intervals are at the 95 % level and treat images as "
         "independent."
     )
     short = short_names(counts.models)

@@ -1,4 +1,4 @@
-"""Pages about two models: ``holdfast compare --parity`` (flips, their pictures, speed and size), and a release gate."""
+"""Pages about two models: ``holdfast compare --parity`` (flips, their images, speed and size), and a release gate."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from holdfast.store import Run
 
 TITLE = "Is it still the same model?"
 LIMITS = (
-    "A flip is a picture that the two models answer differently. Flips have 95 % intervals, photos that share a "
+    "A flip is an image that the two models answer differently. Flips have 95 % intervals, images that share a "
     "background count as what they tell. Two models are equivalent under a condition where two one-sided tests, paired "
-    "by photo, both exclude a difference of accuracy as large as the margin; 90 % intervals show what they see. "
-    "Times are of single pictures on this machine, one model after the other."
+    "by image, both exclude a difference of accuracy as large as the margin; 90 % intervals show what they see. "
+    "Times are of single images on this machine, one model after the other."
 )
 GATE_SIGNS = {"passed": "✓", "failed": "✗", "undecided": "◌"}
 CONDITIONS = 6
-"""Conditions whose pictures are shown, those with most flips first."""
+"""Conditions whose images are shown, those with most flips first."""
 
 
 def build(
@@ -52,9 +52,9 @@ def build(
     section = Section("parity", "Flips by condition", lead=[result.sentence, *(f"{note}." for note in notes)])
     section.parts = [_figure(result), _table(result, short, models)]
     price = Section("costs", "Speed and size", parts=[_costs(costs, short)])
-    shown = Section("flips", "Pictures that flip", parts=_flips(result.flips, run, short, models, outcome, pictures))
+    shown = Section("flips", "Images that flip", parts=_flips(result.flips, run, short, models, outcome, pictures))
     facts = [
-        *page_facts((int(result.conditions["n"].max()), "photo"), (len(result.conditions), "condition")),
+        *page_facts((int(result.conditions["n"].max()), "image"), (len(result.conditions), "condition")),
         (f"{len(result.flips):,}", f"of {int(result.conditions['n'].sum()):,} answers flip"),
     ]
     front = Front(
@@ -68,7 +68,7 @@ def _figure(result: Parity) -> Figure:
     table = result.conditions.sort_values("flips", ascending=False)
     worst = table.iloc[0]
     return charts.model_figure(
-        "flips", "Share of pictures that the two models answer differently, with 95 % intervals",
+        "flips", "Share of images that the two models answer differently, with 95 % intervals",
         f"Most flips: {percent(worst['flips'])} under {condition_label(worst['condition'])}.",
         table.assign(model="", solid=table["verdict"] == "equivalent"), "flips", short={"": ""}, axis="flipped answers",
         note=f"Filled: accuracies are equivalent within {100 * result.margin:g} points. Hollow: undecided, different, "
@@ -81,16 +81,16 @@ def _table(result: Parity, short: dict[str, str], models: tuple[str, str]) -> Ta
         CONDITION,
         Column("verdict", "Verdict", show=lambda text: text or "not tested", hint="of the two one-sided tests"),
         ranged("flips", "Flips"),
-        Column("flipped", "Flipped", "integer", hint="pictures with two answers"),
-        Column("n", "of", "integer", hint="pictures that both answered"),
+        Column("flipped", "Flipped", "integer", hint="images with two answers"),
+        Column("n", "of", "integer", hint="images that both answered"),
         Column("old", short[models[0]], "percent", hint="accuracy"),
         Column("new", short[models[1]], "percent", hint="accuracy"),
         Column("difference", "Difference", "points", "low", "high", hint="90 % interval"),
-        Column("lost", "Lost", "integer", hint="photos that only the first model answers rightly"),
-        Column("gained", "Gained", "integer", hint="photos that only the second model answers rightly"),
+        Column("lost", "Lost", "integer", hint="images that only the first model answers rightly"),
+        Column("gained", "Gained", "integer", hint="images that only the second model answers rightly"),
     ]
     if result.conditions["more_photos"].notna().any():
-        columns.append(Column("more_photos", "More photos", "integer", hint="that would decide"))
+        columns.append(Column("more_photos", "More images", "integer", hint="that would decide"))
     return Table("parity", "Flips, accuracies and verdicts", result.conditions, columns)
 
 
@@ -102,9 +102,7 @@ def _costs(costs: pd.DataFrame, short: dict[str, str]) -> Table:
     )  # fmt: skip
     columns = [
         model_column(short),
-        Column(
-            "milliseconds", "ms per picture", "number", "fast", "slow", digits=2, hint="median of repeats, quartiles"
-        ),
+        Column("milliseconds", "ms per image", "number", "fast", "slow", digits=2, hint="median of repeats, quartiles"),
         Column("times", "Times the first", "number", digits=2),
         Column("megabytes", "MB of weights", "number", digits=2),
         Column("size", "Share of the first", "percent", digits=0),
@@ -119,7 +117,7 @@ def _flips(
     pictures: RunPictures | None,
 ) -> list[Part]:  # fmt: skip
     if flips.empty:
-        return [Notice("No picture flips, so there is none to show.")]
+        return [Notice("No image flips, so there is none to show.")]
     suffix = "" if outcome == "full" else "_restricted"
     often = flips["name"].value_counts().index
     most = sorted(often, key=without_object)[:CONDITIONS]  # last those without the object
@@ -148,7 +146,7 @@ def _flips(
                 of="–",
             )
         )
-    missing = [] if jpegs else [Notice("The pictures: the photos are not at hand.")]
+    missing = [] if jpegs else [Notice("The images: the images are not at hand.")]
     return [*missing, Gallery(photos)]
 
 

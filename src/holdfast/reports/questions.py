@@ -55,14 +55,14 @@ class Questions:
 
     @cached_property
     def rounds(self) -> dict[str, list[list[str]]]:
-        """The photos of each round, by model, where it stopped as soon as it was sure."""
+        """The images of each round, by model, where it stopped as soon as it was sure."""
         return recorded_rounds(self.runs)
 
     @property
     def early(self) -> str:
         """What a reader must know of intervals of models that were asked in rounds; empty where none was."""
         whose = "" if set(self.table["model"]) <= set(self.rounds) else f" of {listing(list(self.rounds), 6)}"
-        words = f"Asked in rounds: intervals{whose} hold whenever one stops, and are of means over photos. "
+        words = f"Asked in rounds: intervals{whose} hold whenever one stops, and are of means over images. "
         return words if self.rounds else ""
 
     @cached_property
@@ -85,8 +85,8 @@ class Questions:
         """Return what right means on such a page."""
         return (
             "Right means that the answer names the true class and no other option; what names none, or refuses, is "
-            f"wrong. Intervals are at the 95 % level and treat photos, not answers, as independent. {self.early}"
-            f"What {plural(self.frame['source_id'].nunique(), 'photo')} cannot show, this report does not claim."
+            f"wrong. Intervals are at the 95 % level and treat images, not answers, as independent. {self.early}"
+            f"What {plural(self.frame['source_id'].nunique(), 'image')} cannot show, this report does not claim."
         )
 
 
@@ -186,7 +186,7 @@ def _accuracy_table(asked: Questions) -> Table:
         ranged("strict_corrected", "Strict beyond chance",
                hint="(accuracy − chance) / (1 − chance): 0 for a guess, 100 for always right"),
         *([ranged("pairs_right", "Right on both of a pair",
-                  hint="two photos of different classes, the same options: who says the same of both gets nothing")]
+                  hint="two images of different classes, the same options: who says the same of both gets nothing")]
           if "pairs_right" in asked.table and asked.table["pairs_right"].notna().any() else []),
         *with_intervals("percent", refusal="Refused", unmatched="Unmatched"),
         *([Column("errors", "No answer", "integer")] if asked.table["errors"].any() else []),
@@ -232,9 +232,9 @@ def _by_condition(asked: Questions) -> list[page.Part]:
     table = table.merge(costs.drop(columns=["n", "lenient"]), on=["model", "kind", "condition"], how="left")
     columns += [
         ranged("drop", "Drop", "points",
-               hint="lenient, from the photo as it is to the condition, the same questions about the same photos"),
+               hint="lenient, from the unchanged image to the condition, the same questions about the same images"),
         ranged("both", "Right on both",
-               hint="questions answered rightly about the photo and about its picture under the condition"),
+               hint="questions answered rightly both about the unchanged image and under the condition"),
     ]  # fmt: skip
     worst = costs.sort_values("drop", ascending=False).iloc[0]
     finding = (
@@ -243,7 +243,7 @@ def _by_condition(asked: Questions) -> list[page.Part]:
         f"({points(worst['drop_low'])} to {points(worst['drop_high'])})."
     )
     return [
-        page.Heading("The same photos under conditions"),
+        page.Heading("The same images under conditions"),
         page.Text([finding]),
         Table("questions_by_condition", "Answers by condition", table, columns),
     ]

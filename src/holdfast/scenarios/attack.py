@@ -1,7 +1,7 @@
-"""Attacks as conditions: the settings of each. ``holdfast eval`` makes the pictures against every model.
+"""Attacks as conditions: the settings of each. ``holdfast eval`` makes the images against every model.
 
-A scenario knows no model, so what these return is what an attack starts from: the photo itself. ``holdfast eval`` hands
-it to the function named in ``attack``, once for every model; nothing else can make an attack's pictures.
+A scenario knows no model, so what these return is what an attack starts from: the image itself. ``holdfast eval`` hands
+it to the function named in ``attack``, once for every model; nothing else can make an attack's images.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ATTACKS: dict[str, tuple[str, tuple[Parameter, ...]]] = {
 
 
 def starting_photo(image: Image, mask: Mask, **_: Any) -> Image:
-    """Return the photo that the attack starts from."""
+    """Return the image that the attack starts from."""
     return image
 
 

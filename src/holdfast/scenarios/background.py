@@ -93,7 +93,7 @@ def donor_background(
 def cover(image: Image, height: int, width: int) -> Image:
     """Return the image resized until it covers this size, and cropped around its centre; HWC uint8.
 
-    The crop comes first, which is the same picture in less time.
+    The crop comes first, which is the same image in less time.
     """
     (top, bottom), (left, right), shrinks = covering(image.shape[0], image.shape[1], height, width)
     middle = image[top:bottom, left:right]
@@ -156,7 +156,7 @@ def random_background(
     By default the object stays where it is, bit-identical, so that only the background differs. ``moved`` is the
     paper's resize, random position and ``addWeighted`` blending (it gives no numbers; see the parameters) and
     returns the moved mask. The released code (``summed``) stretches the cut-out to the size of the donor, whose
-    object stays, and adds the two with saturation: the picture has the donor's size and a ghostly object.
+    object stays, and adds the two with saturation: the image has the donor's size and a ghostly object.
     """
     donor = like(image, context.donor(same_class=False))
     if placement == "summed":
@@ -312,13 +312,11 @@ def silhouette(
     leaves="foreground",
     paints=True,
     parameters=(
-        Parameter(
-            "min_share", 0.02, "rejected where the object is a smaller share of the picture", minimum=0, maximum=1
-        ),
+        Parameter("min_share", 0.02, "rejected where the object is a smaller share of the image", minimum=0, maximum=1),
         Parameter(
             "max_border",
             0.0,
-            "rejected where the object takes up a larger share of the picture's border",
+            "rejected where the object takes up a larger share of the image's border",
             minimum=0,
             maximum=1,
         ),
@@ -350,10 +348,10 @@ def generated_background(
 def why_not(mask: Mask, *, min_share: float, max_border: float) -> str:
     """Return why an object cannot be painted around, or ''."""
     if mask.mean() < min_share:
-        return f"too small: the object is less than {100 * min_share:g} % of the picture"
+        return f"too small: the object is less than {100 * min_share:g} % of the image"
     if border_share(mask) > max_border:
         more = f" on more than {100 * max_border:g} % of its length" if max_border else ""
-        return f"incomplete: the object touches the picture's border{more}"
+        return f"incomplete: the object touches the image's border{more}"
     return ""
 
 

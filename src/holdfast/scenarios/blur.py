@@ -1,8 +1,8 @@
 """Gaussian blur of the background or of the object.
 
 The paper gives no strength; the released code blurs 15 × 15 with σ 3, in an alternative 9 × 9 with σ 4, whatever the
-size of the image. Ours is that σ of 3 pixels on images up to 500 pixels long (the usual ImageNet photo) and in
-proportion on larger ones, so that a 12-megapixel photo is as blurred as its thumbnail once a model has shrunk both.
+size of the image. Ours is that σ of 3 pixels on images up to 500 pixels long (the usual ImageNet image) and in
+proportion on larger ones, so that a 12-megapixel image is as blurred as its thumbnail once a model has shrunk both.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def brighten(image: Image, image_weight: float, blur_weight: float, offset: floa
 
 
 def _brightened(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, **settings: Any) -> Image:
-    """Overexpose the whole picture."""
+    """Overexpose the whole image."""
     key = tuple(settings[parameter.name] for parameter in BRIGHTNESS)
     return cast(Image, context.memo(("bright", *key), lambda: brighten(image, **settings)))
 

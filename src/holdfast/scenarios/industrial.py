@@ -1,12 +1,12 @@
 """Industrial conditions: the object elsewhere, nearer or farther, or smeared as by a camera that shakes.
 
-What was behind the object is not in the picture. Its place and a rim around it (of soft edge and a little shadow) are
+What was behind the object is not in the image. Its place and a rim around it (of soft edge and a little shadow) are
 filled from their surroundings by OpenCV's inpainting (Telea), made softer the deeper inside, where that leaves shards
 with edges that nothing had: a guess without texture. So a drop here holds the cost of that guess as well;
 ``shift_object?distance=0`` pastes the object back over it and measures the rim's part. Shadows and reflections stay
 where they were.
 
-The corruption ``motion_blur`` of ImageNet-C takes the whole picture and half a Gaussian. Here an even streak, to and
+The corruption ``motion_blur`` of ImageNet-C takes the whole image and half a Gaussian. Here an even streak, to and
 fro, takes one part and none of the other's colours: what moves is smeared within itself, what stands still stays.
 """
 
@@ -31,7 +31,7 @@ RIM = 50
 """The filled rim around the object is the longer side of its box divided by this."""
 
 FILLED_AT = 128
-"""A longer picture is filled at this length and the result enlarged: it is smooth, and the time grows with the hole."""
+"""A longer image is filled at this length and the result enlarged: it is smooth, and the time grows with the hole."""
 
 _SOFTER = (1, 2, 4, 8)
 """Standard deviations of the blurs, each from this many pixels inside the hole on."""
@@ -39,7 +39,7 @@ _SOFTER = (1, 2, 4, 8)
 DIRECTIONS = 16
 
 VISIBLE = Parameter(
-    "visible", 0.8, "rejected where a smaller share of the object would be left in the picture", minimum=0.01, maximum=1
+    "visible", 0.8, "rejected where a smaller share of the object would be left in the image", minimum=0.01, maximum=1
 )
 
 
@@ -61,9 +61,9 @@ def filled_behind(image: Image, mask: Mask, context: Context) -> Image:
 def _inpainted(image: Image, hole: NDArray[np.uint8]) -> Image:
     height, width = hole.shape
     factor = min(1.0, FILLED_AT / max(height, width))
-    # Not below 2: of a single row, OpenCV's inpainting makes another picture every time.
+    # Not below 2: of a single row, OpenCV's inpainting makes another image every time.
     size = (max(2, round(width * factor)), max(2, round(height * factor)))
-    # A pixel of the small picture that is partly hole is hole: nothing of the object may bleed into the guess.
+    # A pixel of the small image that is partly hole is hole: nothing of the object may bleed into the guess.
     small_hole: Any = (cv2.resize(hole.astype(np.float32), size, interpolation=cv2.INTER_AREA) > 0).astype(np.uint8)
     if small_hole.all():
         small_hole = cv2.resize(hole, size, interpolation=cv2.INTER_NEAREST)
@@ -89,7 +89,7 @@ def touched_sides(mask: Mask) -> tuple[bool, bool, bool, bool]:
     group="industrial",
     aliases=("shifted_object", "displaced_object"),
     parameters=(
-        Parameter("distance", 0.15, "how far, as a share of the picture's shorter side", minimum=0, maximum=1),
+        Parameter("distance", 0.15, "how far, as a share of the image's shorter side", minimum=0, maximum=1),
         VISIBLE,
     ),
     severities=severities("distance", (0.05, 0.1, 0.15, 0.2, 0.3)),
@@ -106,9 +106,9 @@ def shift_object(
 ) -> Rendered:
     """Move the object by whole pixels in a random direction, and its mask with it.
 
-    It may leave the picture in part. A direction that leaves less than ``visible`` of it, or that would show where an
-    object was cut off by the picture's edge, is passed over for the next of 16; along that edge it may slide. Where
-    none is left, the picture is rejected rather than shifted less.
+    It may leave the image in part. A direction that leaves less than ``visible`` of it, or that would show where an
+    object was cut off by the image's edge, is passed over for the next of 16; along that edge it may slide. Where
+    none is left, the image is rejected rather than shifted less.
     """
     background = filled_behind(image, mask, context)
     length = distance * min(mask.shape)
@@ -172,15 +172,13 @@ def scale_object(
 ) -> Rendered:
     """Resize the object about the middle of its box, and its mask with it; severities make it smaller.
 
-    Where it touches an edge of the picture it stays on that edge, so that no cut shows; one that touches two opposite
+    Where it touches an edge of the image it stays on that edge, so that no cut shows; one that touches two opposite
     edges cannot become smaller and is rejected, as is one of which too little is left inside when it becomes larger.
     """
     left, top, right, bottom = bounding_box(mask)
     touches_left, touches_top, touches_right, touches_bottom = touched_sides(mask)
     if factor < 1 and ((touches_left and touches_right) or (touches_top and touches_bottom)):
-        raise RejectedError(
-            "incomplete: the object reaches two opposite edges of the picture and cannot become smaller"
-        )
+        raise RejectedError("incomplete: the object reaches two opposite edges of the image and cannot become smaller")
     background = filled_behind(image, mask, context)
     width, height = max(1, round((right - left) * factor)), max(1, round((bottom - top) * factor))
     x = _anchored(left, right, width, touches_left, touches_right)

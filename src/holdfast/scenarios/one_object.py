@@ -1,6 +1,6 @@
 """Conditions about one object of several: its surroundings changed, or itself taken out; the others stay as they are.
 
-Which object it is follows from the photo alone, so that both conditions are about the same one.
+Which object it is follows from the image alone, so that both conditions are about the same one.
 """
 
 from __future__ import annotations

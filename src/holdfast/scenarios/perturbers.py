@@ -93,7 +93,7 @@ def _register(perturber: Any, *, version: int) -> None:
                 painted = np.repeat(mask[..., None].astype(np.uint8) * np.uint8(255), 3, axis=2)
                 mask = _made(perturber, {**values, **black}, seed)(image=painted)[0][..., 0] >= 128
         except ValueError as error:
-            raise SampleError(f"{SCHEME}:{short} refuses this picture: {error}") from error
+            raise SampleError(f"{SCHEME}:{short} refuses this image: {error}") from error
         return Rendered(np.ascontiguousarray(picture), None if mask is None else np.ascontiguousarray(mask))
 
     perturbed.perturber = perturber  # type: ignore[attr-defined]

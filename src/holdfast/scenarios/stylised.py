@@ -1,4 +1,4 @@
-"""The texture of another picture on the object, on its background or on all: shape against texture.
+"""The texture of another image on the object, on its background or on all: shape against texture.
 
 As Stylized-ImageNet asked it (Geirhos et al. 2019). Without ``--styles``, the texture is that of an object of another
 class, so that shape and texture name two classes: a cue conflict.
@@ -14,30 +14,30 @@ from holdfast.scenarios.background import cover
 from holdfast.scenarios.base.compositing import bounding_box, largest_free_rectangle
 from holdfast.scenarios.base.definition import Parameter, scenario, severities
 
-SIDE = 256  # pixels of the picture that a style is read from
+SIDE = 256  # pixels of the image that a style is read from
 _SMALL = 16  # pixels: a rectangle inside an object with a shorter side shows too little of its texture
 _DECLARED: dict[str, Any] = {
     "family": "style",
     "donor": "other_class",
     "tool": "style",
     "parameters": (
-        Parameter("strength", 1.0, "0 is the network's own copy of the photo, 1 the whole style", minimum=0, maximum=1),
+        Parameter("strength", 1.0, "0 is the network's own copy of the image, 1 the whole style", minimum=0, maximum=1),
     ),
     "variants": {"copy": {"strength": 0.0}},
     "severities": severities("strength", [step / 5 for step in range(1, 6)]),
 }
 
 
-@scenario(id="stylised", summary="the whole picture in another's texture", needs_mask=False, composites=False,
+@scenario(id="stylised", summary="the whole image in another's texture", needs_mask=False, composites=False,
           **_DECLARED)  # fmt: skip
 def stylised(image: Image, mask: Mask, *, context: Context, strength: float, **_: Any) -> Rendered:
-    """Give the whole picture the texture of a style."""
+    """Give the whole image the texture of a style."""
     restyled, details = _restyled(image, mask, context=context, strength=strength)
     return Rendered(restyled.copy(), mask, details)
 
 
 def _restyled(image: Image, mask: Mask, *, context: Context, strength: float, **_: Any) -> tuple[Image, dict[str, Any]]:
-    """Return the whole picture in the style, which the three conditions share, and whose texture it is."""
+    """Return the whole image in the style, which the three conditions share, and whose texture it is."""
 
     def make() -> tuple[Image, dict[str, Any]]:
         donor = context.style()

@@ -29,14 +29,14 @@ JPEG = "jpeg_compression"
 CHANCE = 1 / len(KINDS)
 
 PRINTED = {"ResNet50": 0.749, "DenseNet": 0.788, "MobileNet": 0.709}
-"""Accuracies printed for XIMAGENET-12's classifier of the same three kinds, on other photos and another generator."""
+"""Accuracies printed for XIMAGENET-12's classifier of the same three kinds, on other images and another generator."""
 
 
 def confusion(counts: Counts, condition: str = ORIGINAL) -> pd.DataFrame:
     """Return answers by true kind, a row per model × ``label`` × ``prediction``.
 
-    ``n`` of the ``total`` pictures of that kind, their ``share`` with Wilson's 95 % interval ``low``, ``high``. Each
-    photo has one picture of a kind, so that the pictures of a kind are independent.
+    ``n`` of the ``total`` images of that kind, their ``share`` with Wilson's 95 % interval ``low``, ``high``. Each
+    source has one image of a kind, so that the images of a kind are independent.
     """
     frame = counts.confusion[counts.confusion["condition"] == condition]
     rows = []
@@ -66,9 +66,9 @@ CONFIDENCE = ["model", "trained_on", "source_id", "condition", "status", "confid
 def calibration_errors(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return the expected calibration error with its interval, a row per model × trained_on.
 
-    ``ece`` as in ``effects.confidence``; ``ece_low`` and ``ece_high`` (95 %, bootstrap over photos, about the estimate:
+    ``ece`` as in ``effects.confidence``; ``ece_low`` and ``ece_high`` (95 %, bootstrap over images, about the estimate:
     a sum of absolute values only grows when it is resampled); ``ece_calibrated``: what a network whose confidences are
-    exactly right would show on average on these pictures, because no finite number of them gives 0.
+    exactly right would show on average on these images, because no finite number of them gives 0.
     """
     frame = rows.select(CONFIDENCE).to_pandas()
     frame = frame[(frame["status"] == "ok") & (frame["condition"] == ORIGINAL) & frame["confidence"].notna()]
@@ -96,7 +96,7 @@ def calibration_errors(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int 
 def compressed(counts: Counts) -> pd.DataFrame:
     """Return what JPEG takes away, a row per model; empty where it was not run.
 
-    ``n`` photos; accuracy ``original`` and as JPEG (``accuracy``); ``drop`` with ``low`` and ``high``, paired by photo:
+    ``n`` images; accuracy ``original`` and as JPEG (``accuracy``); ``drop`` with ``low`` and ``high``, paired by image:
     about these trained networks, so that folds are no source of chance.
     """
     rows = []
@@ -109,7 +109,7 @@ def compressed(counts: Counts) -> pd.DataFrame:
 
 
 def pasting(counts: Counts) -> pd.DataFrame:
-    """Return how often pictures are called pasted: other class's background, own class's background, originals.
+    """Return how often images are called pasted: other class's background, own class's background, originals.
 
     A row per model: ``other``, ``same``, ``none`` with ``_low`` and ``_high`` each. Where ``same`` is near ``other``,
     the model sees that something was pasted; where it is near ``none``, that the background does not fit.
@@ -156,8 +156,8 @@ def within(
 ) -> pd.DataFrame:
     """Return accuracies of models trained on originals and of models trained on each condition, under it.
 
-    ``gain`` = within − originals on the photos that both answered. Its interval is Nadeau and Bengio's over the folds'
-    gains, because trainings differ as well as photos, but never narrower than the paired interval over photos, which a
+    ``gain`` = within − originals on the images that both answered. Its interval is Nadeau and Bengio's over the folds'
+    gains, because trainings differ as well as images, but never narrower than the paired interval over images, which a
     single split has alone; ``method`` says which. ``trained_as``: ``trained_on`` of the models held against those
     trained on originals, with {} for the condition: ``all but {}`` for models that saw every condition but this one.
     """
@@ -196,7 +196,7 @@ def _gain(
         return {}
     folds = sorted(set(inside["fold"]) & set(crossed["fold"]))
     if len(folds) < 2:
-        return {"gain": effect.value, "low": effect.low, "high": effect.high, "method": "one split, photos paired"}
+        return {"gain": effect.value, "low": effect.low, "high": effect.high, "method": "one split, images paired"}
     sides = [(inside[inside["fold"] == fold], crossed[crossed["fold"] == fold]) for fold in folds]
     gains = [paired_effect(*pair, column, average=average, resamples=2).value for pair in sides]
     low, high = corrected_resampled_interval(gains, test_share=1 / len(folds))

@@ -1,4 +1,4 @@
-"""Images that a dataset has several times: for every statistic they are one photo."""
+"""Images that a dataset has several times: for every statistic they are one image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.store.run import Run
 
 
 def copies_of(runs: Sequence[Run]) -> dict[str, str]:
-    """Return photo → the first photo with the same image and label, for photos that are copies of another."""
+    """Return image → the first image with the same pixels and label, for copies of another."""
     first: dict[tuple[str, str], str] = {}
     copies: dict[str, str] = {}
     for run in runs:
@@ -32,7 +32,7 @@ def copies_of(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _last(copies: Mapping[str, str], photo: str) -> str:
-    """Return what a photo is a copy of in the end."""
+    """Return what an image is a copy of in the end."""
     seen = {photo}
     while copies.get(photo, photo) not in seen:
         photo = copies[photo]
@@ -41,7 +41,7 @@ def _last(copies: Mapping[str, str], photo: str) -> str:
 
 
 def as_photos(rows: pa.Table, copies: Mapping[str, str]) -> pa.Table:
-    """Return a table in which the rows of copies belong to the photo that they are copies of."""
+    """Return a table in which the rows of copies belong to the image that they are copies of."""
     if not copies:
         return rows
     place, kind = rows.schema.get_field_index("source_id"), rows.schema.field("source_id").type

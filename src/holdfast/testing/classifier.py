@@ -106,7 +106,7 @@ _DETECTOR_SIZES = ((37, 53), (64, 64), (64, 64), (20, 200), (9, 9))
 def check_detector(detector: Detector | str, *, device: str = "cpu") -> None:
     """Raise AssertionError with a sentence where a detector, or the one of a name, breaks the contract.
 
-    Checked: any image size, the input left alone, boxes inside the picture, scores 0..1 with the best first, labels
+    Checked: any image size, the input left alone, boxes inside the image, scores 0..1 with the best first, labels
     that exist, the same answer every time and in every batch; a name loads twice with one fingerprint.
     """
     if isinstance(detector, str):
@@ -137,7 +137,7 @@ def _check_answer(answer: Detections, image: Image, labels: int) -> None:
     assert answer.boxes.shape == (len(answer), 4), f"boxes have shape {answer.boxes.shape}"
     assert len(answer.labels) == len(answer.scores), "there is a label for every score"
     inside = (answer.boxes >= 0) & (answer.boxes <= [width, height] * 2)
-    assert inside.all(), "boxes lie inside the picture"
+    assert inside.all(), "boxes lie inside the image"
     assert (answer.boxes[:, 2:] > answer.boxes[:, :2]).all(), "boxes are x1, y1, x2, y2 and not empty"
     assert ((answer.scores >= 0) & (answer.scores <= 1)).all(), "scores lie between 0 and 1"
     assert (np.diff(answer.scores) <= 0).all(), "the best box comes first"

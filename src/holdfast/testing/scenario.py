@@ -71,7 +71,7 @@ def check_scenario(scenario: str | Scenario) -> None:
     """Run the contract suite on a scenario: every variant and severity, on images of several sizes and aspects.
 
     It must return an HWC uint8 image of 3 or 4 channels with a mask that fits, leave bit-identical what it promises
-    to, leave its input alone, give the same picture for the same seed (and, where it is random, another for another
+    to, leave its input alone, give the same image for the same seed (and, where it is random, another for another
     seed), depend on nothing an earlier condition of the same image left behind, take donors of any size, with or
     without a mask, declare what it asks its context for, and take the depths and bands of its ``native``.
 
@@ -103,7 +103,7 @@ def _check_one(definition: Scenario, condition: Condition, image: Image, mask: M
     try:
         rendered = _run(definition, condition, image, mask, seed=1, context=context)
     except SampleError as error:
-        # A tiny picture may lack what a scenario needs; one of ordinary size may not.
+        # A tiny image may lack what a scenario needs; one of ordinary size may not.
         assert min(image.shape[:2]) < 8, f"{where} gave up: {error}"
         return
     assert np.array_equal(image, before) and np.array_equal(mask, before_mask), f"{where} changed its input"
@@ -122,7 +122,7 @@ def _check_one(definition: Scenario, condition: Condition, image: Image, mask: M
     _check_promise(definition, condition, image, mask, rendered, where)
     again = _run(definition, condition, image, mask, seed=1, context=context)
     fresh = _run(definition, condition, image, mask, seed=1, context=MemoryContext("own", _donors()))
-    assert _same(rendered, again) and _same(rendered, fresh), f"{where} made two pictures from one seed"
+    assert _same(rendered, again) and _same(rendered, fresh), f"{where} made two images from one seed"
 
 
 def _check_promise(
@@ -157,7 +157,7 @@ def _check_random(definition: Scenario, condition: Condition) -> None:
     }
     fixed = len(pictures) == 1
     assert not fixed or condition.variant.startswith("severity_"), (
-        f"scenario {condition.name} is random or borrows, and makes one picture from eight seeds"
+        f"scenario {condition.name} is random or borrows, and makes one image from eight seeds"
     )
 
 
@@ -175,7 +175,7 @@ def _check_missing_mask(definition: Scenario) -> None:
 
 
 def _check_native(definition: Scenario) -> None:
-    """Check that the paper's variant makes pictures of the depths and bands that ``native`` declares."""
+    """Check that the paper's variant makes images of the depths and bands that ``native`` declares."""
     image, mask = _example(64, 48, seed=0)
     for depth, bands in {"rgb": [("u2", 3)], "bands": [("u2", 3), ("u1", 5), ("u2", 7)], "": []}[definition.native]:
         own, *lent = (
@@ -200,7 +200,7 @@ def _run(
     context: MemoryContext,
     rng: np.random.Generator | None = None,
 ) -> Rendered:
-    """Return a picture, after a check that the scenario declares what it asked the context for."""
+    """Return an image, after a check that the scenario declares what it asked the context for."""
     try:
         rendered = render(condition, image, mask, rng=rng or _rng(seed), context=context, definition=definition)
     except PromiseError as error:

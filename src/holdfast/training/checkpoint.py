@@ -179,7 +179,7 @@ def separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
 
-DRAWN_WORLD = "Drawn scenes: the truth is known there, and photos may differ."
+DRAWN_WORLD = "Drawn scenes: the truth is known there, and photographs may differ."
 
 
 def halve(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -45,7 +45,7 @@ def summary_tables(run: Run, results: Path) -> dict[str, str]:
     telltale = run.spec().get("verb") == "detect"
     for name, make in ((name, make) for task in run.tasks() for name, make in result_tables(task).items()):
         if telltale and not name.startswith("accuracy"):
-            continue  # its classes are kinds of pictures, and nothing is lost between them
+            continue  # its classes are kinds of images, and nothing is lost between them
         try:
             tables[name] = frame_csv(make(opened)).decode()
         except UserError:
@@ -102,7 +102,7 @@ def bundle(
         run: a run directory.
         out: the archive; replaced where it is there.
         report: with the report, which opens by itself.
-        pictures: with the pictures that the run kept (walks, frames, painted backgrounds, maps).
+        pictures: with the images that the run kept (walks, frames, painted backgrounds, maps).
         models: with the models that the run trained.
         progress: told how far it is.
     """
@@ -110,7 +110,7 @@ def bundle(
     if not opened.predictions.paths():
         raise UserError(f"{run} has no rows to bundle; of a folder that mine or remedy made, bundle the runs inside it")
     if not (opened.path / "samples.parquet").is_file():
-        raise UserError(f"{run} has no samples.parquet: which pictures its rows are about is not known any more")
+        raise UserError(f"{run} has no samples.parquet: which images its rows are about is not known any more")
     if target.is_dir():
         raise UserError(f"{out} is a folder; --out names the archive to write, such as result.zip")
     with tempfile.TemporaryDirectory(prefix="holdfast-bundle-") as folder:
@@ -278,7 +278,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _write_report(run: Run, stage: Path) -> None:
-    """Write the report of the bundle's contents, with thumbnails of photos that still exist."""
+    """Write the report of the bundle's contents, with thumbnails of images that still exist."""
     from holdfast.pipeline.thumbnails import thumbnails
     from holdfast.reports import build
     from holdfast.results import SCORED

@@ -23,7 +23,7 @@ def bundle(
     run: Annotated[Path, Argument(metavar="RUN", help="A run directory.")],
     out: Annotated[Path, Option(help="The archive to write, such as result.zip.")],
     report: Annotated[bool, Option(help="Pack the report, which opens by itself.")] = True,
-    pictures: Annotated[bool, Option("--pictures", help="Pack the pictures that the run kept.")] = False,
+    pictures: Annotated[bool, Option("--pictures", help="Pack the images that the run kept.")] = False,
     models: Annotated[bool, Option("--models", help="Pack the models that the run trained.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -41,8 +41,8 @@ def bundle(
 def open_(
     bundle: Annotated[Path, Argument(metavar="BUNDLE", help="An archive that holdfast share bundle made.")],
     out: Annotated[Path, Option(help="The run directory to write; it must not exist yet.")],
-    data: Annotated[str, Option(help="Where the photos are here, for pictures in reports.", show_default=False)] = "",
-    masks: Annotated[str, Option(help="Where the masks of these photos are.", show_default=False)] = "",
+    data: Annotated[str, Option(help="Folder of the images, for thumbnails in reports.", show_default=False)] = "",
+    masks: Annotated[str, Option(help="Folder of the masks of these images.", show_default=False)] = "",
     max_gigabytes: Annotated[float, Option(min=0.001, help="Size that the archive may unpack to.")] = 8.6,
 ) -> None:
     """Check a bundle and write it as a run directory; a bundle with any fault is refused, and nothing is written."""
@@ -50,7 +50,7 @@ def open_(
 
     done = open_bundle(bundle, out, data=data, masks=masks, max_bytes=int(max_gigabytes * 1e9))
     rows, pictures = (f"{done.counts.get(name, 0):,}" for name in ("predictions", "samples"))
-    typer.echo(f"{done.files} files checked, {rows} rows of {pictures} pictures; {done.path}")
+    typer.echo(f"{done.files} files checked, {rows} rows of {pictures} images; {done.path}")
     for note in done.notes:
         typer.echo(f"  {note}")
     typer.echo(f"  holdfast report {done.path} makes the report again from these rows")
@@ -195,19 +195,19 @@ def declare(
     with TerminalProgress(quiet=quiet) as progress:
         done = write(protocol, out, key=key, progress=progress)
     margin, detectable = done["protocol"]["margin"], done["detectable"]
-    typer.echo(f"declared {done['declared']}: {done['data']['photos']} photos, {len(done['models'])} models, "
+    typer.echo(f"declared {done['declared']}: {done['data']['photos']} images, {len(done['models'])} models, "
                f"{len(done['conditions'])} conditions; fingerprint {done['fingerprint'][:16]}…")  # fmt: skip
     if detectable is not None:
         enough = "enough for" if detectable <= margin else "too few for"
         typer.echo(f"a difference of {points(detectable)} is found with power "
-                   f"{percent(done['protocol']['power'], 0)} if one photo in ten changes its answer: {enough} the "
+                   f"{percent(done['protocol']['power'], 0)} if one image in ten changes its answer: {enough} the "
                    f"margin of {100 * margin:g}")  # fmt: skip
     typer.echo(f"holdfast eval … --protocol {out} measures under it")
 
 
 def dossier(
     runs: Annotated[list[Path], Argument(metavar="RUN…", help="Run directories of eval.")],
-    out: Annotated[Path, Option(help="A new folder for the document, its pictures and its bundles.")],
+    out: Annotated[Path, Option(help="A new folder for the document, its images and its bundles.")],
     standards: Annotated[
         list[str] | None,
         Option("--for", show_default=False, help="Map to a standard: iso-24029, ai-act-15, model-card, "
@@ -215,10 +215,10 @@ def dossier(
     ] = None,
     votes: Annotated[
         Path | None,
-        Option(help="What people said about pictures (holdfast people review … --export).", show_default=False),
+        Option(help="What people said about images (holdfast people review … --export).", show_default=False),
     ] = None,
     title: Annotated[str, Option(help="Title of the document.", show_default=False)] = "",
-    pictures: Annotated[bool, Option(help="Show photos and charts.")] = True,
+    pictures: Annotated[bool, Option(help="Show images and charts.")] = True,
 ) -> None:  # fmt: skip
     """Write the evidence of runs as one PDF (and HTML, Markdown), with every answer in a bundle beside it."""
     from holdfast_evidence.dossier import dossier as write
@@ -232,7 +232,7 @@ def watch(
     series: Annotated[Path, Argument(metavar="SERIES", help="Folder of the series; made with its first run.")],
     run: Annotated[Path | None, Argument(metavar="[RUN]", help="A run directory of eval to add.")] = None,
     photos: Annotated[
-        str | None, Option(help="New photos without labels: are they within what was tested?", show_default=False)
+        str | None, Option(help="New images without labels: are they within what was tested?", show_default=False)
     ] = None,
     model: Annotated[str | None, Option(help="Which model, if RUN has several.", show_default=False)] = None,
     device: Device = "auto",

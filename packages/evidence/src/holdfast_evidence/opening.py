@@ -70,7 +70,7 @@ def open_bundle(
 ) -> Opened:
     """Check a bundle and write it as a run directory, or refuse it in a sentence and write nothing.
 
-    The sender's report, a stranger's web page, is not written. ``data`` and ``masks`` say where the photos are here;
+    The sender's report, a stranger's web page, is not written. ``data`` and ``masks`` say where the images are here;
     where the sender's were is not believed. The archive may unpack to ``max_bytes``.
     """
     path, target = Path(bundle), Path(out)
@@ -103,7 +103,7 @@ def _picture_folder(name: str) -> bool:
 
 
 def _check_contents(archive: zipfile.ZipFile, manifest: Manifest, bundle: str) -> None:
-    """Unpack, hash and read every member; only the names of rows and pictures are kept."""
+    """Unpack, hash and read every member; only the names of rows and images are kept."""
     for needed in ("spec.json", "environment.json", "samples.parquet"):
         if needed not in manifest.files:
             raise UserError(f"{bundle} has no {needed}: it is no whole bundle")
@@ -154,7 +154,7 @@ class _Contents:
         elif place == "samples":
             known = set(table["sample_id"].to_pylist())
             if strange := sorted(self.shown - known)[:1]:
-                raise UserError(f"the rows are about pictures that {name} does not have, such as {strange[0][:80]!r}")
+                raise UserError(f"the rows are about images that {name} does not have, such as {strange[0][:80]!r}")
             if len(known) < len(table):
                 raise UserError(f"{name} has a sample_id twice")
         elif "row_id" in kind.schema.names and set(table["row_id"].to_pylist()) - self.rows:
@@ -164,7 +164,7 @@ class _Contents:
 def _check_predictions(table: pa.Table, name: str) -> None:
     for column in ("row_id", "sample_id", "source_id", "condition", "task", "label", "model", "status", "kind"):
         rows = table
-        if column == "label":  # a detector's picture without objects has none
+        if column == "label":  # a detector's image without objects has none
             rows = table.filter(pc.not_equal(table["task"].cast(pa.string()), DETECT))
         if rows[column].null_count:
             raise UserError(f"{name} has a row without {column}")
@@ -195,7 +195,7 @@ def _table(archive: zipfile.ZipFile, manifest: Manifest, name: str, kind: TableK
 
 
 def _check_file(name: str, data: bytes) -> None:
-    """Check settings, pages of text and pictures by their kind."""
+    """Check settings, pages of text and images by their kind."""
     if name in ("spec.json", "environment.json", ATTACHED):
         _settings(data, name)
     elif _picture_folder(name):
@@ -233,7 +233,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _check_picture(name: str, data: bytes) -> None:
-    """Check from the header that a picture is of its kind and not too large; nothing is decoded."""
+    """Check from the header that an image is of its kind and not too large; nothing is decoded."""
     import io
     import warnings
 
@@ -245,7 +245,7 @@ def _check_picture(name: str, data: bytes) -> None:
             with Image.open(io.BytesIO(data), formats=("PNG",) if name.endswith(".png") else ("JPEG",)) as picture:
                 width, height = picture.size
     except Exception:
-        raise UserError(f"{name} is no picture of its kind") from None
+        raise UserError(f"{name} is no image of its kind") from None
     if width * height > MAX_PIXELS:
         raise UserError(f"{name} has {width} × {height} pixels, more than {MAX_PIXELS}")
 

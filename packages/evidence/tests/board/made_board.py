@@ -1,4 +1,4 @@
-"""Runs and boards made of numbers, without a model or a picture."""
+"""Runs and boards made of numbers, without a model or an image."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODELS = ("python:first", "python:second")
 
 
 def sample_id(number: int) -> str:
-    """Of the made photos."""
+    """Of the made images."""
     return f"photos/{number:03d}"
 
 
@@ -77,7 +77,7 @@ def trained_rows(model: str, *, photos: int = 30, seed: int = 0) -> list[dict[st
 
 
 def hard_rows(model: str, *, photos: int = 24, seed: int = 0) -> list[dict[str, Any]]:
-    """Two pictures a prompt, of two kinds."""
+    """Two images a prompt, of two kinds."""
     rng = np.random.default_rng(seed)
     return [
         _row(

@@ -173,7 +173,7 @@ def _nulls(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
         (_column("row_id", None), "a row_id twice"),
         (_column("label", "nobody"), "counts an answer as right"),
         (_relabelled, "two labels"),
-        (_column("source_id", "elsewhere"), "two source photos"),
+        (_column("source_id", "elsewhere"), "two source images"),
         (_column("condition", "super_easy"), "super_easy, which is not known"),
         (_column("condition", None), "a row without condition"),
         (_column("fold", None), "a row without fold"),

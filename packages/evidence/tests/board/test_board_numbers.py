@@ -155,7 +155,7 @@ def test_hard_sets_pool_their_pictures_and_cluster_on_the_prompt() -> None:
     right = {label: [row["correct"] for row in rows if row["label"] == label] for label in CLASSES}
     assert found["accuracy"].estimate == pytest.approx(np.mean([np.mean(one) for one in right.values()]))
     assert set(found) == {"accuracy", "accuracy_restricted", "accuracy:background", "accuracy:texture"}
-    # the same answers to pictures of as many prompts say more
+    # the same answers to images of as many prompts say more
     alone = [row | {"source_id": row["sample_id"], "correct": bool(number // 2 % 2), "correct_restricted": False}
              for number, row in enumerate(rows)]  # fmt: skip
     twins = [row | {"source_id": f"p{number // 2}"} for number, row in enumerate(alone)]
@@ -214,7 +214,7 @@ def test_what_cannot_be_counted_is_a_sentence(rows: list[dict[str, Any]], protoc
 
 
 def test_numbers_have_no_digits_that_another_machine_would_not_have() -> None:
-    """Ten classes of one photo: the sum of ten tenths is 0.9999999999999999."""
+    """Ten classes of one image: the sum of ten tenths is 0.9999999999999999."""
     rows = [row | {"label": f"class {number // 6}", "correct": True} for number, row in
             enumerate(static_rows("m", photos=10))]  # fmt: skip
     found = _by_name(table_of(rows), "static")

@@ -142,7 +142,7 @@ def test_objects_that_are_not_the_datasets_are_found(
     ("what", "column", "value", "words"),
     [
         ("box", "x1", float("nan"), "has a x1 that is no number"),
-        ("box", "row_id", "nowhere", "of a picture that it does not have"),
+        ("box", "row_id", "nowhere", "of an image that it does not have"),
         ("box", "score", 0.001, "a box whose score is no number between 0.01 and 1"),
         ("box", "score", 1.0005, "a box whose score is no number between 0.01 and 1"),
         ("box", "score", float("nan"), "a box whose score is no number between 0.01 and 1"),

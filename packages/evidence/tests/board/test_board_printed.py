@@ -118,8 +118,8 @@ def test_measured_entries_stand_together_where_everything_is_equal(tmp_path: Pat
     hard = next(one for one in entries if one.protocol.name == "hard")
     for other, words in (
         (hard, "different questions"),
-        (_changed(static[1], dataset={"sha256": "0" * 64}), "their pictures, masks or labels differ"),
-        (_changed(static[1], dataset={"name": "other"}), "different pictures: made and other"),
+        (_changed(static[1], dataset={"sha256": "0" * 64}), "their images, masks or labels differ"),
+        (_changed(static[1], dataset={"name": "other"}), "different images: made and other"),
         (_changed(static[1], protocol={"version": 2}), "versions 1 and 2"),
         (_changed(static[1], protocol={"settings": static[1].protocol.settings | {"seed": 4}}), "differ in seed: 0"),
         (_changed(static[1], protocol={"settings": static[1].protocol.settings | {"conditions": ["original", "fog"]}}),

@@ -87,16 +87,16 @@ def test_a_model_page_shows_the_scores_with_intervals_and_where_they_come_from(b
 def test_columns_are_called_what_they_are_and_explained(board: Path, site: Path) -> None:
     index = (site / "index.html").read_text(encoding="utf8")
     heads = dict(re.findall(r'<th class="number" scope="col" data-key="(\w+)"[^>]*>([^<]*)<', index))
-    assert heads["mean_accuracy"] == "Mean accuracy on changed photos"
+    assert heads["mean_accuracy"] == "Mean accuracy on changed images"
     assert heads["standard_accuracy"] == "Accuracy on originals"
     static = index[index.index('id="panel-static') :]
     assert re.search(r'data-key="accuracy"[^>]*>Accuracy on originals', static)
     hard = index[index.index('id="panel-hard') :]
     assert re.search(r'data-key="accuracy"[^>]*>Accuracy<', hard)
-    assert re.search("(first by|first rank by) mean accuracy on changed photos", index)
-    assert "<dt>Mean accuracy on changed photos</dt><dd>the mean of the accuracies under the static" in index
+    assert re.search("(first by|first rank by) mean accuracy on changed images", index)
+    assert "<dt>Mean accuracy on changed images</dt><dd>the mean of the accuracies under the static" in index
     page = next((site / "models").glob("python-first*static*.html")).read_text(encoding="utf8")
-    assert "Mean accuracy on changed photos" in page
+    assert "Mean accuracy on changed images" in page
     for name in re.findall(r'aria-labelledby="(\w+)"', page):  # every table has a name
         assert f'id="{name}"' in page
     assert page.count("<table") == len(re.findall(r"<table[^>]*aria-labelledby|<caption>", page))

@@ -191,7 +191,7 @@ def test_every_point_has_its_name_and_names_are_unbroken(browser: Any, tmp_path:
 
 
 def test_a_dataset_whose_name_says_nothing_is_told_by_what_it_holds() -> None:
-    assert Dataset(name="data", images=240, classes=12).title == "240 pictures of 12 classes"
+    assert Dataset(name="data", images=240, classes=12).title == "240 images of 12 classes"
     assert Dataset(name="data").title == "data" and Dataset(name="pets", images=240, classes=12).title == "pets"
 
 

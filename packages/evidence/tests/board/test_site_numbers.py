@@ -116,7 +116,7 @@ def test_codes_are_kept_of_the_last_table_only() -> None:
 
 
 def test_influences_are_derivatives_of_the_scores() -> None:
-    """Leaving a photo out moves a score as its influence says, to first order."""
+    """Leaving an image out moves a score as its influence says, to first order."""
     rows = static_rows("m", photos=60, seed=1)
     table = table_of(rows)
     whole = from_table(table)

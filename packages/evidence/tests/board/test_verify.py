@@ -292,7 +292,7 @@ def test_photos_that_are_not_the_datasets(static: Path, tmp_path: Path) -> None:
 
     found = verify(forged(static, tmp_path / "board", rename), DATA, rows=1, device="cpu")
     assert not found.agrees
-    assert "180 rows have another source photo than the dataset" in found.problems[0]
+    assert "180 rows have another source image than the dataset" in found.problems[0]
 
 
 NAMES = {

@@ -36,9 +36,9 @@ colour = Colour()
 
 
 def make_run(folder: Path) -> Run:
-    """Photos under three conditions, below a user's name; one cannot be read, and the model fails on some."""
+    """Images under three conditions, below a user's name; one cannot be read, and the model fails on some."""
     home = folder / "home" / USER
-    photos = make_photos(home / "my photos")
+    photos = make_photos(home / "my images")
     (photos / "images" / "disc" / "broken.png").write_bytes(b"no picture")
     modules = home / "modules"
     modules.mkdir()

@@ -232,7 +232,7 @@ def test_an_opened_run_reads_and_loads_nothing_by_its_senders_word(
 
 
 def test_photos_are_shown_where_the_reader_has_them(run: Run, small: Path, tmp_path: Path) -> None:
-    photos = run.path.parent / "my photos"
+    photos = run.path.parent / "my images"
     without = open_bundle(small, tmp_path / "without")
     given = open_bundle(small, tmp_path / "given", data=str(photos / "images"), masks=str(photos / "masks"))
     photos_of = set(run.samples()["source_id"].drop_null().to_pylist())
@@ -291,9 +291,9 @@ def test_two_models_stay_two() -> None:
     assert len({clean(name) for name in names}) == 2
     assert clean_values({"models": names}, clean)["models"] == [clean(name) for name in names]
     command = clean_command(
-        f"holdfast eval '/home/ann/my photos' --models {','.join(names)}", cleaner([*names, "/home/ann/my photos"])
+        f"holdfast eval '/home/ann/my images' --models {','.join(names)}", cleaner([*names, "/home/ann/my images"])
     )
-    assert command == "holdfast eval 'my photos' --models local-dir:model,local-dir:model-2"
+    assert command == "holdfast eval 'my images' --models local-dir:model,local-dir:model-2"
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=3), min_size=2, max_size=6))

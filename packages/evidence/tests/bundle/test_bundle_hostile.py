@@ -320,9 +320,9 @@ def test_manifests_that_are_none(text: bytes, sentence: str, members: Members, t
         ("models/a/model.pt", b"PK", "nothing that a bundle has"),
         ("models/a/model.safetensors", b"\x80\x04cos\nsystem", "no safetensors"),
         ("tables/a.xlsx", b"x", "nothing that a bundle has"),
-        ("images/a.png", b"<svg onload=alert(1)>", "no picture"),
+        ("images/a.png", b"<svg onload=alert(1)>", "no image"),
         ("images/a.svg", b"<svg/>", "nothing that a bundle has"),
-        ("generated/a.jpg", b"GIF89a", "no picture"),
+        ("generated/a.jpg", b"GIF89a", "no image"),
         (ROWS, b"PAR1 and no more PAR1", "not a Parquet file"),
         (ROWS, b"", "not a Parquet file"),
         ("samples.parquet", b"PAR1", "not a Parquet file"),
@@ -335,7 +335,7 @@ def test_files_that_are_something_else(name: str, data: bytes, sentence: str, me
 def test_a_picture_too_large_to_decode(members: Members, tmp_path: Path) -> None:
     png = bytearray(cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes())
     struct.pack_into(">LL", png, 16, 100_000, 100_000)
-    refused(pack(with_manifest({**members, "images/a.png": bytes(png)}), tmp_path / "a.zip"), "pixels|no picture")
+    refused(pack(with_manifest({**members, "images/a.png": bytes(png)}), tmp_path / "a.zip"), "pixels|no image")
 
 
 def _parquet(table: pa.Table, **options: Any) -> bytes:
@@ -366,7 +366,7 @@ def _with(members: Members, column: str, value: Any, row: int = 0) -> bytes:
         ("parameters", "{", "not JSON"),
         ("parameters", '{"a": NaN}', "no number"),
         ("parameters", "[" * 50 + "]" * 50, "deep"),
-        ("sample_id", "a picture of another dataset", "pictures that samples.parquet does not have"),
+        ("sample_id", "an image of another dataset", "images that samples.parquet does not have"),
         ("schema_version", 2, "another version"),
     ],
 )

@@ -70,7 +70,7 @@ def test_a_run_as_declared_is_confirmatory(place):
 
 def test_slices_by_attribute_and_what_is_not_known(place, tmp_path):
     page = (place / "dossier" / "dossier.html").read_text()
-    assert "slices of unchanged photos, by attribute" in page and "Errors on others" in page
+    assert "slices of unchanged images, by attribute" in page and "Errors on others" in page
     assert "No run records the licence of a model" in page
     subprocess.run(["cp", "-r", place / "run", tmp_path / "walks"], check=True)
     spec = json.loads((tmp_path / "walks" / "spec.json").read_text())
@@ -165,7 +165,7 @@ def test_a_run_that_stopped_is_not_as_declared(place, tmp_path):
     kept = rows.filter(pa.compute.is_in(rows["source_id"], pa.array(sources)))
     write_table(tmp_path / "run" / "predictions" / "part-00000.parquet", kept)
     (fault,) = row_deviations(open_run(tmp_path / "run").run, record_of(place))
-    assert "fewer photos than declared under original (8 of 24), random_background (8 of 24)" in fault
+    assert "fewer images than declared under original (8 of 24), random_background (8 of 24)" in fault
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``holdfast audit watch``: runs against the first, new photos against tested ones, and damaged series."""
+"""``holdfast audit watch``: runs against the first, new images against tested ones, and damaged series."""
 
 import json
 import shutil
@@ -60,7 +60,7 @@ def test_a_series_of_checkpoints_and_months(series):
     assert all(row["difference"] == 0 and row["low"] < 0 < row["high"] for row in last["changes"])
     evaluated(runs / "other", data="diorama:test?n=24", model="embedded:mobilenet_rho95", scenarios="original,fog")
     notes = holdfast.audit_watch(series, runs / "other")["entries"][-1]["notes"]
-    assert "24 photos are those of the first run" in notes[0] and "not measured here: grey" in notes[1]
+    assert "24 images are those of the first run" in notes[0] and "not measured here: grey" in notes[1]
     assert notes[2] == "not in the first run, so not compared: fog"
     month = holdfast.audit_watch(series, runs / "month")["entries"][-1]
     assert not month["paired"] and [row["n"] for row in month["changes"]] == [36, 36, 36]
@@ -93,7 +93,7 @@ def test_photos_without_labels(series, tmp_path):
     (folder / "torn.png").write_bytes(b"no picture")
     alike = holdfast.audit_watch(series, photos=folder)["entries"][-1]
     assert alike["photos"] == 40 and alike["answer"] != "outside"
-    assert "1 of 41 photos could not be read, such as torn.png" in alike["notes"][0]
+    assert "1 of 41 images could not be read, such as torn.png" in alike["notes"][0]
     stored = list(series.glob("tested-*.npz"))
     assert len(stored) == 1
     for number, sample in enumerate(samples):
@@ -114,13 +114,13 @@ def test_new_photos_are_held_only_against_what_was_tested(tmp_path, monkeypatch)
         cv2.imwrite(f"photos/{sample.label}/{number}.png", sample.image.load()[..., ::-1])
     evaluated(tmp_path / "run", data="photos", scenarios="original")
     holdfast.audit_watch("series", "run")
-    cv2.imwrite(f"photos/{samples[0].label}/more.png", samples[1].image.load())  # a photo that was not tested
+    cv2.imwrite(f"photos/{samples[0].label}/more.png", samples[1].image.load())  # an image that was not tested
     assert holdfast.audit_watch("series", photos="diorama:test?n=40&seed=8")["entries"][-1]["tested"] == 36
     cv2.imwrite("photos/loose.png", samples[1].image.load())
-    assert len(unlabelled("photos")) == 38, "photos in class folders and beside them"
+    assert len(unlabelled("photos")) == 38, "images in class folders and beside them"
     (tmp_path / "photos" / "loose.png").unlink()
     cv2.imwrite(f"photos/{samples[0].label}/0.png", samples[1].image.load())
-    with pytest.raises(UserError, match="1 of the 36 photos that run 1 tested, or the weights"):
+    with pytest.raises(UserError, match="1 of the 36 images that run 1 tested, or the weights"):
         holdfast.audit_watch("series", photos="diorama:test?n=40&seed=8")
 
 

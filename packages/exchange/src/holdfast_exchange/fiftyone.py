@@ -31,10 +31,10 @@ OBJECTS = "objects"
 """The field of true boxes, in an export of detectors."""
 
 _SAMPLE_TEXTS = {
-    "sample_id": "name of the picture, as in Holdfast's table",
-    "source_id": "name of the photo behind it",
+    "sample_id": "name of the image, as in Holdfast's table",
+    "source_id": "name of the source image",
     "split": "part of the dataset",
-    "condition": "original, or what was done to the picture before",
+    "condition": "original, or what was done to the image before",
     "licence": "as the dataset states it",
     "attributes": "whatever else the dataset says, as JSON",
 }
@@ -48,7 +48,7 @@ Answers = dict[str, dict[str, Any]]  # field → FiftyOne's document, of one sam
 
 @dataclass(frozen=True)
 class Answered:
-    """One field of answers: of which model, on pictures under which condition."""
+    """One field of answers: of which model, on images under which condition."""
 
     field: str
     model: str
@@ -147,7 +147,7 @@ def _boxes(subject: ExportSubject) -> tuple[list[Answered], dict[str, dict[str, 
 
 
 def _detections(picture: ExportedPicture, field: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return boxes as FiftyOne has them: left, top, width and height as shares of the picture."""
+    """Return boxes as FiftyOne has them: left, top, width and height as shares of the image."""
     name, documents = picture.sample.sample_id, []
     for number, row in enumerate(rows):
         x1, y1, x2, y2 = (float(row[corner]) for corner in ("x1", "y1", "x2", "y2"))

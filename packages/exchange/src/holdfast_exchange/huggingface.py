@@ -1,6 +1,6 @@
 """Write a dataset folder that ``datasets.load_dataset(FOLDER)`` reads and that can be pushed to the hub as it is.
 
-Two configurations: ``predictions``, the one table, and ``images``, with masks, where pictures go along.
+Two configurations: ``predictions``, the one table, and ``images``, with masks, if images are exported.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _feature(kind: pa.DataType) -> dict[str, Any]:
 def _write_images(
     subject: ExportSubject, folder: Path, counts: Counter[str], left_out: list[str], progress: Progress
 ) -> dict[str, Any]:
-    """Write the pictures; return their number by class, and under "" the number of those with a mask."""
+    """Write the images; return their number by class, and under "" the number of those with a mask."""
     folder.mkdir()
     shard: list[File] = []
     count = size = held = 0

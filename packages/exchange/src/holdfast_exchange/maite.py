@@ -1,6 +1,6 @@
 """Holdfast's datasets, models, scenarios and metrics behind MAITE's protocols, for classification and detection.
 
-Typing is structural: only type checkers import the package ``maite``. A picture's mask is its metadata's ``mask``.
+Typing is structural: only type checkers import the package ``maite``. An image's mask is its metadata's ``mask``.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class ClassifiedImages(_Pictures):
         super().__init__(collection.samples, collection, collection.classes)
 
     def __getitem__(self, index: int, /) -> tuple[NDArray[np.uint8], NDArray[np.float32], DatumMetadata]:
-        """Return a picture (3, height, width), its class as one-hot scores, and id, mask and attributes."""
+        """Return an image (3, height, width), its class as one-hot scores, and id, mask and attributes."""
         sample, picture, facts = self._datum(index)
         return picture, np.eye(len(self._place), dtype=np.float32)[self._place[sample.label]], facts
 
@@ -109,11 +109,11 @@ class BoxedImages(_Pictures):
         collection = load_collection(data)
         samples = (*collection.samples, *collection.empty)
         if not has_objects(samples):
-            raise UserError(f"{data} has no boxes; ClassifiedImages hands out its pictures with their classes")
+            raise UserError(f"{data} has no boxes; ClassifiedImages hands out its images with their classes")
         super().__init__(samples, collection, collection.object_classes or collection.classes)
 
     def __getitem__(self, index: int, /) -> tuple[NDArray[np.uint8], BoxTarget, DatumMetadata]:
-        """Return a picture (3, height, width), its boxes, and id, mask and attributes."""
+        """Return an image (3, height, width), its boxes, and id, mask and attributes."""
         sample, picture, facts = self._datum(index)
         objects = sample.objects.load(*picture.shape[1:]) if sample.objects is not None else ()
         usable = [each for each in objects if not each.problem and not each.crowd]
@@ -137,7 +137,7 @@ class MaiteClassifier:
         self.metadata = _about(self._model)
 
     def __call__(self, batch_input: Sequence[ArrayLike], /) -> Sequence[NDArray[np.float32]]:
-        """Return a probability for each output, for each picture (3 or 1, height, width)."""
+        """Return a probability for each output, for each image (3 or 1, height, width)."""
         return list(self._model.predict([from_channels_first(picture) for picture in batch_input]))
 
 
@@ -149,7 +149,7 @@ class MaiteDetector:
         self.metadata = _about(self._model)
 
     def __call__(self, batch_input: Sequence[ArrayLike], /) -> Sequence[BoxTarget]:
-        """Return the boxes of each picture (3 or 1, height, width)."""
+        """Return the boxes of each image (3 or 1, height, width)."""
         answers = self._model.detect([from_channels_first(picture) for picture in batch_input])
         return [BoxTarget(np.asarray(each.boxes, np.float32), each.labels, each.scores) for each in answers]
 
@@ -157,7 +157,7 @@ class MaiteDetector:
 class ScenarioAugmentation:
     """A scenario as a MAITE ``Augmentation`` of images and of boxes: ``ScenarioAugmentation("blur_background@3")``.
 
-    Pictures are those of ``eval`` with the same seed and ids; the other pictures of the batch lend backgrounds. Boxes
+    Images are those of ``eval`` with the same seed and ids; the other images of the batch lend backgrounds. Boxes
     go where the scenario moves their objects; without a mask, boxes are the foreground.
     """
 
@@ -169,7 +169,7 @@ class ScenarioAugmentation:
         self.metadata: AugmentationMetadata = {"id": f"holdfast {conditions[0].name}"}
 
     def __call__(self, batch: tuple[Sequence[Any], Sequence[Any], Sequence[Any]], /) -> tuple[Any, Any, Any]:
-        """Return pictures (C, H, W) under the scenario, their targets, and metadata with the condition and the mask."""
+        """Return images (C, H, W) under the scenario, their targets, and metadata with the condition and the mask."""
         samples = [_sample(*datum) for datum in zip(*batch, strict=True)]
         pool = make_pool(samples, None, max_pixels=DEFAULT_MAX_PIXELS)
         pictures, targets, metadata = [], [], []
@@ -204,8 +204,8 @@ def _sample(picture: Any, target: Any, facts: Mapping[str, Any]) -> Sample:
 class AccuracyMetric:
     """Accuracy as the mean over classes, with its 95 % interval, as a MAITE ``Metric``: as ``Results.accuracy`` has it.
 
-    Every class counts alike, however many pictures it has: where classes differ in size, that is not the share of
-    pictures answered rightly.
+    Every class counts alike, however many images it has: where classes differ in size, that is not the share of
+    images answered rightly.
     """
 
     def __init__(self) -> None:
@@ -250,7 +250,7 @@ class RecallMetric:
         self._pictures: list[tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]] = []
 
     def update(self, pred_batch: Sequence[Any], target_batch: Sequence[Any], metadata_batch: Sequence[Any], /) -> None:
-        """Add the boxes of pictures; items with one ``id`` are one photo."""
+        """Add the boxes of images; items with one ``id`` are one image."""
         for answer, target, facts in zip(pred_batch, target_batch, metadata_batch, strict=True):
             number = str(len(self._pictures))
             key = {"row_id": number, "sample_id": number, "source_id": str(facts["id"]), "condition": ORIGINAL}

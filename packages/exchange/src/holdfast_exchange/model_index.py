@@ -110,7 +110,7 @@ def write_model_index(subject: ExportSubject, folder: Path, scores: Scores | Non
     if not written:
         raise UserError(
             f"{subject.run.path} has no numbers for a model card: they take originals with static scenarios, generated "
-            "pictures, walks, segments, boxes or questions"
+            "images, walks, segments, boxes or questions"
         )
     return [f"{written} model cards", *empty]
 

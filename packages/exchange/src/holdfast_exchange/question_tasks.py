@@ -1,4 +1,4 @@
-"""Write a dataset's pictures as questions for other people's harnesses of vision-language models.
+"""Write a dataset's images as questions for other people's harnesses of vision-language models.
 
 ``inspect-ai``: ``inspect eval FOLDER/task.py --model MODEL``; ``lmms-eval``: in the folder,
 ``python -m lmms_eval --include_path . --tasks NAME --model MODEL``. Neither is needed to write them.
@@ -78,7 +78,7 @@ def write_lmms(subject: ExportSubject, folder: Path, progress: Progress = silent
 def _asked(
     subject: ExportSubject, left_out: list[str], progress: Progress
 ) -> Iterator[tuple[ExportedPicture, dict[str, Any]]]:
-    """Yield each picture with its question; all pictures of a photo offer the same options in the same order."""
+    """Yield each image with its question; all renderings of an image offer the same options in the same order."""
     if len(subject.classes) < 2:
         raise UserError("there is nothing to choose from: the dataset has one class only")
     count = 0
@@ -96,7 +96,7 @@ def _asked(
 
 
 def _options(sample: Sample, classes: tuple[str, ...]) -> list[str]:
-    """Return the classes in an order drawn by the photo's name; of more than 26, the truth and 25 others."""
+    """Return the classes in an order drawn by the image's name; of more than 26, the truth and 25 others."""
     rng = generator(0, sample.source_id, "options of a task")
     others = [classes[place] for place in rng.permutation(len(classes)) if classes[place] != sample.label]
     options = [sample.label, *others[: len(LETTERS) - 1]]

@@ -1,4 +1,4 @@
-"""Which pictures a person gets: tasks, the sentinels in them, and tasks that expire.
+"""Which images a person gets: tasks, the sentinels in them, and tasks that expire.
 
 A person never gets an image of a campaign a second time, except as a repeat within a task; the database says so as
 well (``uq_places_judged``). Positives and negatives are used again once a person has seen all there are.
@@ -25,7 +25,7 @@ TRAINING_PICTURES = 2
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """One picture of a task as its person sees it; a sentinel looks like any other."""
+    """One image of a task as its person sees it; a sentinel looks like any other."""
 
     token: str
     position: int
@@ -35,7 +35,7 @@ class TaskPlace:
 
 @dataclass(frozen=True, slots=True)
 class AssignedTask:
-    """Pictures for one person, in order. ``status`` is ``open``, ``finished``, ``discarded`` or ``expired``."""
+    """Images for one person, in order. ``status`` is ``open``, ``finished``, ``discarded`` or ``expired``."""
 
     token: str
     status: str
@@ -46,7 +46,7 @@ class AssignedTask:
 
 @dataclass(frozen=True, slots=True)
 class PracticePicture:
-    """A picture with its right answers."""
+    """An image with its right answers."""
 
     token: str
     asked: str
@@ -164,7 +164,7 @@ def _sentinels(connection: Connection, campaign_id: int, role: str, person_id: i
 
 
 def arrange(judged: Sequence[int], sentinels: Sequence[int], repeats: int, rng: Random) -> list[int]:
-    """Return a task's pictures in random order; a repeated one never follows itself if there are four or more."""
+    """Return a task's images in random order; a repeated one never follows itself if there are four or more."""
     order = [*judged, *sentinels, *rng.sample(judged, repeats)]
     while True:
         rng.shuffle(order)
@@ -213,16 +213,16 @@ def why_nothing(connection: Connection, campaign_id: int, person_id: int) -> str
     )
     unfinished, held = connection.execute(left).one()
     if not unfinished:
-        return "all pictures of this campaign have been judged"
+        return "all images of this campaign have been judged"
     if connection.execute(_wanted(campaign, person_id).limit(1)).one_or_none() is not None:
-        return "there are pictures again; try once more"
+        return "there are images again; try once more"
     if held:
-        return "the pictures that are left are with others or have been with you; some may come back later"
-    return "you have had all pictures that are left; they wait for others"
+        return "the images that are left are with others or have been with you; some may come back later"
+    return "you have had all images that are left; they wait for others"
 
 
 def training(connection: Connection, campaign_id: int) -> tuple[PracticePicture, ...]:
-    """Return the pictures that are shown with their answers before a task, at most two."""
+    """Return the images that are shown with their answers before a task, at most two."""
     query = select(items.c.token, items.c.asked, items.c.expected)
     query = query.where(items.c.campaign_id == campaign_id, items.c.role == "training").order_by(items.c.id)
     return tuple(PracticePicture(*row) for row in connection.execute(query.limit(TRAINING_PICTURES)))
@@ -246,5 +246,5 @@ def image_of_place(connection: Connection, place_token: str, person_id: int) -> 
 
 
 def image_of_training(connection: Connection, token: str) -> int | None:
-    """Return the image of a training picture."""
+    """Return the image that a training example shows."""
     return connection.scalar(select(items.c.image_id).where(items.c.token == token)) if is_token(token) else None

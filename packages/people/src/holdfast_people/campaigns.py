@@ -35,18 +35,18 @@ KINDS: dict[str, tuple[VoteQuestion, ...]] = {
         _yes_no("recognisable", "Can you recognise the {category}?"),
         _yes_no("usable", "Can it be used as a {category}?"),
     ),
-    "naturalness": (VoteQuestion("natural", "How natural does this picture look?", _STEPS, 1, _STEPS),),
-    "oracle": (_yes_no("shows", "Does this picture show a {category}?"),),
+    "naturalness": (VoteQuestion("natural", "How natural does this image look?", _STEPS, 1, _STEPS),),
+    "oracle": (_yes_no("shows", "Does this image show a {category}?"),),
     "single": (
-        _yes_no("shows", "Does this picture show a {category}?"),
+        _yes_no("shows", "Does this image show a {category}?"),
         VoteQuestion(
-            "alone", "Is it the only one of these in the picture: {list}? Say no where another is there, too.",
+            "alone", "Is it the only one of these in the image: {list}? Say no where another is there, too.",
             ("yes", "no"), keys=("y", "n"), graded=False,
         ),
     ),
     "custom": (),
 }  # fmt: skip
-"""Kinds of campaign, and the questions of each about every picture; a ``custom`` one brings its own."""
+"""Kinds of campaign, and the questions of each about every image; a ``custom`` one brings its own."""
 
 LISTED = 30  # classes that a question lists by name; of more it says "the other classes"
 
@@ -69,7 +69,7 @@ def read_questions(table: Mapping[str, Any], where: str) -> tuple[tuple[VoteQues
 
     ``[[questions]]`` has ``id``, ``text`` (with {category} for the class and {list} for all classes), ``answers`` (yes
     and no by default, else whole numbers from low to high), ``tolerance`` (steps by which repeated answers may differ)
-    and ``graded`` (false: control pictures have no right answer to it); ``rule`` says which answers accept a picture.
+    and ``graded`` (false: control images have no right answer to it); ``rule`` says which answers accept an image.
     """
     for key in table:
         if key not in ("questions", "rule"):
@@ -81,7 +81,7 @@ def read_questions(table: Mapping[str, Any], where: str) -> tuple[tuple[VoteQues
     if len({question.id for question in questions}) < len(questions):
         raise UserError(f"two questions of {where} have one id")
     if not any(question.graded for question in questions):
-        raise UserError(f"no question of {where} is graded, so control pictures could not show who answers with care")
+        raise UserError(f"no question of {where} is graded, so control images could not show who answers with care")
     rule = table.get("rule") or default_rule(questions)
     return questions, parse_rule(str(rule), questions).text
 
@@ -110,7 +110,7 @@ class Settings:
     """The rules of a campaign; the defaults are ImageNet-D's."""
 
     people_per_image: int = 10
-    images_per_task: int = 20  # all pictures, sentinels among them
+    images_per_task: int = 20  # all images, sentinels among them
     repeats: int = 2
     positives: int = 1
     negatives: int = 1
@@ -133,13 +133,13 @@ class Settings:
             raise UserError(f"stop is {' or '.join(STOPS)}, not {self.stop!r}")
         if self.judged_per_task < max(1, self.repeats):
             raise UserError(
-                f"a task of {self.images_per_task} pictures has no room for its sentinels; images_per_task must be "
+                f"a task of {self.images_per_task} images has no room for its sentinels; images_per_task must be "
                 f"{self.positives + self.negatives + self.repeats + max(1, self.repeats)} at least"
             )
 
     @property
     def judged_per_task(self) -> int:
-        """How many new pictures, whose votes count, a task has."""
+        """How many new images, whose votes count, a task has."""
         return self.images_per_task - self.repeats - self.positives - self.negatives
 
 
@@ -157,7 +157,7 @@ _RANGES = (
 
 @dataclass(frozen=True, slots=True)
 class Sentinel:
-    """A picture whose answer is known: the class ``asked`` for, and per question the answers ``expected``."""
+    """An image whose answer is known: the class ``asked`` for, and per question the answers ``expected``."""
 
     image_id: int
     role: str
@@ -185,7 +185,7 @@ class Campaign:
 
     @property
     def questions(self) -> tuple[VoteQuestion, ...]:
-        """The questions about every picture."""
+        """The questions about every image."""
         return asked_questions(self.kind, self.settings)
 
 
@@ -249,7 +249,7 @@ def _check_sentinels(sentinels: Sequence[Sentinel], questions: Sequence[VoteQues
         if sentinel.role not in ROLES:
             raise UserError(f"a sentinel is {', '.join(ROLES)}, not {sentinel.role!r}")
         if not sentinel.expected:
-            raise UserError(f"the {sentinel.role} picture {sentinel.image_id} says no right answer")
+            raise UserError(f"the {sentinel.role} image {sentinel.image_id} says no right answer")
         for question, answers in sentinel.expected.items():
             if question not in allowed:
                 raise UserError(f"there is no question {question!r}; there is {', '.join(allowed)}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast_people.web.services.server_state import ServeOptions
 
 _WHAT = (
-    "Ask whether a picture is recognisable and usable (quality), how natural it is from 1 to 5, whether it shows the "
+    "Ask whether an image is recognisable and usable (quality), how natural it is from 1 to 5, whether it shows the "
     "class (oracle), or whether it shows the class and none of the others (single); by default quality, for a perturb "
     "run oracle."
 )
@@ -134,7 +134,7 @@ def review(
     sentinels: Annotated[
         str,
         Option(
-            help="A dataset of the same classes with certain labels, for control pictures; a perturb run has its "
+            help="A dataset of the same classes with certain labels, for control images; a perturb run has its "
             "originals.",
             show_default=False,
         ),
@@ -142,7 +142,7 @@ def review(
     kind: Kind = None,
     questions: Annotated[Path | None, Option(help="TOML with questions of your own instead of --kind.")] = None,
     people: Annotated[int, Option(min=1, help="Number of people who judge each image.")] = 10,
-    per_task: Annotated[int, Option(min=1, help="Pictures per task, control pictures among them.")] = 20,
+    per_task: Annotated[int, Option(min=1, help="Images per task, control images among them.")] = 20,
     at_least: Annotated[
         int, Option(min=0, help="Accept an image if this many people do; 0: six in ten.", show_default=False)
     ] = 0,
@@ -169,7 +169,7 @@ def review(
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Let people judge images in the browser; control pictures show who answers with care."""
+    """Let people judge images in the browser; control images show who answers with care."""
     from holdfast_people.campaigns import Settings
     from holdfast_people.making import CampaignSpec, make_campaign
     from holdfast_people.web.serve import run

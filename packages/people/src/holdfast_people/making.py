@@ -1,4 +1,4 @@
-"""Campaigns from a user's command: its pictures, the controls among them, and the rules."""
+"""Campaigns from a user's command: its images, the controls among them, and the rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Progress = Callable[[str, int, int], None]
 
 _THREADS = 4
 NO_SENTINELS = (
-    "every task holds control pictures that show who answers with care; name a dataset of the same classes whose "
+    "every task holds control images that show who answers with care; name a dataset of the same classes whose "
     "labels are certain: --sentinels DATA (for the embedded categories: --sentinels 'diorama:test?n=48')"
 )
 
@@ -165,7 +165,7 @@ def _continued(connection: Connection, existing: campaigns.Campaign, kind: str, 
 
 
 def _without(known: Collection, judged: Sequence[Sample]) -> Collection:
-    """Return the pictures without those that are judged, so that nobody sees one twice."""
+    """Return the images without those that are judged, so that nobody sees one twice."""
 
     def content(sample: Sample) -> str:
         try:
@@ -231,7 +231,7 @@ def _told(
     if min(right, wrong) < most:
         said.append(
             f"one person may meet {most} tasks with a control of each kind: after {min(right, wrong)} of them controls "
-            "come again, and a person who remembers them knows what they are; more control pictures (--sentinels) help"
+            "come again, and a person who remembers them knows what they are; more control images (--sentinels) help"
         )
     said += [f"left out: {trouble}" for trouble in troubles[:5]]
     said += [f"… and {len(troubles) - 5} more that cannot be read"] if len(troubles) > 5 else []

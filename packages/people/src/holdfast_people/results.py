@@ -134,7 +134,7 @@ def _votes(campaign: Campaign, table: pa.Table, *, now: float, images: int) -> V
 
 
 def _rows(connection: Connection, campaign_id: int) -> list[dict[str, Any]]:
-    # Pictures by themselves: their JSON is read once, and not with every vote.
+    # Images by themselves: their JSON is read once, and not with every vote.
     pictures = (
         select(
             items.c.id.label("item_id"), items.c.asked, items.c.expected, items.c.image_id, images.c.sample_id,

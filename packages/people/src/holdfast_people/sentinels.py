@@ -1,7 +1,7 @@
-"""Sentinels: pictures with known answers, as controls in a task and as two examples to learn from.
+"""Sentinels: images with known answers, as controls in a task and as two examples to learn from.
 
-All are copies, made once, in the shapes of the pictures to judge and beside the database: what a browser could tell
-of where a picture comes from (its shape, its format, how long it takes to read) is then the same for all of them.
+All are copies, made once, in the shapes of the images to judge and beside the database: what a browser could tell
+of where an image comes from (its shape, its format, how long it takes to read) is then the same for all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FEW = 3  # of each role: fewer would be known by heart after two tasks
 
 @dataclass(frozen=True)
 class ChosenSentinel:
-    """A picture with a known answer: the class that is asked about, and whether it is right."""
+    """An image with a known answer: the class that is asked about, and whether it is right."""
 
     sample: Sample
     role: str
@@ -42,7 +42,7 @@ class ChosenSentinel:
 def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, seed: int) -> list[ChosenSentinel]:
     """Return two examples to learn from, then controls: right ones with their own class, wrong ones with another.
 
-    Every image is used once. The classes asked are those of the pictures to judge: a question that only controls ask
+    Every image is used once. The classes asked are those of the images to judge: a question that only controls ask
     would give them away. A wrong class shares no word with the right one ("lizard" is not wrong for a green lizard).
     For naturalness nothing is asked of the class; the wrong ones are destroyed copies.
     """
@@ -64,12 +64,12 @@ def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, se
     counts = {right: each + 1 - left for right, left in wanted.items()}
     if not counts[True] and not set(spelled) & {_plain(name) for name in data.classes}:
         raise UserError(
-            f"the control pictures show {_some(data.classes)}, and those to judge {_some(classes)}: they must be "
+            f"the control images show {_some(data.classes)}, and those to judge {_some(classes)}: they must be "
             "of the same classes (--sentinels)"
         )
     if min(counts.values()) < _FEW + 1:
         raise UserError(
-            f"of the control pictures (--sentinels), less those that are judged themselves, {counts[True]} can be "
+            f"of the control images (--sentinels), less those that are judged themselves, {counts[True]} can be "
             f"asked with their own class and {counts[False]} with another; {_FEW + 1} of each are needed at least, "
             "and a person's every task uses up one of each: take a larger or another dataset for them"
         )

@@ -109,7 +109,7 @@ items = _table(  # an image of a campaign and the class that people are asked ab
     Column("counted", Integer, nullable=False),  # people whose answer stands
     Column("yes", Integer, nullable=False, server_default=sa.text("0")),  # of these, by the campaign's rule
     Column("lot", Float, nullable=False),  # a random order among items equally far
-    Column("token", String(43), unique=True),  # of training pictures, by which a browser asks for them
+    Column("token", String(43), unique=True),  # of training images, by which a browser asks for them
     UniqueConstraint("campaign_id", "image_id"),
     Index("ix_items_queue", "campaign_id", "role", "counted", "held", "lot"),
 )
@@ -129,12 +129,12 @@ tasks = _table(
     Index("ix_tasks_expiry", "status", "expires_at"),
 )
 
-places = _table(  # one picture of a task
+places = _table(  # one image of a task
     "places",
     refers("task_id", "tasks", index=True),
     refers("item_id", "items"),
-    refers("person_id", "people"),  # the task's, here again so that the index below can say who had which picture
-    Column("token", String(43), nullable=False, unique=True),  # all that a browser ever learns of the picture
+    refers("person_id", "people"),  # the task's, here again so that the index below can say who had which image
+    Column("token", String(43), nullable=False, unique=True),  # all that a browser ever learns of the image
     Column("position", Integer, nullable=False),
     Column("role", String(20), nullable=False),  # judge | positive | negative | repeat
     refers("repeats", "places", nullable=True),
@@ -147,7 +147,7 @@ votes = _table(  # never changed: the last one of a place counts, while its task
     refers("place_id", "places", index=True),
     Column("key", String(36), nullable=False, unique=True),  # the client's, so that sending again counts once
     Column("answers", JSON, nullable=False),  # question → answer
-    Column("seconds", Float, nullable=False),  # from showing the picture to the answer, as the browser measured
+    Column("seconds", Float, nullable=False),  # from showing the image to the answer, as the browser measured
     Column("created_at", Float, nullable=False),
 )
 

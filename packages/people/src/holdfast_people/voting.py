@@ -49,13 +49,13 @@ def cast(
     seconds: float,
     now: float,
 ) -> None:
-    """Store a person's answers about one picture, the newest of which count; repeating a ``key`` changes nothing."""
+    """Store a person's answers about one image, the newest of which count; repeating a ``key`` changes nothing."""
     if not _KEY.fullmatch(key):
         raise UserError("a vote's key is 1 to 36 letters, digits and - _ . : without accents, such as a UUID")
     asked = {"token": place_token, "person": person_id}
     place = connection.execute(_PLACE, asked).one_or_none() if is_token(place_token) else None
     if place is None:
-        raise UserError("there is no such picture in your tasks")
+        raise UserError("there is no such image in your tasks")
     _check_answers(answers, asked_questions(place.kind, settings_of(place.settings)))
     if place.status != "open" or place.expires_at <= now:
         if not _stored(connection, key, place.id, answers):
@@ -99,7 +99,7 @@ def finish(connection: Connection, *, task_token: str, person_id: int, now: floa
     rows = shown(connection, task.id)
     missing = sum(row.answers is None for row in rows)
     if missing:
-        raise UserError(f"{missing} of {len(rows)} pictures have no answer yet")
+        raise UserError(f"{missing} of {len(rows)} images have no answer yet")
     reason = _failure(rows, campaign.questions)
     outcome = Outcome("discarded" if reason else "finished", reason)
     closed = {"status": outcome.status, "reason": reason, "finished_at": now}

@@ -1,4 +1,4 @@
-"""A campaign without image files: the queue does not look at pictures."""
+"""A campaign without image files: the queue does not look at images."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_a_campaign_of_one_image_and_no_sentinels(database: Database) -> None:
             assert len(task.places) == 1
             assert judge(connection, small, person) == Outcome("finished")
         assert next_task(connection, small.id, ann, now=0.0) is None
-        assert why_nothing(connection, small.id, ann) == "all pictures of this campaign have been judged"
+        assert why_nothing(connection, small.id, ann) == "all images of this campaign have been judged"
         assert progress(connection, small.id, now=0.0)["finished_images"] == 1
 
 

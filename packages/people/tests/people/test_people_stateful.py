@@ -1,4 +1,4 @@
-"""Whole campaigns against a model that knows the rules in another way: from pictures, not from roles or counters."""
+"""Whole campaigns against a model that knows the rules in another way: from images, not from roles or counters."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class Campaigns(RuleBasedStateMachine):
         else:
             with pytest.raises(UserError):
                 cast(self.connection, **vote, person_id=task.person, now=self.now)
-        with pytest.raises(UserError, match="no such picture"):
+        with pytest.raises(UserError, match="no such image"):
             cast(self.connection, **vote | {"key": new_key()}, person_id=task.person + 1, now=self.now)
 
     @precondition(lambda self: any(task.last for task in self.tasks))

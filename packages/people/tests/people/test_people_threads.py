@@ -100,7 +100,7 @@ def test_many_people_at_once(database: Database) -> None:
 
 
 def check(database: Database, small: Small) -> None:
-    """The counters are what the tasks say, and nobody had a picture twice."""
+    """The counters are what the tasks say, and nobody had an image twice."""
     with database.reading() as connection:
         query = select(places.c.item_id, tasks.c.status, places.c.person_id).join(tasks, tasks.c.id == places.c.task_id)
         had = connection.execute(query.where(places.c.role == "judge")).all()

@@ -1,4 +1,4 @@
-"""Campaigns made of what a user names: the pool, its control pictures, the sentences."""
+"""Campaigns made of what a user names: the pool, its control images, the sentences."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_controls_are_asked_as_the_judged_are_and_look_like_them(database: Datab
     found, rows = made(database, tmp_path, pool=str(pool), sentinels=str(known))
     by_role = {role: [row for row in rows if row["role"] == role] for role in {str(row["role"]) for row in rows}}
     assert len(by_role["judge"]) == 18 and all(row["asked"] == row["label"] for row in by_role["judge"])
-    # 18 pictures, 16 a task: two tasks a person, and three that may fail
+    # 18 images, 16 a task: two tasks a person, and three that may fail
     assert len(by_role["positive"]) == len(by_role["negative"]) == 5 and len(by_role["training"]) == 2
     for row in by_role["positive"]:
         assert row["asked"] == row["label"] and row["expected"] == {"recognisable": ["yes"], "usable": ["yes"]}
@@ -86,7 +86,7 @@ def test_controls_are_asked_as_the_judged_are_and_look_like_them(database: Datab
     pictures = {row["image_id"]: shelf.sample(int(str(row["image_id"]))).image.load() for row in rows}
     judged = {pictures[row["image_id"]].shape for row in by_role["judge"]}
     assert judged == {(40, 60, 3), (64, 40, 3)} and {picture.shape for picture in pictures.values()} == judged
-    # Every picture is another one: nobody meets one twice.
+    # Every image is another one: nobody meets one twice.
     assert len({picture.tobytes() for picture in pictures.values()}) == len(rows)
     with database.reading() as connection:
         assert get_campaign(connection, found.campaign_id).settings == Settings()
@@ -152,7 +152,7 @@ def test_what_is_missing_is_said(database: Database, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=said):
             made(database, tmp_path, pool=str(pool), sentinels=str(known), kind="naturalness",
                  settings=Settings(rule="", stop=stop))  # fmt: skip
-    with pytest.raises(UserError, match="needed at least"):  # the pool's own pictures are no controls
+    with pytest.raises(UserError, match="needed at least"):  # the pool's own images are no controls
         made(database, tmp_path, pool=str(pool), sentinels=str(pool))
     (pool / "disc" / "0.png").write_bytes(b"no image")
     found, rows = made(database, tmp_path, pool=str(pool), sentinels=str(known))

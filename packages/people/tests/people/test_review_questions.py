@@ -1,4 +1,4 @@
-"""Questions of a campaign: the ready one on other classes in the picture, those of a file, and their effect."""
+"""Questions of a campaign: the ready one on other classes in the image, those of a file, and their effect."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def opened(database: Database, tmp_path: Path, **options: str) -> int:
 
 
 def known(database: Database, campaign_id: int) -> dict[str, dict[str, list[str]]]:
-    """Control picture → its right answers."""
+    """Control image → its right answers."""
     with database.reading() as connection:
         query = select(images.c.sample_id, items.c.expected).join(images).where(items.c.campaign_id == campaign_id)
         return {row.sample_id: row.expected for row in connection.execute(query.where(items.c.role != "judge"))}

@@ -84,9 +84,9 @@ def test_the_way_back_changes_an_answer(database: Database) -> None:
         ({"key": ""}, "key"),
         ({"key": "x" * 37}, "key"),
         ({"key": "\x00"}, "key"),
-        ({"place_token": "a" * 43}, "no such picture"),
-        ({"place_token": "\x00"}, "no such picture"),
-        ({"person_id": 999}, "no such picture"),
+        ({"place_token": "a" * 43}, "no such image"),
+        ({"place_token": "\x00"}, "no such image"),
+        ({"person_id": 999}, "no such image"),
         ({"now": 1800.0}, "time of this task is up"),
     ],
 )
@@ -114,7 +114,7 @@ def test_an_unfinished_task_is_not_ended(database: Database) -> None:
         vote = {"place_token": task.places[0].token, "person_id": ann, "key": "k", "answers": RIGHT}
         cast(connection, **vote, seconds=1.0, now=1.0)
         left = len(task.places) - 1
-        with pytest.raises(UserError, match=f"{left} of {left + 1} pictures have no answer"):
+        with pytest.raises(UserError, match=f"{left} of {left + 1} images have no answer"):
             finish(connection, task_token=task.token, person_id=ann, now=1.0)
         assert get_task(connection, task.token, ann).status == "open"
 

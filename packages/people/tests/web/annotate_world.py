@@ -14,7 +14,7 @@ from web_server import Serving
 
 HEIGHT, WIDTH = 120, 160
 RADIUS = 8  # what the page begins with
-MARGIN = 16  # screen pixels around a picture that fits
+MARGIN = 16  # screen pixels around an image that fits
 
 
 def silent(step: str, done: int, total: int) -> None:
@@ -88,7 +88,7 @@ class Artist:
         self.page.wait_for_selector("[data-part=busy]", state="hidden")
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Where the middle of a pixel lies on the screen while the whole picture is shown."""
+        """Where the middle of a pixel lies on the screen while the whole image is shown."""
         box = self.page.locator("canvas[data-part=canvas]").bounding_box()
         assert box is not None
         scale = min((box["width"] - 2 * MARGIN) / WIDTH, (box["height"] - 2 * MARGIN) / HEIGHT)

@@ -15,11 +15,11 @@ from holdfast_people.web.services.server_state import ServerState
 from shapes import CLASSES, draw
 
 SMALL = Settings(people_per_image=2, images_per_task=8, at_least=1, rule="")
-"""Tasks of four pictures to judge, two of them twice, and a control of each kind."""
+"""Tasks of four images to judge, two of them twice, and a control of each kind."""
 
 
 def drawn(folder: Path, first: int, count: int) -> Path:
-    """``count`` pictures of each class."""
+    """``count`` images of each class."""
     for label in CLASSES:
         for index in range(first, first + count):
             path = folder / label / f"{index}.png"
@@ -29,7 +29,7 @@ def drawn(folder: Path, first: int, count: int) -> Path:
 
 
 def campaign(state: ServerState, folder: Path, *, each: int = 4, **options: Any) -> int:
-    """A campaign over three classes of shapes, ``each`` pictures a class."""
+    """A campaign over three classes of shapes, ``each`` images a class."""
     spec = CampaignSpec(
         str(drawn(folder / f"pool{each}", 0, each)),
         sentinels=str(drawn(folder / "known", 50, 10)),
@@ -59,7 +59,7 @@ def standing(state: ServerState) -> list[dict[str, Any]]:
 
 
 def counts(state: ServerState) -> list[tuple[int, int]]:
-    """(held, counted) of every picture to judge."""
+    """(held, counted) of every image to judge."""
     with state.database.reading() as connection:
         rows = connection.execute(select(items.c.held, items.c.counted).where(items.c.role == "judge"))
         return [(row.held, row.counted) for row in rows]
@@ -94,7 +94,7 @@ class Reviewer:
         return str(self.page.locator("#review").get_attribute("data-state"))
 
     def at(self, position: str) -> str:
-        """Wait for this picture, ready to be answered; its token."""
+        """Wait for this image, ready to be answered; its token."""
         self.page.wait_for_function(
             "wanted => document.querySelector('[data-position]').textContent.startsWith(wanted)"
             " && document.querySelector('figure img')?.alt.startsWith(wanted)"
@@ -104,7 +104,7 @@ class Reviewer:
         return str(self.page.locator("figure img").get_attribute("src")).rpartition("/")[2]
 
     def fetched(self, count: int) -> None:
-        """Wait until so many pictures to judge have come, shown or not."""
+        """Wait until so many images to judge have come, shown or not."""
         self.page.wait_for_function(
             "count => performance.getEntriesByType('resource')"
             ".filter(one => one.name.includes('/media/places/') && one.responseEnd > 0).length >= count",
@@ -116,7 +116,7 @@ class Reviewer:
             self.page.keyboard.press(key)
 
     def examples(self, yes: str = "y", no: str = "n", questions: int = 2) -> None:
-        """Through both pictures to learn from, rightly, by key."""
+        """Through both images to learn from, rightly, by key."""
         self.state("intro")
         self.press("Enter")
         for number, key in ((1, yes), (2, no)):
@@ -126,8 +126,8 @@ class Reviewer:
             self.press("ArrowRight")
 
     def judge(self, number: int, *, questions: int = 2, lie: bool = False) -> str:
-        """Answer one picture by key, as it is; its token."""
-        token = self.at(f"Picture {number}")
+        """Answer one image by key, as it is; its token."""
+        token = self.at(f"Image {number}")
         yes = answer_sheet(self.server)[token][1] != lie
         self.press(*["y" if yes else "n"] * questions)
         return token

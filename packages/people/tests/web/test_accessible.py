@@ -27,5 +27,5 @@ def test_review(browser: Any, server: Serving, tmp_path: Path) -> None:
     person.open()
     assert serious(person.page) == []
     person.examples()
-    person.at("Picture 1")
+    person.at("Image 1")
     assert serious(person.page) == []

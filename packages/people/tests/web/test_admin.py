@@ -1,4 +1,4 @@
-"""Administration and pictures, over HTTP and in a real browser."""
+"""Administration and images, over HTTP and in a real browser."""
 
 from __future__ import annotations
 
@@ -144,12 +144,12 @@ def test_pictures_of_a_task_are_alike_and_its_owners_alone(server: Serving, tmp_
         len({answer.content for answer in answers}) == len({len(answer.content) for answer in answers}) == len(tokens)
     )
     pixels = {np.asarray(Pillow.open(io.BytesIO(answer.content))).tobytes() for answer in answers}
-    assert len(pixels) == len(tokens) - 2  # though the pictures of the two repeats are the same
+    assert len(pixels) == len(tokens) - 2  # though the images of the two repeats are the same
     again = mine.get(f"/media/places/{tokens[0]}", headers={"if-none-match": answers[0].headers["etag"]})
     assert again.status_code == 304 and not again.content
     assert other.get(f"/media/places/{tokens[0]}").status_code == 404
     assert server.client("admin").get(f"/media/places/{tokens[0]}").status_code == 404
-    assert mine.get("/media/images/1").status_code == 404  # nobody looks up the pictures of a campaign by number
+    assert mine.get("/media/images/1").status_code == 404  # nobody looks up the images of a campaign by number
     sheet = mine.get(f"/api/review/campaigns/{campaign}").json()
     assert mine.get(f"/media/training/{sheet['examples'][0]['token']}").status_code == 200
 

@@ -95,7 +95,7 @@ def test_zoomed_and_moved(artist: Artist, tmp_path: Path) -> None:
     artist.page.mouse.move(x + 60, y + 30)
     artist.page.mouse.up()
     artist.page.keyboard.up("Space")
-    assert not stored(tmp_path).any(), "moving the picture draws nothing"
+    assert not stored(tmp_path).any(), "moving the image draws nothing"
     # The wheel kept the pixel under the mouse in its place, and the hand took it along.
     artist.page.mouse.click(x + 60, y + 30)
     artist.saved()
@@ -177,7 +177,7 @@ def test_touch_on_a_small_screen(browser: Any, server: Serving, tmp_path: Path) 
     phone.saved()
     drawn = stored(tmp_path)
     assert np.array_equal(drawn, stroke((40, 30), (100, 90)))
-    # Two fingers pull the picture apart around its middle, and draw nothing.
+    # Two fingers pull the image apart around its middle, and draw nothing.
     (left, middle), (right, _) = phone.at(60, 60), phone.at(100, 60)
     touch("touchStart", (left, middle))
     touch("touchStart", (left, middle), (right, middle))

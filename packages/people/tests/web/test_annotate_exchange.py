@@ -43,7 +43,7 @@ def stored(folder: Path) -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def truth(photos: Path) -> dict[str, np.ndarray]:
-    """The masks that the photos come with."""
+    """The masks that the images come with."""
     found = stored(photos / "masks")
     assert len(found) == 12 and all(mask.any() for mask in found.values())
     return found

@@ -95,7 +95,7 @@ def test_keys_after_a_click_on_a_button_are_the_pictures(artist: Artist, tmp_pat
     artist.page.mouse.move(x + 60, y + 30)
     artist.page.mouse.up()
     artist.page.keyboard.up("Space")
-    assert artist.page.locator("[data-do=undo]").is_disabled(), "Space and drag moves the picture, whatever was clicked"
+    assert artist.page.locator("[data-do=undo]").is_disabled(), "Space and drag moves the image, whatever was clicked"
     artist.press("0", "Shift+ArrowRight", "Enter", "Enter")
     artist.saved()
     assert np.array_equal(stored(tmp_path), stroke((81, 60)))
@@ -115,7 +115,7 @@ def test_the_list_by_keys(artist: Artist, tmp_path: Path) -> None:
     assert focused.count() == 0
     artist.press("l", "Tab", "Enter")
     artist.ready(2)
-    artist.press("Enter", "Enter")  # which are the picture's again
+    artist.press("Enter", "Enter")  # which are the image's again
     artist.saved()
     assert np.array_equal(stored(tmp_path, "ball/1"), stroke((80, 60)))
 

@@ -92,7 +92,7 @@ def test_a_backup_made_while_people_vote_has_every_acknowledged_vote(
         with httpx.Client(base_url=server.url, headers=headers, timeout=30, trust_env=False) as client:
             body = next(iter(sent[0].values())) | {"key": str(uuid.uuid4())}
             assert client.post("/api/review/votes", json=body).status_code == 200  # the old session goes on
-            # Pictures to judge lie where they lay; copies of control pictures came with the folder.
+            # Images to judge lie where they lay; copies of control images came with the folder.
             for own in sent[0].values():
                 assert client.get(f"/media/places/{own['place']}").status_code == 200
     state = open_server(ServeOptions(state=tmp_path / "restored", database=restored))

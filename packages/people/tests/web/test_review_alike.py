@@ -1,4 +1,4 @@
-"""Control pictures cannot be told from the others by anything that a browser gets."""
+"""Control images cannot be told from the others by anything that a browser gets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_nothing_separates_control_pictures(tmp_path: Path) -> None:
             headers.append({key: value for key, value in answer.headers.items() if key not in varying})
         assert shapes == {("JPEG", "RGB", (768, 576))}
         assert all(one == headers[0] for one in headers)
-        # A repeat is the same picture; neither its size, its hash nor its ETag says so.
+        # A repeat is the same image; neither its size, its hash nor its ETag says so.
         for part in (lambda a: a.headers["etag"], lambda a: a.headers["content-length"], lambda a: a.content):
             assert len({part(answer) for answer in answers}) == 8
         pixels = {Pillow.open(io.BytesIO(answer.content)).tobytes() for answer in answers}
@@ -88,5 +88,5 @@ def test_pictures_and_tasks_are_their_persons_own(tmp_path: Path) -> None:
         again = mine.post(f"/api/review/campaigns/{number}/task").json()["task"]
         assert [one["answers"] for one in again["pictures"]] == [vote["answers"]] + [None] * 7
         unfinished = mine.post(f"/api/review/tasks/{task['token']}/finish")
-        assert unfinished.status_code == 400 and "7 of 8 pictures have no answer yet" in unfinished.text
+        assert unfinished.status_code == 400 and "7 of 8 images have no answer yet" in unfinished.text
         assert mine.get("/api/review/campaigns/99").status_code == mine.get("/review/99").status_code == 404

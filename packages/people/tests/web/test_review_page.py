@@ -35,10 +35,10 @@ def test_a_whole_task_by_keys(browser: Any, server: Serving, tmp_path: Path) -> 
     one = reviewer(browser, server, campaign(server.state, tmp_path))
     one.open()
     one.examples()
-    one.at("Picture 1")
+    one.at("Image 1")
     one.fetched(3)
     ahead = [request for request in one.requests if request.startswith("/media/places/")]
-    assert len(ahead) == 3, "the first picture and the next two"
+    assert len(ahead) == 3, "the first image and the next two"
     tokens = [one.judge(number) for number in range(1, 9)]
     one.state("review")
     assert counts(server.state).count((1, 0)) == 4, "nothing counts before the set is sent"
@@ -52,7 +52,7 @@ def test_a_whole_task_by_keys(browser: Any, server: Serving, tmp_path: Path) -> 
     assert all(vote["seconds"] > 0 for vote in cast) and sum(vote["seconds"] for vote in cast) < elapsed
     assert sorted(counts(server.state)) == [(0, 0)] * 8 + [(0, 1)] * 4
     assert one.page.get_by_text("Your answers are counted.").is_visible() and not one.troubles
-    # The next set has other pictures; after it, and one more, this person has seen all twelve.
+    # The next set has other images; after it, and one more, this person has seen all twelve.
     for _ in range(2):
         one.page.get_by_role("button", name="Another set", exact=True).click()
         one.examples()
@@ -63,7 +63,7 @@ def test_a_whole_task_by_keys(browser: Any, server: Serving, tmp_path: Path) -> 
         one.state("finished")
     one.page.get_by_role("button", name="Another set", exact=True).click()
     one.state("nothing")
-    assert one.page.get_by_text("You have had all pictures that are left; they wait for others.").is_visible()
+    assert one.page.get_by_text("You have had all images that are left; they wait for others.").is_visible()
     assert sorted(counts(server.state)) == [(0, 1)] * 12
     one.page.goto(f"{server.url}/review")
     assert one.page.get_by_text("You have finished 3 sets.").is_visible()
@@ -83,30 +83,30 @@ def test_by_tap_on_a_phone_and_the_way_back(browser: Any, server: Serving, tmp_p
         page.get_by_role("button", name="Go on").tap()
     tokens = []
     for number in range(1, 9):
-        tokens.append(one.at(f"Picture {number}"))
+        tokens.append(one.at(f"Image {number}"))
         box = page.get_by_role("button", name="Yes").bounding_box()
         assert box["height"] >= 48 and box["width"] >= 120 and box["y"] + box["height"] <= 844
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.get_by_role("button", name="Yes" if answer_sheet(server.state)[tokens[-1]][1] else "No").tap()
-        if number == 3:  # changes their mind about the second picture, forth and back
-            one.at("Picture 4")
-            page.get_by_role("button", name="The picture before").tap()
-            one.at("Picture 3")
-            page.get_by_role("button", name="The picture before").tap()
-            one.at("Picture 2")
+        if number == 3:  # changes their mind about the second image, forth and back
+            one.at("Image 4")
+            page.get_by_role("button", name="The image before").tap()
+            one.at("Image 3")
+            page.get_by_role("button", name="The image before").tap()
+            one.at("Image 2")
             assert (
                 page.get_by_role("button", name="Yes", pressed=True).count()
                 + page.get_by_role("button", name="No", pressed=True).count()
                 == 1
             )
-            page.get_by_role("button", name="The next picture").tap()
-            one.at("Picture 3")
-            page.get_by_role("button", name="The next picture").tap()
+            page.get_by_role("button", name="The next image").tap()
+            one.at("Image 3")
+            page.get_by_role("button", name="The next image").tap()
     one.state("review")
-    page.get_by_role("button", name="Back to the pictures").tap()
-    one.at("Picture 8")
-    assert page.get_by_role("button", name="The next picture").is_enabled()
-    # The answer about a picture that is shown once: changing it costs nothing else.
+    page.get_by_role("button", name="Back to the images").tap()
+    one.at("Image 8")
+    assert page.get_by_role("button", name="The next image").is_enabled()
+    # The answer about an image that is shown once: changing it costs nothing else.
     roles = answer_sheet(server.state)
     with server.state.database.reading() as connection:
         from holdfast_people.tables import places
@@ -115,12 +115,12 @@ def test_by_tap_on_a_phone_and_the_way_back(browser: Any, server: Serving, tmp_p
         ids = dict(connection.execute(select(places.c.token, places.c.id)).all())
     once = next(n for n, token in enumerate(tokens) if roles[token][0] == "judge" and ids[token] not in twice)
     for number in range(7, once, -1):
-        page.get_by_role("button", name="The picture before").tap()
-        one.at(f"Picture {number}")
+        page.get_by_role("button", name="The image before").tap()
+        one.at(f"Image {number}")
     page.get_by_role("button", name="No").tap()
     for number in range(once + 2, 9):
-        one.at(f"Picture {number}")
-        page.get_by_role("button", name="The next picture").tap()
+        one.at(f"Image {number}")
+        page.get_by_role("button", name="The next image").tap()
     one.state("review")
     page.get_by_role("button", name="Send the set").tap()
     assert one.state("finished", "discarded") == "finished"
@@ -141,7 +141,7 @@ def test_a_failed_control_discards_the_set_and_others_get_its_pictures(
     careless.examples()
     roles = {}
     for place in range(1, 11):
-        token = careless.at(f"Picture {place}")
+        token = careless.at(f"Image {place}")
         roles = answer_sheet(server.state)
         careless.judge(place, lie=roles[token][0] == "negative")
     careless.state("review")
@@ -151,8 +151,8 @@ def test_a_failed_control_discards_the_set_and_others_get_its_pictures(
     careless.press("Enter")
     assert careless.state("finished", "discarded") == "discarded"
     said = careless.page.locator("[data-show=discarded]").inner_text()
-    assert "could not be counted" in said and "control pictures" in said
-    assert not any(word in said.lower() for word in ("negative", "positive", "disc", "square", "cross", "picture 1"))
+    assert "could not be counted" in said and "control images" in said
+    assert not any(word in said.lower() for word in ("negative", "positive", "disc", "square", "cross", "image 1"))
     assert counts(server.state) == [(0, 0)] * 6
     careless.page.get_by_text("Try another set").click()
     careless.state("nothing")
@@ -165,7 +165,7 @@ def test_a_failed_control_discards_the_set_and_others_get_its_pictures(
     careful.state("finished")
     assert counts(server.state) == [(0, 1)] * 6
     careful.page.get_by_role("button", name="Another set", exact=True).click()
-    careful.page.get_by_text("All pictures of this campaign have been judged.").wait_for()
+    careful.page.get_by_text("All images of this campaign have been judged.").wait_for()
     assert not careless.troubles and not careful.troubles
 
 
@@ -192,9 +192,9 @@ def test_a_naturalness_campaign_by_number_keys(browser: Any, server: Serving, tm
     one.open()
     one.examples(yes="4", no="1", questions=1)
     for place in range(1, 9):
-        token = one.at(f"Picture {place}")
+        token = one.at(f"Image {place}")
         role, natural = answer_sheet(server.state)[token]
-        # Two answers to one picture may be a step apart.
+        # Two answers to one image may be a step apart.
         one.press(("3" if role == "repeat" else "4") if natural else "2")
     one.state("review")
     one.press("Enter")
@@ -210,21 +210,21 @@ def test_time_runs_out(browser: Any, tmp_path: Path) -> None:
         one.open()
         one.examples()
         first = [one.judge(place) for place in (1, 2)]
-        one.at("Picture 3")
+        one.at("Image 3")
         shift[0] = 1900.0
-        # The vote comes too late; the pictures are still wanted, so the set is opened again and the vote sent again.
+        # The vote comes too late; the images are still wanted, so the set is opened again and the vote sent again.
         third = one.judge(3)
-        one.at("Picture 4")
+        one.at("Image 4")
         one.page.wait_for_function("() => document.getElementById('saving').textContent === 'saved'")
         fourth = one.judge(4)
-        one.at("Picture 5")
+        one.at("Image 5")
         one.page.wait_for_function("() => document.getElementById('saving').textContent === 'saved'")
         assert [vote["token"] for vote in standing(server.state)] == [*first, third, fourth]
         # Once more, and now somebody else has taken them.
         shift[0] = 4000.0
         other = server.client()
         assert other.post(f"/api/review/campaigns/{number}/task").json()["task"] is not None
-        # The page's timers stand still, as on a machine that is too busy for them: its move from picture 5 to 6 waits.
+        # The page's timers stand still, as on a machine that is too busy for them: its move from image 5 to 6 waits.
         one.page.clock.install()
         one.page.clock.pause_at(time.time() + 3600)
         one.judge(5)
@@ -255,12 +255,12 @@ def test_a_killed_server_loses_nothing_and_counts_nothing_twice(browser: Any, tm
             one.open()
             one.examples()
             tokens = [one.judge(place) for place in (1, 2)]
-            one.at("Picture 3")
+            one.at("Image 3")
             page.wait_for_function("() => document.getElementById('saving').textContent === 'saved'")
             one.fetched(5)
             first.kill()
-            tokens += [one.judge(place) for place in (3, 4)]  # the next two pictures are there already
-            one.at("Picture 5")
+            tokens += [one.judge(place) for place in (3, 4)]  # the next two images are there already
+            one.at("Image 5")
             page.wait_for_function("() => document.getElementById('saving').textContent.startsWith('not saved yet')")
             assert all_votes(state) == 2
         with server_process(folder, port=port) as second:

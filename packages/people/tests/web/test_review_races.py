@@ -69,7 +69,7 @@ def test_nothing_is_called_saved_too_early(browser: Any, server: Serving, tmp_pa
     one.judge(2, questions=1)
     assert saving(one) == "saving …"
     one.page.evaluate("() => gates.put.resolve()")
-    one.at("Picture 3")
+    one.at("Image 3")
     saved(one)
     # The server refuses a vote: until it was sent again, and taken, it is not saved.
     tasks, votes = Held(one.page, "**/task"), Held(one.page, "**/votes")
@@ -89,7 +89,7 @@ def test_the_set_is_sent_while_the_browsers_store_is_slow(browser: Any, server: 
     one = reviewer(browser, server, campaign(server.state, tmp_path, kind="oracle"))
     for number in range(1, 8):
         one.judge(number, questions=1)
-    one.at("Picture 8")
+    one.at("Image 8")
     votes, finish = Held(one.page, "**/votes"), Held(one.page, "**/finish")
     one.judge(8, questions=1)
     one.state("review")
@@ -115,7 +115,7 @@ def test_a_question_about_the_set_before_is_answered_late(browser: Any, server: 
         token = one.judge(number, questions=1)
     one.state("review")
     one.press("ArrowLeft")
-    one.at("Picture 8")
+    one.at("Image 8")
     tasks, votes = Held(one.page, "**/task"), Held(one.page, "**/votes")
     one.press("n" if answer_sheet(server.state)[token][1] else "y")
     votes.next().fulfill(status=409, json={"detail": "this task is over"})

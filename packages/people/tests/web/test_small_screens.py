@@ -1,4 +1,4 @@
-"""Review and annotate on small screens: what is told, how large the picture is, and what stays on the screen."""
+"""Review and annotate on small screens: what is told, how large the image is, and what stays on the screen."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_review_on_a_phone(browser: Any, server: Serving, tmp_path: Path) -> Non
     person.open()
     person.state("intro")
     about = person.page.locator(".about").inner_text()
-    assert "Dr Grey" in about and "to test vision models" in about and "2 taps a picture" in about
+    assert "Dr Grey" in about and "to test vision models" in about and "2 taps an image" in about
     assert person.page.locator(".top").bounding_box()["height"] <= 52
     person.examples()
-    person.at("Picture 1")
+    person.at("Image 1")
     assert not person.page.locator(".top").is_visible()
     figure = person.page.locator("figure").bounding_box()
     assert figure["height"] > 0.6 * 844 and figure["width"] > 0.9 * 390
@@ -40,7 +40,7 @@ def test_review_on_a_phone(browser: Any, server: Serving, tmp_path: Path) -> Non
     person.page.evaluate("scrollTo(0, 500)")
     assert person.page.evaluate("scrollY") > 0
     person.judge(1)
-    person.at("Picture 2")
+    person.at("Image 2")
     assert person.page.evaluate("scrollY") == 0
     person.page.get_by_role("link", name="Leave").tap()
     person.page.get_by_text("You have begun a set.").wait_for()
@@ -57,7 +57,7 @@ def test_the_time_of_others_is_told_once_there_are_some(browser: Any, server: Se
         person.judge(number)
     person.state("review")
     with server.state.database.writing() as connection:
-        connection.execute(update(votes).values(seconds=15.0))  # eight pictures: two minutes
+        connection.execute(update(votes).values(seconds=15.0))  # eight images: two minutes
         assert usual_minutes(connection, campaign_id, least=1) is None  # nothing was sent yet
         connection.execute(update(tasks).values(status="finished"))
         assert usual_minutes(connection, campaign_id) is None

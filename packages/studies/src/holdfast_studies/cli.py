@@ -56,12 +56,12 @@ def telltale(job: CommandCall[TelltaleSpec]) -> None:
         results = study_telltale(spec=job.spec, out=job.out, progress=progress)
     for row in accuracies(results.counts).to_dict("records"):
         typer.echo(
-            f"{row['model']}: {estimate(row['accuracy'], row['low'], row['high'])} of {row['n']} pictures; "
+            f"{row['model']}: {estimate(row['accuracy'], row['low'], row['high'])} of {row['n']} images; "
             "chance is 33.3 %"
         )
     left_out = sum(LEFT_OUT in str(problem) for problem in results.run.samples()["problem"].to_pylist())
     if left_out:
-        typer.echo(f"  {left_out} photos are left out, because not all three kinds could be made of them")
+        typer.echo(f"  {left_out} images are left out, because not all three kinds could be made of them")
     for row in results.counts.trouble.head(10).to_dict("records"):
         typer.echo(f"  {row['n']} × {row['status']}: {row['error']} (first: {row['example']})")
     typer.echo(str(job.out / "report" / "index.html"))

@@ -14,11 +14,11 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import Image, Mask
 
 EXACT, BOX, GRABCUT_IN_BOX, SALIENT = "exact", "box", "grabcut-box", "u2netp"
-SMALLER, LARGER, BOXED, MADE = "eroded", "dilated", "box", "found in the picture"
+SMALLER, LARGER, BOXED, MADE = "eroded", "dilated", "box", "found in the image"
 FAMILIES = (EXACT, SMALLER, LARGER, BOXED, MADE)
 
 CUT_SIDE, CUT_ROUNDS = 256, 5
-"""Longer side of the pictures that GrabCut works on, and its iterations (OpenCV's default of five)."""
+"""Longer side of the images that GrabCut works on, and its iterations (OpenCV's default of five)."""
 
 _GROWN = re.compile(r"(erode|dilate)-(\d*\.?\d+)")
 
@@ -78,7 +78,7 @@ def grown(mask: Mask, radius: float) -> Mask:
     if not mask.any() or mask.all():
         return mask.copy()
     reach = abs(radius) * float(np.sqrt(mask.sum()))
-    # The picture's edge is no edge of the object: an animal that is cut off there goes on beyond it.
+    # The image's edge is no edge of the object: an animal that is cut off there goes on beyond it.
     inside = mask if radius < 0 else ~mask
     depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_PRECISE)
     if radius > 0:
@@ -108,7 +108,7 @@ def degraded(kind: MaskKind, image: Image, mask: Mask) -> Mask:
 
 
 def _cut_in_box(image: Image, box: tuple[int, int, int, int]) -> Mask:
-    """Return OpenCV's GrabCut from a box, at one size for all pictures; everything where the box is everything."""
+    """Return OpenCV's GrabCut from a box, at one size for all images; everything where the box is everything."""
     height, width = image.shape[:2]
     scale = CUT_SIDE / max(height, width)
     size = (max(8, round(width * scale)), max(8, round(height * scale)))

@@ -51,7 +51,7 @@ SETTINGS = (
 )  # fmt: skip
 SIDES = ("first", "second")
 RIGHT = "right: "
-SHOWN = 6  # prompts in the pictures of the page
+SHOWN = 6  # prompts in the images of the page
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def _pictures(both: PoolPair, settings: Mapping[str, Any]) -> Finding:
 
 
 def _enlarged(image: Image, side: int = 128) -> Image:
-    """Enlarge small pictures without smoothing, and reduce large ones."""
+    """Enlarge small images without smoothing, and reduce large ones."""
     scale = side / max(image.shape[:2])
     method = cv2.INTER_NEAREST if scale > 1 else cv2.INTER_AREA
     size = (max(round(image.shape[1] * scale), 1), max(round(image.shape[0] * scale), 1))

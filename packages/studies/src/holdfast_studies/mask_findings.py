@@ -41,8 +41,8 @@ def _quality(measures: MaskMeasures, pictures: Mapping[str, Image]) -> Finding:
     if len(bad):
         counts = listing([f"{row['kind']} {row['unusable']}" for row in bad.to_dict("records")], 12)
         sentences.append(
-            f"Masks that are empty or cover the whole picture cannot be used: {counts} of {frame['n'].iloc[0]}."
-            " Such a picture is left out where that kind of mask is compared."
+            f"Masks that are empty or cover the whole image cannot be used: {counts} of {frame['n'].iloc[0]}."
+            " Such an image is left out where that kind of mask is compared."
         )
     columns = [
         KIND,
@@ -50,7 +50,7 @@ def _quality(measures: MaskMeasures, pictures: Mapping[str, Image]) -> Finding:
         Column("median", "Median", "number", digits=3),
         Column("lost", "Object left out", "percent"),
         Column("added", "Background taken in", "percent", hint="as a share of the object's area"),
-        Column("unusable", "Unusable", "integer", hint="empty, or the whole picture"),
+        Column("unusable", "Unusable", "integer", hint="empty, or the whole image"),
     ]
     ordered = {kind: pictures[kind] for kind in ("photos", EXACT, *frame["kind"]) if kind in pictures}
     return Finding("How good the masks are", sentences, frame, columns, images=ordered,
@@ -163,7 +163,7 @@ def _by_model(measures: MaskMeasures) -> Finding:
         *_effect_columns(measures),
         Column("verdict", "Verdict"),
         *(Column(name, title, "number", digits=4) for name, title in SCORES.items()),
-        Column("n", "Pictures", "integer"),
+        Column("n", "Images", "integer"),
     ]
     return Finding(
         "Background effect of every model",
@@ -267,7 +267,7 @@ def _costs(measures: MaskMeasures) -> Finding:
     most, least = str(size.idxmax()), str(size.idxmin())
     sentences = [
         f"The masks matter most for {condition_words(most)} ({points(size[most])} on average over the "
-        f"kinds) and least for {condition_words(least)} ({number(100 * size[least], 1)}). The pictures as they are do "
+        f"kinds) and least for {condition_words(least)} ({number(100 * size[least], 1)}). The images as they are do "
         "not depend on masks, so a gain in accuracy is a cost understated by as much."
     ]
     columns = [

@@ -1,4 +1,4 @@
-"""What another kind of mask does to every number, paired over the same pictures and models."""
+"""What another kind of mask does to every number, paired over the same images and models."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class MaskRun:
         }
 
     def difference(self, first: pd.DataFrame, second: pd.DataFrame) -> Estimate:
-        """Return accuracy of the first cells less that of the second, on the pictures that both have."""
+        """Return accuracy of the first cells less that of the second, on the images that both have."""
         return paired_effect(first, second, right_column(self.outcome), resamples=RESAMPLES, seed=self.seed).estimate
 
     def difference_of_two(self, plus: Sequence[pd.DataFrame], minus: Sequence[pd.DataFrame]) -> Estimate:
-        """Return the difference of two differences, on the pictures that all four groups of cells have."""
+        """Return the difference of two differences, on the images that all four groups of cells have."""
         shared = set.intersection(*(set(cells["source_id"]) for cells in (*plus, *minus)))
         sides = [pd.concat([cells[cells["source_id"].isin(shared)] for cells in side]) for side in (plus, minus)]
         return Estimate(*(2 * value for value in self.difference(*sides)))
@@ -92,7 +92,7 @@ class ScoreChanges:
 
 
 def score_changes(run: MaskRun, exact: MaskRun) -> ScoreChanges:
-    """Compare scores and rankings on pictures that all models answered with both kinds of masks, resampled together."""
+    """Compare scores and rankings on images that all models answered with both kinds of masks, resampled together."""
     accuracy, resampled = _accuracies(run, exact)
     scored = run.scored
     names = (*scored, "effect")

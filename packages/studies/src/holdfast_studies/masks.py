@@ -1,6 +1,6 @@
 """``holdfast study masks``: how much do scores and verdicts depend on how good the masks are?
 
-Benchmarks of backgrounds cut objects out with boxes, with GrabCut or by hand. Here the same pictures go through the
+Benchmarks of backgrounds cut objects out with boxes, with GrabCut or by hand. Here the same images go through the
 same conditions with one kind of mask after another, and every number is compared with that of the exact masks.
 """
 
@@ -39,8 +39,8 @@ KINDS = (
     "u2netp",
 )  # fmt: skip
 CONDITIONS = (ORIGINAL, "blur_background", "blur_object", "bright_background", "segmented", RANDOM, SAME, ONLY)
-SHOWN = 4  # pictures that show what each kind of mask does
-LEAST = 12  # pictures that must have a usable mask of a kind that is compared
+SHOWN = 4  # images that show what each kind of mask does
+LEAST = 12  # images that must have a usable mask of a kind that is compared
 
 
 def run(options: StudyOptions) -> StudyResult:
@@ -66,7 +66,7 @@ def run(options: StudyOptions) -> StudyResult:
     useless = [kind.name for kind in kinds if count.get(kind.name, 0) < LEAST]
     kinds = [kind for kind in kinds if kind.name not in useless]
     if not kinds:
-        raise UserError(f"no kind of masks has {LEAST} that could be used: all are empty or cover the whole picture")
+        raise UserError(f"no kind of masks has {LEAST} that could be used: all are empty or cover the whole image")
     runs = {
         kind.name: _evaluated(options, replace(spec, data=evaluated), kind, models, conditions)
         for kind in (MaskKind(EXACT, EXACT), *kinds)
@@ -77,13 +77,13 @@ def run(options: StudyOptions) -> StudyResult:
     return StudyResult(
         title="Masks",
         question=(
-            "How much do scores and verdicts depend on the masks? The same pictures went through the same conditions "
+            "How much do scores and verdicts depend on the masks? The same images went through the same conditions "
             "with exact masks and with worse ones: eroded and dilated by a share of the object's size (√area), "
             "replaced by its box, cut out by GrabCut from that box (grabcut-box) or without help, and found by other "
-            "mask makers. Differences are against exact masks, paired by picture; intervals are at the 95 % level."
+            "mask makers. Differences are against exact masks, paired by image; intervals are at the 95 % level."
         ),
         findings=findings(measures, _pictures(samples, others, kinds, spec.max_pixels)),
-        facts={"models": len(measures.models), "kinds of masks": len(kinds) + 1, "pictures": len(samples)},
+        facts={"models": len(measures.models), "kinds of masks": len(kinds) + 1, "images": len(samples)},
         note=" ".join(part for part in (study.world_note(options), *left_out) if part),
         runs=[f"runs/{name}" for name in (EXACT, *(kind.folder for kind in kinds))],
     )
@@ -96,7 +96,7 @@ STUDY = Study(
                        quick_scenes=24, without=("generator", "oracle")),
         Setting("kinds", KINDS, "erode-SHARE and dilate-SHARE (of √area of the object), box, grabcut-box, mask makers",
                 ("erode-0.1", "dilate-0.2", "box")),
-        Setting("conditions", CONDITIONS, "what the pictures go through", (ORIGINAL, "segmented", RANDOM, SAME)),
+        Setting("conditions", CONDITIONS, "what the images go through", (ORIGINAL, "segmented", RANDOM, SAME)),
         Setting("accuracy", "full", "right among all outputs of a model (full) or the dataset's classes (restricted)"),
     ),
 )  # fmt: skip
@@ -136,7 +136,7 @@ def _evaluated(
 def _pictures(
     samples: Sequence[Sample], others: Mapping[str, Mapping[str, Sample]], kinds: Sequence[MaskKind], max_pixels: int
 ) -> dict[str, Image]:
-    """Return kind → the same few pictures under its masks."""
+    """Return kind → the same few images under its masks."""
     firsts = list({sample.label: sample for sample in reversed(samples)}.values())  # one per class
     examples = list(masked(firsts[:: max(1, len(firsts) // SHOWN)][:SHOWN], max_pixels))
     if not examples:
@@ -154,7 +154,7 @@ def _pictures(
 
 
 def samples_of(spec: DataSpec) -> list[Sample]:
-    """Return the original pictures that have an exact mask."""
+    """Return the original images that have an exact mask."""
     samples = [sample for sample in read(spec).samples if sample.mask is not None and sample.condition == ORIGINAL]
     if not samples:
         raise UserError(f"{spec.data} has no masks to compare others with; name a folder of them: --set masks=FOLDER")
@@ -191,8 +191,8 @@ def overlaps(samples: Sequence[Sample], others: Mapping[str, Mapping[str, Sample
     """Compare each mask with the exact one: kind, source_id, iou, lost, added, usable.
 
     ``lost`` is the share of the object that the mask leaves out; ``added`` the background it takes in, as a share of
-    the object's area; ``usable``: neither empty nor the whole picture.
-    ``others`` leads from kind to sample id to the same picture with that kind's mask.
+    the object's area; ``usable``: neither empty nor the whole image.
+    ``others`` leads from kind to sample id to the same image with that kind's mask.
     """
     rows = []
     for sample, image, exact in masked(samples, max_pixels):
@@ -210,7 +210,7 @@ def overlaps(samples: Sequence[Sample], others: Mapping[str, Mapping[str, Sample
 
 
 def masked(samples: Sequence[Sample], max_pixels: int) -> Iterator[tuple[Sample, Image, Mask]]:
-    """Yield each sample with its picture and its exact mask; those that cannot be read are left out."""
+    """Yield each sample with its image and its exact mask; those that cannot be read are left out."""
     for sample in samples:
         try:
             image = sample.image.load(max_pixels=max_pixels)
@@ -222,7 +222,7 @@ def masked(samples: Sequence[Sample], max_pixels: int) -> Iterator[tuple[Sample,
 
 
 def mask_of(sample: Sample | None, image: Image) -> Mask | None:
-    """Return the sample's mask for this picture, or None where there is none that can be read."""
+    """Return the sample's mask for this image, or None where there is none that can be read."""
     if sample is None or sample.mask is None:
         return None
     try:
@@ -232,7 +232,7 @@ def mask_of(sample: Sample | None, image: Image) -> Mask | None:
 
 
 def sheet(pictures: Sequence[tuple[Image, Mask]], side: int = 120) -> Image:
-    """Return pictures two by two, each cut to a square; the background of the mask is nearly white."""
+    """Return images two by two, each cut to a square; the background of the mask is nearly white."""
     shown = []
     for image, mask in pictures:
         height, width = image.shape[:2]

@@ -45,7 +45,7 @@ class Metric:
     title: str  # on the page
     what: str  # its meaning in a few words
     data: str  # which images; metrics of the same data are resampled together
-    clusters: Sequence[str]  # (images,) what is resampled as a whole: the scene, the photo or the prompt
+    clusters: Sequence[str]  # (images,) what is resampled as a whole: the scene, the image or the prompt
     parts: Floats  # (images, models, parts); ``value`` takes their sums over images
     value: Callable[[Floats], Floats]  # (…, models, parts) → (…, models), NaN where there is none
     more_is_better: bool = True  # whether a robust model has more of it

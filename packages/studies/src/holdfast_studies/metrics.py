@@ -306,7 +306,7 @@ def _what_was_measured(
     columns = [
         *plain("text", metric="Metric", what="What it is"),
         Column("images", "Images", "integer"),
-        Column("sources", "Sources", "integer", hint="scenes, photos or prompts: what is resampled"),
+        Column("sources", "Sources", "integer", hint="scenes, images or prompts: what is resampled"),
         Column("reliability", "Reliability", "number", digits=2),
     ]
     return Finding("What was measured", sentences, pd.DataFrame(rows), columns)

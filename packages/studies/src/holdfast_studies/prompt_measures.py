@@ -1,4 +1,4 @@
-"""Measures of pictures besides a model's answers: FID, KID, precision and recall, diversity, neighbours, seam."""
+"""Measures of images besides a model's answers: FID, KID, precision and recall, diversity, neighbours, seam."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def kernel_distance(real: Features, generated: Features) -> float:
 
 
 def _given(width: int) -> Any:
-    """Return a module that lets torchmetrics take features instead of pictures."""
+    """Return a module that lets torchmetrics take features instead of images."""
 
     class Given(torch.nn.Identity):
         num_features = width
@@ -67,12 +67,12 @@ def _distance(metric: Any, real: Features, generated: Features) -> float:
 
 
 def diversity(features: Features, groups: Sequence[str]) -> float:
-    """Return the mean cosine distance between two pictures (unit vectors) of one group, averaged over groups."""
+    """Return the mean cosine distance between two images (unit vectors) of one group, averaged over groups."""
     distances = []
     for group in dict.fromkeys(groups):
         own = features[np.asarray(groups) == group].astype(np.float64)
         if len(own) > 1:
-            total = np.square(own.sum(0)).sum() - np.square(own).sum()  # over ordered pairs of two pictures
+            total = np.square(own.sum(0)).sum() - np.square(own).sum()  # over ordered pairs of two images
             distances.append(1 - total / (len(own) * (len(own) - 1)))
     return float(np.mean(distances)) if distances else float("nan")
 
@@ -86,7 +86,7 @@ def precision_recall(real: Features, generated: Features, k: int = 5) -> tuple[f
 
 
 def coverage(real: Features, generated: Features, k: int = 5) -> float:
-    """Return the share of real pictures with a generated one within the distance to their k-th neighbour."""
+    """Return the share of real images with a generated one within the distance to their k-th neighbour."""
     return float((_apart(real, generated).min(axis=1) <= _radii(real, k)).mean())
 
 
@@ -105,7 +105,7 @@ def _apart(first: Features, second: Features) -> Floats:
 
 
 def _radii(features: Features, k: int) -> Floats:
-    """Return each picture's distance to its k-th neighbour among the same pictures."""
+    """Return each image's distance to its k-th neighbour among the same images."""
     k = min(k, len(features) - 1)
     return np.asarray(np.partition(_apart(features, features), k, axis=1)[:, k])
 
@@ -130,13 +130,13 @@ def seam_against(image: Image, original: Image, mask: Mask) -> float:
 
 
 def clip_scores(pictures: Features, prompts: Features) -> Floats:
-    """Return 100 × cosine of picture and prompt, at least 0, from unit vectors (n, width) of each."""
+    """Return 100 × cosine of image and prompt, at least 0, from unit vectors (n, width) of each."""
     return np.asarray(np.maximum(100 * (pictures.astype(np.float64) * prompts).sum(1), 0))
 
 
 @dataclass(frozen=True)
 class PaintedPictures:
-    """The pictures of one strategy and seed, in one order, with the rows of their manifest."""
+    """The images of one strategy and seed, in one order, with the rows of their manifest."""
 
     strategy: str
     seed: int
@@ -152,7 +152,7 @@ class PaintedPictures:
 
     @property
     def sources(self) -> list[str]:
-        """Return the scene of each picture."""
+        """Return the scene of each image."""
         return [str(row["source_id"]) for row in self.rows]
 
 
@@ -179,7 +179,7 @@ def measured(
     clip: Clip,
     judge: Classifier,
 ) -> pd.DataFrame:
-    """Return a row per strategy and seed, after one of the originals; ``judge`` names the classes of pictures."""
+    """Return a row per strategy and seed, after one of the originals; ``judge`` names the classes of images."""
     sources = painted[0].sources
     own = originals.of(sources)
     # How far photographs are from one another.
@@ -212,9 +212,9 @@ def measured(
 
 
 def _distances(originals: Originals, sources: Sequence[str], features: Features) -> dict[str, float]:
-    """Return FID and KID of pictures of half the scenes from originals of the other half, averaged over both ways.
+    """Return FID and KID of images of half the scenes from originals of the other half, averaged over both ways.
 
-    Pictures and originals of one scene show the same object, which would make them look alike. Unit vectors are
+    Images and originals of one scene show the same object, which would make them look alike. Unit vectors are
     scaled to a root mean square of 1, where torchmetrics' kernel tells them apart.
     """
     labels = pd.Series([originals.samples[source].label for source in sources])
@@ -233,7 +233,7 @@ def _distances(originals: Originals, sources: Sequence[str], features: Features)
 def _background_seen(
     part: PaintedPictures, phrases: Mapping[str, str], collection: Collection, clip: Clip
 ) -> float:  # fmt: skip
-    """Return the share of pictures whose asked background CLIP picks among those of the strategy; NaN without any."""
+    """Return the share of images whose asked background CLIP picks among those of the strategy; NaN without any."""
     kinds = list(phrases)
     if len(kinds) < 2:
         return float("nan")

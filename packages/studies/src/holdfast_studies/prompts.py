@@ -31,27 +31,27 @@ from holdfast_studies.walking.walks import change_of, in_points
 
 MODELS = ("embedded:resnet_rho0", "embedded:resnet_rho80", "embedded:resnet_rho95", "embedded:resnet_rho95_strong")
 SCENARIO = "generated_background"
-SHOWN = 3  # scenes in the pictures of the page
+SHOWN = 3  # scenes in the images of the page
 _MEASURES = (
-    Column("recognised", "Recognised", "percent", hint="pictures whose class the oracle names"),
+    Column("recognised", "Recognised", "percent", hint="images whose class the oracle names"),
     Column("background_seen", "Asked background seen", "percent", hint="among all backgrounds that were asked for"),
     Column("fid", "FID", "number", digits=1, hint="from the originals, in the oracle's features; less is nearer"),
     Column("kid", "KID", "number", digits=3, hint="the same with a cubic kernel"),
-    Column("clip_score", "CLIP score", "number", digits=1, hint="100 × cosine of picture and prompt"),
-    Column("diversity", "Diversity", "number", digits=3, hint="mean cosine distance between pictures of one class"),
+    Column("clip_score", "CLIP score", "number", digits=1, hint="100 × cosine of image and prompt"),
+    Column("diversity", "Diversity", "number", digits=3, hint="mean cosine distance between images of one class"),
     Column("seam", "Seam", "number", digits=2, hint="steepness along the edge, over nearby, over the original's"),
 )
 
 
 def run(options: StudyOptions) -> StudyResult:
-    """Paint with every strategy and seed, then measure pictures and models."""
+    """Paint with every strategy and seed, then measure images and models."""
     settings = options.settings
     options.require(seeds=1, limit=0)
     study.images_of(options)  # checks the settings
     data, drawn = study.data_of(options), study.is_drawn(options)
     clip_name = parse_name(settings["oracle"])
     if clip_name.scheme != "clip":
-        raise UserError("this study compares pictures with prompts: oracle must be a clip:, which reads both")
+        raise UserError("this study compares images with prompts: oracle must be a clip:, which reads both")
     collection = read(DataSpec(data, masks=settings["masks"] or None, limit=settings["limit"]))
     strategies = strategies_of(settings["prompts"], settings["strategies"], collection.classes, drawn=drawn)
     models = study.model_names(settings["models"])
@@ -78,7 +78,7 @@ def run(options: StudyOptions) -> StudyResult:
             "strategies": len(strategies),
             "seeds": settings["seeds"],
             ("scenes" if drawn else "photographs"): len(originals.samples),
-            "pictures": sum(len(part.rows) for part in painted),
+            "images": sum(len(part.rows) for part in painted),
         },
         runs=["runs/originals", *(f"runs/{part.name}" for part in painted)],
     )
@@ -96,7 +96,7 @@ STUDY = Study(
         Setting("oracle", "clip:embedded", "whose image and text towers measure: a clip: of any kind"),
         Setting("strategies", (ALL,), "ways to ask, by name", ("plain", "other")),
         Setting("prompts", "", "TOML with a table per strategy; left empty, those that come with Holdfast"),
-        Setting("seeds", 2, "pictures per scene and strategy, each from another seed"),
+        Setting("seeds", 2, "images per scene and strategy, each from another seed"),
         Setting("feather", 0.0, "width of a soft seam in pixels"),
     ),
 )  # fmt: skip
@@ -111,8 +111,8 @@ def _question(options: StudyOptions) -> str:
         "noise. "
         "FID and KID (torchmetrics), CLIP score and diversity are taken from the image and text towers of "
         f"{settings['oracle']}, not from the Inception network, whose weights come from a hub: they compare strategies "
-        "here and nothing beyond. FID and KID are from pictures of half the scenes to originals of the other half, "
-        "both ways; the originals themselves are the yardstick. With few pictures FID is too large and, because both "
+        "here and nothing beyond. FID and KID are from images of half the scenes to originals of the other half, "
+        "both ways; the originals themselves are the yardstick. With few images FID is too large and, because both "
         "halves hold the same classes, KID too small, by about the same in every row. Objects that are too small or "
         "touch the border are left out. Intervals are at the 95 % level, over scenes."
     )
@@ -152,7 +152,7 @@ def _paint(
     )
     rows = [row for row in read_rows(folder / "manifest.parquet") if row["status"] == "ok"]
     if len(rows) < 2:
-        raise UserError(f"the strategy {strategy} left {len(rows)} pictures; look at {folder / 'manifest.csv'}")
+        raise UserError(f"the strategy {strategy} left {len(rows)} images; look at {folder / 'manifest.csv'}")
     rows.sort(key=lambda row: str(row["source_id"]))
     images = [decode_image(read_file(folder / str(row["path"]))) for row in rows]
     return PaintedPictures(strategy, seed, folder, rows, images, image_embeddings(clip, images))
@@ -192,7 +192,7 @@ def _drops(
 
 
 def _looks(pictures: pd.DataFrame) -> Finding:
-    """Describe the pictures of each strategy, averaged over seeds."""
+    """Describe the images of each strategy, averaged over seeds."""
     means = {"pictures": "sum"} | {column.key: "mean" for column in _MEASURES}
     frame = pictures.groupby("strategy", sort=False).agg(means).reset_index()
     shown = frame.dropna(axis="columns", how="all")
@@ -209,7 +209,7 @@ def _looks(pictures: pd.DataFrame) -> Finding:
         f"Nearest to the originals is {nearest['strategy']} (KID {number(nearest['kid'], 3)}), farthest "
         f"{farthest['strategy']} ({number(farthest['kid'], 3)}); the originals' own is {number(yardstick['kid'], 3)}.",
         f"The prompt is followed best by {followed['strategy']} (CLIP score {number(followed['clip_score'], 1)}); the "
-        f"oracle still names the class on at least {percent(painted['recognised'].min())} of each strategy's pictures.",
+        f"oracle still names the class on at least {percent(painted['recognised'].min())} of each strategy's images.",
         f"The edge stands out most under {edge['strategy']}: {number(edge['seam'], 2)} times as much as in the "
         "originals.",
     ]
@@ -217,9 +217,9 @@ def _looks(pictures: pd.DataFrame) -> Finding:
     if len(seen):
         each = [f"{percent(row['background_seen'])} ({row['strategy']})" for row in seen.to_dict("records")]
         sentences.append(f"The background that was asked for is the one the oracle sees on {listing(each, 6)}.")
-    columns = [Column("strategy", "Strategy"), Column("pictures", "Pictures", "integer")]
+    columns = [Column("strategy", "Strategy"), Column("pictures", "Images", "integer")]
     columns += [column for column in _MEASURES if column.key in shown]
-    return Finding("How the pictures look", sentences, shown, columns)
+    return Finding("How the images look", sentences, shown, columns)
 
 
 def _costs(drops: pd.DataFrame, models: Sequence[str]) -> Finding:
@@ -271,7 +271,7 @@ def _seeds(pictures: pd.DataFrame, drops: pd.DataFrame) -> Finding:
 
 
 def _words(strategies: Mapping[str, Prompts], painted: Sequence[PaintedPictures], originals: Originals) -> Finding:
-    """Show the prompts in full, with pictures."""
+    """Show the prompts in full, with images."""
     first = [part for part in painted if part.seed == 0]
     examples = {part.strategy: list(dict.fromkeys(str(row["prompt"]) for row in part.rows))[:3] for part in first}
     rows = [
@@ -290,7 +290,7 @@ def _words(strategies: Mapping[str, Prompts], painted: Sequence[PaintedPictures]
     ]
     sentence = "Some scenes as they were, and under each strategy from the first seed."
     pictures = _pictures(first, originals)
-    return Finding("The words and the pictures", [sentence], pd.DataFrame(rows), columns, images=pictures)
+    return Finding("The words and the images", [sentence], pd.DataFrame(rows), columns, images=pictures)
 
 
 def _pictures(painted: Sequence[PaintedPictures], originals: Originals) -> dict[str, Image]:

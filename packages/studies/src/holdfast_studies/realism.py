@@ -1,4 +1,4 @@
-"""``holdfast study realism``: how real and how varied are the pictures of a pool, and what do they show unasked?"""
+"""``holdfast study realism``: how real and how varied are the images of a pool, and what do they show unasked?"""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ LOOKS = (
     "writing=a picture without any writing|a picture with writing on it",
 )
 SURE = 0.75  # probability from which on a look counts as sure
-NEIGHBOURS = 5  # the k of precision and recall, as published with them (k = 3 for 50,000 pictures, 5 for fewer)
-LEAST = 12  # pictures of either side
+NEIGHBOURS = 5  # the k of precision and recall, as published with them (k = 3 for 50,000 images, 5 for fewer)
+LEAST = 12  # images of either side
 SHOWN = 6  # pairs of nearest neighbours on the page
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of one side that could be read, with unit features."""
+    """The images of one side that could be read, with unit features."""
 
     name: str
     samples: list[Sample]
@@ -57,7 +57,7 @@ class Pictures:
 
     @property
     def labels(self) -> list[str]:
-        """Return the class of each picture."""
+        """Return the class of each image."""
         return [sample.label for sample in self.samples]
 
 
@@ -80,15 +80,15 @@ def run(options: StudyOptions) -> StudyResult:
     return StudyResult(
         title="Realism and diversity of a pool",
         question=(
-            f"How far are the pictures of {settings['data']} from those of {settings['reference']}, how much do they "
+            f"How far are the images of {settings['data']} from those of {settings['reference']}, how much do they "
             f"differ from one another, and what do they show that was not asked for? Features: the image tower of "
             f"{settings['features']}, unit vectors scaled to a root mean square of 1; not those of the Inception "
             "network, so the numbers compare pools measured with these features and nothing else."
         ),
         findings=findings,
         facts={
-            "pictures": len(pool.samples),
-            "reference pictures": len(reference.samples),
+            "images": len(pool.samples),
+            "reference images": len(reference.samples),
             "classes": len(set(pool.labels)),
             "FID": number(float(row["fid"]), 1),
         },
@@ -100,10 +100,10 @@ STUDY = Study(
     run,
     (
         Setting("data", POOL, "the pool: any data source, such as what generate wrote", "diorama:test?n=24&context=0"),
-        Setting("reference", REFERENCE, "pictures that it is held against", "diorama:test?n=24&context=0.95"),
+        Setting("reference", REFERENCE, "images that it is held against", "diorama:test?n=24&context=0.95"),
         Setting("features", "clip:embedded", "whose image tower makes the features: a clip: of any kind"),
         Setting("looks", LOOKS, "what to look for, each NAME=TEXT|TEXT…: the first text is the plain case; - for none"),
-        Setting("limit", 2000, "at most so many pictures of either side, evenly over classes; 0 takes all"),
+        Setting("limit", 2000, "at most so many images of either side, evenly over classes; 0 takes all"),
     ),
 )  # fmt: skip
 
@@ -134,7 +134,7 @@ def _pictures(name: str, data: str, settings: Mapping[str, Any], clip: Clip) -> 
         samples.append(sample)
         images.append(image if image.shape[2] == 3 else image[..., :3])
     if len(images) < LEAST:
-        raise UserError(f"{data} has {plural(len(images), 'picture')} that can be read; the {name} needs {LEAST}")
+        raise UserError(f"{data} has {plural(len(images), 'image')} that can be read; the {name} needs {LEAST}")
     return Pictures(name, samples, images, image_embeddings(clip, images))
 
 
@@ -168,21 +168,21 @@ def _realism(table: pd.DataFrame) -> Finding:
     pool, own = table.iloc[0], table.iloc[1]
     sentences = [
         f"FID {number(pool['fid'], 1)} and KID {number(pool['kid'], 3)} from the reference; halves of the reference "
-        f"are {number(own['fid'], 1)} and {number(own['kid'], 3)} apart, which so few pictures give without a cause.",
-        f"Precision {percent(pool['precision'])}: so many pictures lie among the reference (within the distance to the "
-        f"{NEIGHBOURS}th neighbour of one of its pictures). Recall {percent(pool['recall'])}: so much of the reference "
-        f"lies among the pool. Coverage {percent(pool['coverage'])}: so many reference pictures have one of the pool "
+        f"are {number(own['fid'], 1)} and {number(own['kid'], 3)} apart, which so few images give without a cause.",
+        f"Precision {percent(pool['precision'])}: so many images lie among the reference (within the distance to the "
+        f"{NEIGHBOURS}th neighbour of one of its images). Recall {percent(pool['recall'])}: so much of the reference "
+        f"lies among the pool. Coverage {percent(pool['coverage'])}: so many reference images have one of the pool "
         "nearby.",
     ]
     columns = [
-        Column("pictures", "Pictures"),
+        Column("pictures", "Images"),
         Column("n", "Number", "integer"),
-        Column("fid", "FID", "number", digits=1, hint="less is nearer; too large with few pictures"),
+        Column("fid", "FID", "number", digits=1, hint="less is nearer; too large with few images"),
         Column("kid", "KID", "number", digits=3, hint="the same without that bias"),
         *plain("percent", precision="Precision", recall="Recall", coverage="Coverage"),
         Column("diversity", "Diversity within classes", "number", digits=3, hint="mean cosine distance"),
     ]
-    return Finding("How real the pictures are", sentences, table, columns, caption="Distances from the reference")
+    return Finding("How real the images are", sentences, table, columns, caption="Distances from the reference")
 
 
 def _diversity(pool: Pictures, reference: Pictures) -> Finding:
@@ -196,23 +196,21 @@ def _diversity(pool: Pictures, reference: Pictures) -> Finding:
     table = pd.DataFrame(rows).sort_values("pool", na_position="last")
     known = table.dropna(subset=["pool"])
     if known.empty:
-        sentence = "No class has two pictures, so nothing can be said about diversity within classes."
+        sentence = "No class has two images, so nothing can be said about diversity within classes."
     else:
         sentence = (
-            f"Pictures of {known.iloc[0]['label']} are most alike (mean cosine distance "
+            f"Images of {known.iloc[0]['label']} are most alike (mean cosine distance "
             f"{number(known.iloc[0]['pool'], 3)}), those of {known.iloc[-1]['label']} least "
             f"({number(known.iloc[-1]['pool'], 3)})."
         )
     columns = [
         Column("label", "Class"),
         Column("pool", "Pool", "number", digits=3),
-        Column("n_pool", "Pictures", "integer"),
+        Column("n_pool", "Images", "integer"),
         Column("reference", "Reference", "number", digits=3),
-        Column("n_reference", "Reference pictures", "integer"),
+        Column("n_reference", "Reference images", "integer"),
     ]
-    return Finding(
-        "Diversity within classes", [sentence], table, columns, caption="Mean cosine distance of two pictures"
-    )
+    return Finding("Diversity within classes", [sentence], table, columns, caption="Mean cosine distance of two images")
 
 
 def _neighbours(pool: Pictures, reference: Pictures) -> Finding:
@@ -230,9 +228,9 @@ def _neighbours(pool: Pictures, reference: Pictures) -> Finding:
         }
     )
     sentences = [
-        f"The nearest reference picture has a cosine of {number(float(np.median(similar)), 3)} in the middle; "
-        f"{percent(copies)} of the pool are nearer to one than 99 % of the reference pictures are to each other "
-        f"({number(limit, 3)}), which may be copies. {percent(repeated)} are as near to another picture of the pool."
+        f"The nearest reference image has a cosine of {number(float(np.median(similar)), 3)} in the middle; "
+        f"{percent(copies)} of the pool are nearer to one than 99 % of the reference images are to each other "
+        f"({number(limit, 3)}), which may be copies. {percent(repeated)} are as near to another image of the pool."
     ]
     images = {
         f"{pool.samples[at].label}, {number(float(similar[at]), 3)}": _side_by_side(
@@ -241,10 +239,10 @@ def _neighbours(pool: Pictures, reference: Pictures) -> Finding:
         for at in order
     }
     columns = [
-        *plain("text", picture="Picture", neighbour="Nearest of the reference"),
+        *plain("text", picture="Image", neighbour="Nearest of the reference"),
         Column("cosine", "Cosine", "number", digits=3),
     ]
-    caption = "The nearest pairs: a picture of the pool, and its neighbour of the reference"
+    caption = "The nearest pairs: an image of the pool, and its neighbour of the reference"
     return Finding("Nearest neighbours", sentences, table, columns, caption=caption, images=images)
 
 
@@ -271,19 +269,19 @@ def _shown(pool: Pictures, reference: Pictures, looks: Mapping[str, list[str]], 
     ]
     sentences.append(
         "That is what a zero-shot model says, not what people see: it errs, and its errors differ between groups. The "
-        "first range counts pictures, the second what the model is sure or unsure of; look at some of them."
+        "first range counts images, the second what the model is sure or unsure of; look at some of them."
     )
     columns = [
-        *plain("text", look="Look", side="Pictures", text="Text"),
+        *plain("text", look="Look", side="Images", text="Text"),
         Column("share", "Share", "percent", "low", "high"),
         *plain("percent", surely=f"Surely (p ≥ {SURE:g})", perhaps=f"Perhaps (p ≥ {1 - SURE:g})"),
-        Column("n", "Pictures", "integer"),
+        Column("n", "Images", "integer"),
     ]
-    return Finding("What the pictures show unasked", sentences, table, columns, caption="Shares by a zero-shot look")
+    return Finding("What the images show unasked", sentences, table, columns, caption="Shares by a zero-shot look")
 
 
 def look_at(features: Features, texts: Sequence[str], clip: Clip) -> dict[str, dict[str, Any]]:
-    """Return text → share of pictures that it fits best, with Wilson's interval, and what is sure and possible."""
+    """Return text → share of images that it fits best, with Wilson's interval, and what is sure and possible."""
     from scipy.special import softmax
 
     words = text_embeddings(clip, list(texts))

@@ -45,7 +45,7 @@ TABLE = (
     ("greyscale", "trained.ways_of_training:GREYSCALE_STUDY", "a model trained without colour against one with it"),
     ("heads", "trained.ways_of_training:HEADS_STUDY", "FMR against the number of attention heads of a small Swin"),
     ("prompts", "prompts:STUDY", "ways to ask for a generated background: how real they look, what they cost"),
-    ("realism", "realism:STUDY", "how real and varied the pictures of a pool are, and what they show unasked"),
+    ("realism", "realism:STUDY", "how real and varied the images of a pool are, and what they show unasked"),
     ("metrics", "metrics:STUDY", "do robustness metrics rank models alike, and as accuracy on other data does?"),
     ("ximagenet12", "ximagenet12:STUDY", "EX1, EX2 and EX3 of XIMAGENET-12 on drawn scenes, with what its paper shows"),
     ("pooling", "pooling:STUDY", "mean and variance of a benchmark pooled with generated images, simulated"),

@@ -36,7 +36,7 @@ from holdfast.store import read_table
 QUESTION = (
     "What do networks lose under the twelve scenarios of XIMAGENET-12 because they were never trained on them (EX1: "
     "trained on originals, tested on each), and what is gone for good (EX2: trained and tested within each)? What does "
-    "it cost segmenters (EX3), where do the models look, and do pictures with another background give themselves away? "
+    "it cost segmenters (EX3), where do the models look, and do images with another background give themselves away? "
     "Every section says which table or figure of the paper (arXiv 2310.08182) it is the counterpart of, by content, "
     "for our own scenes and networks; no number here is to be compared with a printed one. Intervals are at the 95 % "
     "level."
@@ -209,7 +209,7 @@ def unfinished(results: Results) -> list[str]:
         return []
     return [
         f"Unfinished: {done} of {wanted} trainings are done. What the others would have shown is missing, and a "
-        "condition of which only some folds are done is measured on fewer photos."
+        "condition of which only some folds are done is measured on fewer images."
     ]
 
 

@@ -51,9 +51,9 @@ def load_imagenet_c(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``imagenet-c:DIR``.
 
     An image's condition is its corruption, its variant ``severity_1`` to ``severity_5``, as those of our own scenarios
-    are called; its source is the photo (``wnid/stem``), so that all its corruptions are one cluster. Options:
+    are called; its source is the image (``wnid/stem``), so that all its corruptions are one cluster. Options:
     ``corruptions`` and ``severities`` (comma lists; all that are there by default), ``mask_format`` (of masks given by
-    hand, which bear the photos' ids and have the images' size).
+    hand, which bear the images' ids and have the images' size).
     """
     options = reading.text_options(name, ("corruptions", "severities"))
     root = reading.existing(name.name, "the folder")
@@ -336,7 +336,7 @@ def is_objectnet(root: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BorderedImage:
-    """An image file whose outermost pixels on every side are not part of the picture."""
+    """An image file with a border that is not part of its content."""
 
     path: str | Path
     border: int

@@ -135,9 +135,9 @@ _MIXED = re.compile(r"fg_(n\d{8}_\d+)_bg_(n\d{8}_\d+)")
 def load_imagenet_9(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``imagenet-9:DIR``: the nine classes and every variant beside ``original``.
 
-    An original's id is ``class folder/stem``, a variant's ``variant/class folder/stem`` with the photo of its
+    An original's id is ``class folder/stem``, a variant's ``variant/class folder/stem`` with the image of its
     foreground as source and that of its background as donor. Masks are those of ``fg_mask``, where the object is in
-    the picture. Which of ImageNet's outputs mean which class, the release's ``in_to_in9.json`` says, in DIR or beside
+    the image. Which of ImageNet's outputs mean which class, the release's ``in_to_in9.json`` says, in DIR or beside
     it; without it, only models with these nine outputs can be tested. Options: ``variants`` (a comma list of the
     published names), ``mapping`` (that file, if it lies elsewhere), ``mask_format`` (of masks given by hand).
     """

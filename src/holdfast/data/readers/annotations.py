@@ -1,4 +1,4 @@
-"""Boxes and outlines beside pictures: COCO instances, YOLO text files, Pascal VOC's XML, a CSV with a row per box."""
+"""Boxes and outlines beside images: COCO instances, YOLO text files, Pascal VOC's XML, a CSV with a row per box."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def load_coco(name: Name, *, masks: Path | None = None) -> Collection:
     The label is the category of the largest instance (crowds decide only where there is nothing else), the mask the
     union of all instances of that category. Images are looked for in the JSON's folder and the one above it, in
     ``images/``, and in the folder that the JSON is named after (instances_val2017.json: val2017). Options: ``images``
-    (their folder), ``mask_format`` (of files given as masks), ``separator`` (a photo has all its categories as labels,
+    (their folder), ``mask_format`` (of files given as masks), ``separator`` (an image has all its categories as labels,
     and the mask is the union of all instances). Further fields of an image's record are attributes.
     """
     options = reading.text_options(name, ("images", "separator"))
@@ -186,9 +186,9 @@ _SIZE_COLUMNS = (("x", "y", "width", "height"), ("x", "y", "w", "h"))
 def load_csv(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``boxes:FILE.csv``: a row per box.
 
-    Columns: the picture (image, path or filename), the class (label or class), and x1, y1, x2, y2 (or xmin …), or x, y,
-    width, height, in pixels; where there, ``id`` and ``crowd``. A row with a picture and nothing else is a picture
-    without objects. Option: ``images`` (the pictures' folder; by default the CSV's).
+    Columns: the file (image, path or filename), the class (label or class), and x1, y1, x2, y2 (or xmin …), or x, y,
+    width, height, in pixels; where there, ``id`` and ``crowd``. A row with an image and nothing else is an image
+    without objects. Option: ``images`` (the images' folder; by default the CSV's).
     """
     options = reading.text_options(name, ("images",))
     file = reading.existing(name.name, "the file of boxes")
@@ -216,8 +216,8 @@ def load_csv(name: Name, *, masks: Path | None = None) -> Collection:
 def load_yolo(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``yolo:FOLDER``: ``labels/**/NAME.txt`` beside ``images/**/NAME.jpg``, classes in data.yaml or classes.txt.
 
-    A line is a class number and the middle, width and height of a box as shares of the picture, or a polygon. A
-    picture without a file, or with an empty one, has no objects. Options: ``images``, ``names`` (a file of classes).
+    A line is a class number and the middle, width and height of a box as shares of the image, or a polygon. An
+    image without a file, or with an empty one, has no objects. Options: ``images``, ``names`` (a file of classes).
     """
     options = reading.text_options(name, ("images", "names"))
     folder = reading.existing(name.name, "the YOLO folder")
@@ -234,7 +234,7 @@ def load_yolo(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def load_voc(name: Name, *, masks: Path | None = None) -> Collection:
-    """Read ``voc:FOLDER``: Pascal VOC's ``Annotations/*.xml`` with pictures in ``JPEGImages``. Option: ``images``.
+    """Read ``voc:FOLDER``: Pascal VOC's ``Annotations/*.xml`` with images in ``JPEGImages``. Option: ``images``.
 
     Objects that are marked as difficult count as a crowd: neither right nor wrong.
     """
@@ -273,7 +273,7 @@ def _collection(
     problems: Iterable[Problem] = (),
     sizes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Collection:
-    """Return the pictures with their objects; a picture's label is the class of its largest object."""
+    """Return the images with their objects; an image's label is the class of its largest object."""
     inside = reading.InsideRoot(root, "images")
     samples: list[Sample] = []
     empty: list[Sample] = []
@@ -282,7 +282,7 @@ def _collection(
         try:
             path = inside.file(name)
         except SampleError as error:
-            trouble.append(Problem(sample_id or "a box without a picture", str(error)))
+            trouble.append(Problem(sample_id or "a box without an image", str(error)))
             continue
         objects = unique_objects(listed[name])
         label = largest_label(objects)
@@ -362,7 +362,7 @@ def _yolo_object(place: int, parts: list[str], classes: list[str]) -> ListedObje
 
 
 def _voc_objects(file: Path) -> tuple[str, tuple[int, int] | None, list[ListedObject]]:
-    """Return the picture's name, its height and width where the file states them, and its objects."""
+    """Return the image's name, its height and width where the file states them, and its objects."""
     text = _text(file)
     if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entities may unfold to gigabytes
         raise SampleError("the XML declares entities, which is refused")

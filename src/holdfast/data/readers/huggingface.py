@@ -148,7 +148,7 @@ def _samples(
     schema, path = table.schema, shown(table.file)
     plain = [field.name for field in schema if not pa.types.is_nested(field.type) and not _is_picture(field.type)]
     parts = [f"{each}.path" for each in (image, mask) if each and pa.types.is_struct(schema.field(each).type)]
-    embedded = True  # whether the pictures are in the file: else it has their paths
+    embedded = True  # whether the images are in the file: else it has their paths
     if pa.types.is_struct(schema.field(image).type):
         first = next(_groups(table.file, [f"{image}.bytes"]), None)
         embedded = first is not None and len(first) > 0 and first[image][0].as_py()["bytes"] is not None
@@ -247,7 +247,7 @@ def _groups(file: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
         whole = pa.Table.from_batches([batch]).select(names)
         for column in columns:
             name, _, part = column.partition(".")
-            if part:  # without the pictures themselves, which would become Python objects
+            if part:  # without the images themselves, which would become Python objects
                 cells = whole[name].combine_chunks()
                 kept = pa.StructArray.from_arrays([cells.field(part)], [part], mask=cells.is_null())
                 whole = whole.set_column(names.index(name), name, kept)
@@ -279,5 +279,5 @@ def _cell(path: str, group: int, row: int, column: str) -> bytes:
         raise SampleError(f"{Path(path).name} cannot be read: {error}") from error
     data = value.get("bytes") if isinstance(value, dict) else value
     if not isinstance(data, bytes):
-        raise SampleError(f"row {row} of {Path(path).name} holds no picture")
+        raise SampleError(f"row {row} of {Path(path).name} holds no image")
     return data

@@ -40,7 +40,7 @@ def load_manifest(name: Name, *, masks: Path | None = None) -> Collection:
     ``fold``, ``kind``, ``condition`` (or scenario), ``licence``, ``published_sha256`` (a file with another hash is an
     error); all others become attributes. Paths are relative to
     the manifest's folder and must stay in it. Options: ``root`` (another folder for the paths), ``mask_format``,
-    ``separator`` (of labels, where a photo has several).
+    ``separator`` (of labels, where an image has several).
     """
     options = reading.text_options(name, ("root", "separator"))
     file = reading.existing(name.name, "the manifest")
@@ -88,7 +88,7 @@ _PHOTO_COLUMNS = ("sample_id", "source_id", "path", "id", "image", "file_name", 
 
 
 class AttributeTable:
-    """Attributes of photos from a CSV, TSV or Parquet file whose column path or id (or the like) names the photo."""
+    """Attributes of images from a CSV, TSV or Parquet file whose column path or id (or the like) names the image."""
 
     def __init__(self, path: str | Path) -> None:
         self.file = reading.existing(path, "the file of attributes")
@@ -96,7 +96,7 @@ class AttributeTable:
         key = next((name for name in _PHOTO_COLUMNS if name in columns), None)
         if key is None:
             raise UserError(
-                f"the file of attributes {str(path)!r} needs a column that names the photo, one of "
+                f"the file of attributes {str(path)!r} needs a column that names the image, one of "
                 f"{', '.join(_PHOTO_COLUMNS)}; its columns are {', '.join(columns) or 'none'}"
             )
         self._rows: dict[str, dict[str, Any]] = {}
@@ -106,7 +106,7 @@ class AttributeTable:
                 raise UserError(f"the file of attributes {str(path)!r}, line {line}: {name!r} stands there twice")
 
     def of(self, *names: str) -> dict[str, Any]:
-        """Return the attributes of the photo that has one of these ids, or a file of that name in a folder."""
+        """Return the attributes of the image that has one of these ids, or a file of that name in a folder."""
         for name in names:
             short = reading.without_suffix(name)
             for known in (name, short, PurePosixPath(short).name):

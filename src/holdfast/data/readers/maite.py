@@ -27,7 +27,7 @@ from holdfast.registry import find_attribute
 
 
 def from_channels_first(picture: Any) -> Image:
-    """Return a picture (C, H, W) of whole numbers 0..255, or of fractions 0..1, as HWC uint8 RGB."""
+    """Return an image (C, H, W) of whole numbers 0..255, or of fractions 0..1, as HWC uint8 RGB."""
     array = as_array(picture)
     if array.ndim != 3 or array.shape[0] not in (1, 3) or not array.size:
         raise SampleError(f"a MAITE image is (channels, height, width) with 1 or 3 channels, not {array.shape}")
@@ -41,7 +41,7 @@ def from_channels_first(picture: Any) -> Image:
 
 @dataclass(frozen=True, slots=True)
 class MaiteImage:
-    """The picture of one item; the dataset is found by its name, so that other processes find it, too."""
+    """The image of one item; the dataset is found by its name, so that other processes find it, too."""
 
     dataset: str
     index: int

@@ -25,7 +25,7 @@ WITHOUT_GROUND = frozenset({"sea", "reef", "sky", "night sky"})
 
 
 def paint_background(kind: str, seed: int, side: int) -> Image:
-    """Return a square picture of a background, RGB, a little out of focus; half of them are mirrored."""
+    """Return a square image of a background, RGB, a little out of focus; half of them are mirrored."""
     rng = generator("diorama background", kind, seed)
     painting = Painting(np.zeros((side, side, 3), np.uint8), rng)
     PAINTERS[kind](painting, rng)

@@ -1,4 +1,4 @@
-"""The canvas that backgrounds are painted on, and its tools. Coordinates are shares of the picture's side, y down."""
+"""The canvas that backgrounds are painted on, and its tools. Coordinates are shares of the image's side, y down."""
 
 from __future__ import annotations
 

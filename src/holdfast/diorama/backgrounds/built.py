@@ -75,7 +75,7 @@ def wall(paint: Painting, rng: np.random.Generator) -> None:
 
 
 def room(paint: Painting, rng: np.random.Generator) -> None:
-    """Draw wallpaper, a window or a picture, floorboards and a rug."""
+    """Draw wallpaper, a window or an image, floorboards and a rug."""
     floor = rng.uniform(0.62, 0.76)
     papers = ((196, 214, 204), (230, 208, 180), (186, 200, 222), (226, 190, 190), (214, 214, 196))
     paper = paint.tint(paint.pick(papers))

@@ -18,7 +18,7 @@ from holdfast.core.types import Image, LabelSpace
 from holdfast.models.torch_classifier import in_parts
 
 CANDIDATES = 1000
-"""Boxes of a picture that suppression looks at, the best first."""
+"""Boxes of an image that suppression looks at, the best first."""
 
 GROUND = 114  # grey around a letterboxed image
 
@@ -27,8 +27,8 @@ DOUBLE = 0.65
 
 Asked = TypeVar("Asked")
 Answer = tuple[Any, ...]
-"""Boxes (n, 4), scores (n,) and labels (n,) of one picture, in the pixels of the network's input; then, where the
-detector gives some, masks (n, height, width) bool in the pixels of the picture."""
+"""Boxes (n, 4), scores (n,) and labels (n,) of one image, in the pixels of the network's input; then, where the
+detector gives some, masks (n, height, width) bool in the pixels of the image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def letterboxed(image: Image, size: tuple[int, int], *, centred: bool = False) -
 
 
 def letterboxed_tensors(pictures: Any, size: tuple[int, int], *, centred: bool = False) -> tuple[Any, PlacedImage]:
-    """Return what ``letterboxed`` does for pictures NCHW uint8: within one of 255 where they are not halved or more."""
+    """Return what ``letterboxed`` does for images NCHW uint8: within one of 255 where they are not halved or more."""
     height, width = pictures.shape[2:]
     scale = min(size[0] / height, size[1] / width)
     inner = max(1, min(size[0], round(height * scale))), max(1, min(size[1], round(width * scale)))
@@ -132,7 +132,7 @@ class BatchedDetector:
     device = "cpu"
     batch_size = 8
     takes_tensors = False
-    """Whether ``ask_tensors`` is there: the device can prepare pictures as well as look at them."""
+    """Whether ``ask_tensors`` is there: the device can prepare images as well as look at them."""
 
     def prepare(self, image: Image) -> tuple[Any, PlacedImage]:
         """Return the network's input for one RGB image, and where the image lies in it."""
@@ -143,11 +143,11 @@ class BatchedDetector:
         raise NotImplementedError
 
     def ask_tensors(self, pictures: Any) -> tuple[list[Answer], PlacedImage]:
-        """Return the answers to pictures NCHW uint8 on the device, and where each lies in the input."""
+        """Return the answers to images NCHW uint8 on the device, and where each lies in the input."""
         raise NotImplementedError
 
     def detect_tensors(self, pictures: Any) -> list[Detections]:
-        """Return the objects of pictures NCHW uint8 of one size; on a GPU the network computes in bfloat16."""
+        """Return the objects of images NCHW uint8 of one size; on a GPU the network computes in bfloat16."""
 
         def ask(some: Any) -> list[tuple[Answer, PlacedImage]]:
             cuda = self.device.startswith("cuda")

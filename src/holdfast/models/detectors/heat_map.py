@@ -44,7 +44,7 @@ def build(channels: Sequence[int], classes: int) -> torch.nn.Module:
     The first planes are logits of "the centre of such an object is here", the last four the logarithms of the
     distances, in cells, from the cell's middle to the left, upper, right and lower edge of its box. ``channels`` are
     those at strides 2, 4, 8, 16 and 32; features of the coarse levels are added to the finer ones, so that every cell
-    sees the whole picture.
+    sees the whole image.
     """
     from torch import nn
 
@@ -130,7 +130,7 @@ class HeatMapDetector(BatchedDetector):
             return read_map(self._module(tensor), len(self.labels))
 
     def ask_tensors(self, pictures: Any) -> tuple[list[Answer], PlacedImage]:
-        """Return the boxes of pictures NCHW uint8, and where they lie in their squares."""
+        """Return the boxes of images NCHW uint8, and where they lie in their squares."""
         placed, frame = letterboxed_tensors(pictures, (self._side, self._side), centred=True)
         return read_map(self._module(placed.float() / 255).float(), len(self.labels)), frame
 

@@ -3,7 +3,7 @@
 - ``yolox``: one output (n, cells, 5 + classes), raw heads of the strides 8, 16 and 32; BGR 0..255, fitted into the
   upper left corner.
 - ``yolov8``: one output (n, 4 + classes, cells), boxes as middle and size in pixels, scores 0..1; RGB 0..1, centred.
-- ``detr``: scores (n, queries, classes) and boxes (n, queries, 4) as middle and size, shares of the picture; squeezed,
+- ``detr``: scores (n, queries, classes) and boxes (n, queries, 4) as middle and size, shares of the image; squeezed,
   normalised as ImageNet's. With one output more than labels the last means "no object" (softmax), else sigmoid.
 - ``boxes-scores-labels``: three outputs that are what they are called, in pixels; RGB 0..1, fitted in a corner.
 """
@@ -39,7 +39,7 @@ Outputs = list[NDArray[Any]]
 
 @dataclass(frozen=True)
 class OutputDecoder:
-    """How a family's pictures are prepared, and how its outputs become answers.
+    """How a family's images are prepared, and how its outputs become answers.
 
     ``mean`` and ``std`` are on a 0..1 scale, or None.
     """
@@ -77,7 +77,7 @@ def _read_yolox(outputs: Outputs, size: tuple[int, int], labels: int) -> list[An
     grid, step = np.concatenate(grids), np.concatenate(steps)
     if raw.shape[1] != len(grid):
         raise UserError(
-            f"decode=yolox expects {len(grid)} cells for pictures of {size[1]} × {size[0]}, not {raw.shape[1]}"
+            f"decode=yolox expects {len(grid)} cells for images of {size[1]} × {size[0]}, not {raw.shape[1]}"
         )
     boxes = _corners(np.concatenate([(raw[..., :2] + grid) * step, np.exp(raw[..., 2:4].clip(-20, 20)) * step], -1))
     return [_best(own, scores) for own, scores in zip(boxes, raw[..., 4:5] * raw[..., 5:], strict=True)]

@@ -100,7 +100,7 @@ class UltralyticsDetector(PythonDetector):
         super().__init__(name, self._answers, labels, identity)
 
     def _answers(self, images: list[Image]) -> list[Answer]:
-        """Return the boxes of each picture; one at a time, since neighbours would change how it is padded."""
+        """Return the boxes of each image; one at a time, since neighbours would change how it is padded."""
         answers: list[Answer] = []
         for image in images:
             (result,) = self._model.predict(image[..., ::-1].copy(), conf=LEAST_SCORE, verbose=False)

@@ -51,12 +51,12 @@ class TorchvisionDetector(BatchedDetector):
             return _parts(self._module(tensors))
 
     def ask_tensors(self, pictures: Any) -> tuple[list[Answer], PlacedImage]:
-        """Return the boxes of pictures NCHW uint8."""
+        """Return the boxes of images NCHW uint8."""
         return _parts(self._module(list(pictures.float() / 255))), PlacedImage(*pictures.shape[2:])
 
 
 def _parts(answers: Sequence[Mapping[str, torch.Tensor]]) -> list[Answer]:
-    """Return boxes, scores, labels and masks (of Mask R-CNN) of each picture on the host."""
+    """Return boxes, scores, labels and masks (of Mask R-CNN) of each image on the host."""
     counts = [len(answer["scores"]) for answer in answers]
     fetched = [torch.cat([answer[name] for answer in answers]).cpu() for name in ("boxes", "scores", "labels")]
     boxes, scores, labels = (torch.split(part, counts) for part in fetched)

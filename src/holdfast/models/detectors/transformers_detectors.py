@@ -60,7 +60,7 @@ class TransformersDetector(BatchedDetector):
             return self._found(torch.stack(batch).to(self.device))
 
     def ask_tensors(self, pictures: Any) -> tuple[list[Answer], PlacedImage]:
-        """Return the boxes of pictures NCHW uint8, prepared on their device, as shares of the pictures' sides."""
+        """Return the boxes of images NCHW uint8, prepared on their device, as shares of the images' sides."""
         image_processor = getattr(self._processor, "image_processor", self._processor)
         prepared = image_processor(images=list(pictures), return_tensors="pt", device=self.device)
         height, width = pictures.shape[2:]

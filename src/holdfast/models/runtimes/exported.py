@@ -24,7 +24,7 @@ from holdfast.models.options import PREPROCESSING, display_name, existing_file, 
 from holdfast.models.torch_classifier import picture
 
 SIDECAR = ".holdfast.toml"
-"""Ending of the file beside a model that says how pictures reach it."""
+"""Ending of the file beside a model that says how images reach it."""
 
 _DEFAULTS = {
     "interpolation": "bilinear",
@@ -236,7 +236,7 @@ def sidecar(model: str, like: str = "", *, device: str = "auto") -> Path:
     sidecar = file.with_name(file.name + SIDECAR)
     lines = [f"{key} = {json.dumps(value).replace(chr(127), '')}" for key, value in entries.items()]
     write_atomic(
-        sidecar, "\n".join([f"# How pictures reach {file.name}, and what its outputs are called.", *lines, ""]).encode()
+        sidecar, "\n".join([f"# How images reach {file.name}, and what its outputs are called.", *lines, ""]).encode()
     )
     return sidecar
 

@@ -82,7 +82,7 @@ class TorchSegmenter:
         return self._module
 
     def shown(self, image: Image) -> Image:
-        """Return the picture as the network sees it, before normalisation: HWC uint8 RGB of its input size."""
+        """Return the image as the network sees it, before normalisation: HWC uint8 RGB of its input size."""
         normal = prepared_image(image, self.preparation).transpose(1, 2, 0)
         numbers = normal * np.asarray(self.preparation.std) + np.asarray(self.preparation.mean)
         return np.ascontiguousarray((numbers * 255).round().clip(0, 255).astype(np.uint8))
@@ -127,7 +127,7 @@ def class_map(scores: NDArray[np.float32], size: tuple[int, ...]) -> NDArray[np.
     how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
     best = np.full((height, width), -np.inf, np.float32)
     answer = np.zeros((height, width), np.uint8)
-    for index, plane in enumerate(scores):  # one class at a time: a hundred planes of a photo would not fit in memory
+    for index, plane in enumerate(scores):  # one class at a time: a hundred planes of an image would not fit in memory
         larger = cv2.resize(plane, (width, height), interpolation=how)
         better = larger > best
         best[better], answer[better] = larger[better], index

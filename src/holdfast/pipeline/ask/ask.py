@@ -330,7 +330,7 @@ def at_once(spec: AskSpec, models: Sequence[Asked]) -> int:
 
 
 ROUND = 24
-"""Photos of a round of ``--stop when-decided``."""
+"""Images of a round of ``--stop when-decided``."""
 
 _SAME = ("verb", "dataset", "classes", "seed", "template", "letters", "distractor")
 
@@ -393,7 +393,7 @@ def ask(
 
 
 def _rounds(collection: Collection, seed: int) -> list[list[Sample]]:
-    """Return the samples in rounds of photos (or prompts) in random order; what is of one photo stays together."""
+    """Return the samples in rounds of images (or prompts) in random order; what is of one image stays together."""
     by_source: dict[str, list[Sample]] = {}
     for sample in collection.samples:
         by_source.setdefault(sample.source_id, []).append(sample)

@@ -46,7 +46,7 @@ def check_together(spec: EvaluateSpec, out: Path) -> None:
         )
     folder, root = Path(spec.data).expanduser().resolve(), Path(out).resolve()
     if folder.is_dir() and (root == folder or root.is_relative_to(folder / "images")):
-        raise UserError(f"{out} holds the photos; choose another --out for the run")
+        raise UserError(f"{out} holds the images; choose another --out for the run")
 
 
 def check_not_mixed(run: Run, spec: EvaluateSpec) -> None:

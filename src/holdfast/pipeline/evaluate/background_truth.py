@@ -1,6 +1,6 @@
 """Compare the pasted background effect with the true one.
 
-In a drawn scene the background can be painted anew under the same object; pasting only imitates that. Both pictures
+In a drawn scene the background can be painted anew under the same object; pasting only imitates that. Both images
 have rows in the one table, so that the pasted estimate can be compared with the truth, scene by scene.
 """
 
@@ -45,7 +45,7 @@ def rerendered(collection: Collection, *, seed: int) -> Collection:
     """Return the drawn scenes and, for each, the same scene painted on the background of its donor."""
     # The donor is the one that ``random_background`` takes under this seed. Kind and seed of the background are the
     # donor's; object, light, clutter and noise stay, the shadow falls on the new ground and edges blend with it. The
-    # second picture has the condition ``rerendered_background`` and the first one's source.
+    # second image has the condition ``rerendered_background`` and the first one's source.
     pool = make_pool(collection.samples, None, max_pixels=DEFAULT_MAX_PIXELS)
     by_id = {sample.sample_id: sample for sample in collection.samples}
     painted = []
@@ -97,7 +97,7 @@ def compare_pasted_with_true(
 
 def pasted_and_true(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return how far the pasted background effect is from the true one, a row per model."""
-    # Columns: ``n`` scenes with all four pictures; accuracies (macro) ``clean`` (original), ``pasted``
+    # Columns: ``n`` scenes with all four images; accuracies (macro) ``clean`` (original), ``pasted``
     # (random_background), ``true`` (rerendered_background); ``pasted_effect`` = clean − pasted; ``true_effect`` = clean
     # − true; ``bias`` = pasted_effect − true_effect with ``bias_low`` and ``bias_high`` (95 %, paired by scene, two-way
     # with the donors). The verdict's estimate, in which the pasting cancels: ``same_class`` (same_class_background),

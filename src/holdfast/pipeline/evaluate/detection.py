@@ -1,4 +1,4 @@
-"""``holdfast eval`` with detectors: every picture under every condition, a row per object and one per picture."""
+"""``holdfast eval`` with detectors: every image under every condition, a row per object and one per image."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import supports
 from holdfast.store import Run
 
-_AT_ONCE = 1000  # pictures whose stored answers are read as Python objects
-_FAST_SHARD = 4096  # photos of one piece of work with --fast; the processes that decode start once for each
+_AT_ONCE = 1000  # images whose stored answers are read as Python objects
+_FAST_SHARD = 4096  # images of one piece of work with --fast; the processes that decode start once for each
 _ON_ONE_GPU, _PAYS = 4, 3000  # processes that share a GPU, and rows from which on that pays
-_LARGE = 8  # times the memory of a classifier's picture
+_LARGE = 8  # times the memory of a classifier's image
 
 
 class DetectorEvaluating(Evaluating):
@@ -143,7 +143,7 @@ def _decided(run: Run, tested: Sequence[TestedDetector], summary: Summary) -> di
 
 
 def stored_answers(run: Run, wanted: Any) -> Iterator[tuple[Row, list[Row], list[Row]]]:
-    """Yield the picture's row, its objects and its predictions of answered pictures; some pictures at a time."""
+    """Yield the image's row, its objects and its predictions of answered images; some images at a time."""
     images = run.details("images").dataset().to_table(filter=wanted & (pc.field("status") == "ok"))
     for start in range(0, len(images), _AT_ONCE):
         some = images.slice(start, _AT_ONCE).to_pylist()

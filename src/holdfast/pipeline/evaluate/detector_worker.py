@@ -1,4 +1,4 @@
-"""The detectors of an evaluation, and the worker that asks them: rows of pictures, with objects and predictions."""
+"""The detectors of an evaluation, and the worker that asks them: rows of images, with objects and predictions."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Detection(Evaluation):
         return shown_objects(job.item, rendering, image.shape[:2], mask)
 
     def row(self, ready: ReadyRendering, model: Any, row_id: str) -> Row:
-        """Return a row without its outcome, with the true objects of the picture."""
+        """Return a row without its outcome, with the true objects of the image."""
         return super().row(ready, model, row_id) | {TRUTH: ready.facts.get(TRUTH, [])}
 
 
@@ -176,12 +176,12 @@ def _compare_masks(rows: list[Row], masks: Sequence[Mask], ready: ReadyRendering
         row["mask_iou"] = float((mask & other).sum() / max(1, (mask | other).sum()))
 
 
-UNIT = 16  # photos that are decoded together
+UNIT = 16  # images that are decoded together
 Owed = dict[Condition, list[tuple[int, str]]]  # by condition: the positions of models and the ids of their rows
 
 
 class FastDetection(Detection):
-    """The worker of ``--fast``: ``Detection`` with pictures that never leave the device."""
+    """The worker of ``--fast``: ``Detection`` with images that never leave the device."""
 
     # Threads ask the detectors: while one of them waits for the device, another takes out double boxes and makes rows.
 
@@ -206,7 +206,7 @@ class FastDetection(Detection):
         return answers
 
     def _ahead(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[ReadyRendering]:
-        """Yield rendered pictures as tensors CHW uint8 on the device, in the order in which photos are decoded."""
+        """Yield rendered images as tensors CHW uint8 on the device, in the order of decoding."""
         conditions = list(dict.fromkeys(condition for job in jobs for condition, _ in job.parts))
         decoder = Decoder(conditions, self.spec.max_pixels, load_filler(self.spec.fill))
         expected: dict[int, tuple[Unit, Sequence[EvaluationJob]]] = {}
@@ -246,7 +246,7 @@ class FastDetection(Detection):
         jobs: Sequence[EvaluationJob],
         conditions: Sequence[Condition],
     ) -> Iterator[ReadyRendering]:
-        """Render photos of one size, some at a time, and yield each under every condition that has a picture."""
+        """Render images of one size, some at a time, and yield each under every condition that can be rendered."""
         size = int(group.images.shape[1]), int(group.images.shape[2])
         for start in range(0, len(group.places), at_once(*size)):
             part = slice(start, start + at_once(*size))

@@ -82,7 +82,7 @@ def evaluate(
 
 
 def broken_models(run: Run, task: Task) -> list[str]:
-    """Return a sentence for each model whose answers to unchanged photos look like those of a broken one."""
+    """Return a sentence for each model whose answers to unchanged images look like those of a broken one."""
     original = pc.field("condition") == ORIGINAL
     return sentences(
         task.broken(

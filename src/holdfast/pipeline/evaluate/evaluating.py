@@ -233,7 +233,7 @@ def missing_masks(spec: EvaluateSpec, collection: Collection, conditions: Sequen
         return []
     are = "is" if masked == 1 else "are"
     return [
-        f"{count} of {len(collection.samples)} photos have no mask, so {masked} of {len(conditions)} conditions {are} "
+        f"{count} of {len(collection.samples)} images have no mask, so {masked} of {len(conditions)} conditions {are} "
         f"skipped for them: make masks first (holdfast mask {shlex.quote(spec.data)} --out masks), then give this "
         "command again with --masks masks"
     ]

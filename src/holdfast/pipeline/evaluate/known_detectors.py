@@ -1,4 +1,4 @@
-"""``known:KIND``: hand-made detectors that know a dataset's pictures, so that what they should score is known.
+"""``known:KIND``: hand-made detectors that know a dataset's images, so that what they should score is known.
 
 They look at pixels only: an object counts as shown where all of its pixels are as in the dataset, a scene where its
 surroundings are. Scenarios leave the object bit-identical, so the answers under each condition follow.
@@ -37,11 +37,11 @@ class _KnownScene:
 
 
 class KnownDetector:
-    """A ``Detector`` that compares pictures with those of a collection."""
+    """A ``Detector`` that compares images with those of a collection."""
 
     def __init__(self, name: str, kind: str, pixels: int, collection: Collection) -> None:
         if len(collection.samples) > MOST_SCENES:
-            raise UserError(f"known: keeps all pictures in memory, at most {MOST_SCENES}")
+            raise UserError(f"known: keeps all images in memory, at most {MOST_SCENES}")
         self.name, self.labels, self._kind, self._pixels = name, LabelSpace(collection.classes), kind, pixels
         self._scenes = [scene for sample in collection.samples if (scene := _known(sample)) is not None]
         digests = sorted(sample.image.fingerprint() for sample in collection.samples)
@@ -90,7 +90,7 @@ def _known(sample: Sample) -> _KnownScene | None:
 
 
 def load(name: Name, *, device: str, collection: Collection | None = None) -> KnownDetector:
-    """Load one of ``KINDS``; it works in one process, where the pictures are."""
+    """Load one of ``KINDS``; it works in one process, where the images are."""
     del device
     if name.name not in KINDS:
         raise unknown("known detector", name.name, KINDS)

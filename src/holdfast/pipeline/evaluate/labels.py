@@ -1,7 +1,7 @@
-"""``holdfast eval`` of photos with several labels each: a row per photo × condition × model × label.
+"""``holdfast eval`` of images with several labels each: a row per image × condition × model × label.
 
 A label is a yes-or-no question. The answer is yes where the model's score of the label reaches the threshold, and right
-where the photo has the label. A photo is rendered and shown to a model once for all its labels.
+where the image has the label. An image is rendered and shown to a model once for all its labels.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.store import Run
 
 
 class LabelEvaluating(Evaluating):
-    """One command on photos with several labels."""
+    """One command on images with several labels."""
 
     same = (*SAME_RUN, "threshold")
 
@@ -51,16 +51,16 @@ class LabelEvaluating(Evaluating):
 
     @cached_property
     def photos(self) -> Prepared:
-        """The photos with their hashes."""
+        """The images with their hashes."""
         return prepare(self.spec, self.separated, self.progress)
 
     def recorded_data(self) -> Prepared:
-        """Return the photos, which ``samples.parquet`` lists."""
+        """Return the images, which ``samples.parquet`` lists."""
         return self.photos
 
     @cached_property
     def prepared(self) -> Prepared:
-        """A sample for every photo and label."""
+        """A sample for every image and label."""
         photos, labels = self.photos, self.collection.classes
         samples = [_asked(photo, label, self.separated) for photo in photos.collection.samples for label in labels]
         images, masks = ({sample.sample_id: each[sample.attributes["photo"]] for sample in samples}
@@ -73,7 +73,7 @@ class LabelEvaluating(Evaluating):
         return LabelEvaluation(self.spec, prepared, self.run.path, self.task)
 
     def placed(self, plan: Plan[Sample, Part], worker: Evaluation, portion: Portion) -> tuple[Executor, int]:
-        """Return where a plan is executed; whole photos share a part file, as a rule."""
+        """Return where a plan is executed; whole images share a part file, as a rule."""
         size = len(self.collection.classes) * max(8, 4 * self.spec.batch_size // max(1, len(portion.conditions)))
         return self.executor, size
 
@@ -88,7 +88,7 @@ def _labels(sample: Sample, collection: Collection) -> list[str]:
 
 
 def _asked(photo: Sample, label: str, collection: Collection) -> Sample:
-    """Return the sample that asks whether a photo has a label."""
+    """Return the sample that asks whether an image has a label."""
     truth = label if label in _labels(photo, collection) else f"no {label}"
     whole = {**photo.attributes, "photo": photo.sample_id, "labels": photo.label, "asked": label}
     return replace(photo, sample_id=f"{photo.sample_id}#{label}", label=truth, attributes=whole)
@@ -107,7 +107,7 @@ def _load(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
 
 
 class LabelEvaluation(Evaluation):
-    """The worker: asks as that of ``eval`` does, once a photo, and yields a row for each of its labels."""
+    """The worker: asks as that of ``eval`` does, once an image, and yields a row for each of its labels."""
 
     def load(self) -> Loaded:
         """Load the models."""

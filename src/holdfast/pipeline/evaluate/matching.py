@@ -1,4 +1,4 @@
-"""Match the boxes of a detector with the true objects of a picture, and choose the score from which on boxes count.
+"""Match the boxes of a detector with the true objects of an image, and choose the score from which on boxes count.
 
 All functions work on rows of the tables in ``core.schema``, so that a stored answer can be read again.
 ``stats.objects.matching`` is another thing: average precision by COCO's rules, over ten overlaps and all sizes.
@@ -58,7 +58,7 @@ def boxes_of(rows: Sequence[Row]) -> NDArray[np.float64]:
 
 
 def is_counted(row: Row) -> bool:
-    """Return whether an object counts: it is in the picture, usable, of a known class and no crowd."""
+    """Return whether an object counts: it is in the image, usable, of a known class and no crowd."""
     return row["status"] == "ok" and not row["crowd"]
 
 
@@ -93,7 +93,7 @@ def meant(objects: Sequence[Row], prediction: Row) -> int:
 def judged(
     objects: Sequence[Row], predictions: Sequence[Row], threshold: float | None
 ) -> tuple[list[Row], dict[str, Any]]:
-    """Return the objects with their outcome, and the columns of the picture's row in ``IMAGES``."""
+    """Return the objects with their outcome, and the columns of the image's row in ``IMAGES``."""
     # ``objects``: rows of OBJECTS without an outcome. ``predictions``: rows of DETECTIONS, the best first.
     # ``threshold``: None where it is not decided yet: outcomes are then null.
     columns: dict[str, Any] = {"n_objects": sum(map(is_counted, objects)), "threshold": threshold}
@@ -127,7 +127,7 @@ def judged(
 
 
 def is_right(objects: Iterable[Row], columns: Row) -> bool | None:
-    """Return whether every counted object was found; on a picture without objects, whether nothing was reported."""
+    """Return whether every counted object was found; on an image without objects, whether nothing was reported."""
     if columns["threshold"] is None:
         return None
     outcomes = [bool(row["found"]) for row in objects if is_counted(row)]
@@ -135,7 +135,7 @@ def is_right(objects: Iterable[Row], columns: Row) -> bool | None:
 
 
 def best_threshold(pictures: Iterable[tuple[Sequence[Row], Sequence[Row]]]) -> tuple[float, float]:
-    """Return the score with the best F1 over pictures (objects, predictions), and that F1."""
+    """Return the score with the best F1 over images (objects, predictions), and that F1."""
     # Half-way to the next lower score, so that rounding decides nothing; among equals the highest. Without any found
     # object, ``UNDECIDED`` and 0.
     scores: list[float] = []
@@ -160,13 +160,13 @@ def best_threshold(pictures: Iterable[tuple[Sequence[Row], Sequence[Row]]]) -> t
 
 
 _ALIKE = 0.85  # IoU of a moved mask with the scaled and shifted one, from which on boxes follow it
-_SAME = 0.95  # the same where the picture's edge cuts the mask, so that it must have been shifted only
+_SAME = 0.95  # the same where the image's edge cuts the mask, so that it must have been shifted only
 _Pair = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class UnionMask:
-    """The pixels of all usable objects of a picture: the foreground of every scenario."""
+    """The pixels of all usable objects of an image: the foreground of every scenario."""
 
     objects: ObjectsSource
 
@@ -185,7 +185,7 @@ class UnionMask:
 
 @dataclass(frozen=True, slots=True)
 class MaskedObject:
-    """The one object of a classified picture: what its mask covers, in the box around it."""
+    """The one object of a classified image: what its mask covers, in the box around it."""
 
     mask: MaskSource
     label: str
@@ -235,7 +235,7 @@ class GuidedObjects:
 
 @lru_cache(maxsize=32)
 def _masked(source: GuidedObjects, height: int, width: int) -> tuple[TrueObject, ...]:
-    """Return the objects with masks; the last pictures are remembered, since every condition asks for them."""
+    """Return the objects with masks; the last images are remembered, since every condition asks for them."""
     embedding: Any = None
     masked = []
     for each in source.objects.load(height, width):
@@ -268,9 +268,9 @@ def for_detectors(spec: EvaluateSpec, conditions: Sequence[Condition]) -> list[C
 
 
 def as_detectors_see(spec: EvaluateSpec, collection: Collection) -> Collection:
-    """Return the pictures that have boxes, with all objects as foreground; the others become problems.
+    """Return the images that have boxes, with all objects as foreground; the others become problems.
 
-    Where there are no boxes at all, what a photo's mask covers is its one object.
+    Where there are no boxes at all, what an image's mask covers is its one object.
     """
     if not has_objects((*collection.samples, *collection.empty)):
         collection = _boxed_by_masks(spec, collection)
@@ -286,7 +286,7 @@ def as_detectors_see(spec: EvaluateSpec, collection: Collection) -> Collection:
 
 
 def _boxed_by_masks(spec: EvaluateSpec, collection: Collection) -> Collection:
-    """Return classified pictures with the boxes of their masks; an object is of the class that ``--labels`` names."""
+    """Return classified images with the boxes of their masks; an object is of the class that ``--labels`` names."""
     keys = class_keys(collection, spec.labels)
     names = {name: keys[name].labels[0] if name in keys and len(keys[name].labels) == 1 else name
              for name in collection.classes}  # fmt: skip
@@ -320,8 +320,8 @@ def with_foreground(collection: Collection, annotator: GuidedAnnotator | None) -
 
 
 def shown_objects(sample: Sample, rendering: Rendering, size: tuple[int, int], source: Mask | None) -> list[Row]:
-    """Return what is true of each object of a rendered picture: columns of ``OBJECTS`` without key and outcome."""
-    # ``sample``: with its objects. ``rendering``: under one condition; its picture may be gone already, its details
+    """Return what is true of each object of a rendered image: columns of ``OBJECTS`` without key and outcome."""
+    # ``sample``: with its objects. ``rendering``: under one condition; its image may be gone already, its details
     # not. ``size``: height and width of the sample's image. ``source``: the foreground in the sample's image, where the
     # rendering moved it.
     assert sample.objects is not None
@@ -346,7 +346,7 @@ def shown_objects(sample: Sample, rendering: Rendering, size: tuple[int, int], s
         if np.abs(np.subtract(inside, box)).max() > 0.5 and not each.problem:  # across the edge: what is left of it
             left = _moved(each.pixels(*size), scale, shift, shape)
             if not left.any():
-                raise SampleError(f"the condition moves object {each.object_id} out of the picture")
+                raise SampleError(f"the condition moves object {each.object_id} out of the image")
             ends = bounding_box(left)
             box = max(inside[0], ends[0]), max(inside[1], ends[1]), min(inside[2], ends[2]), min(inside[3], ends[3])
             area = float(left.sum())
@@ -368,7 +368,7 @@ def _movement(before: Mask, after: Mask, details: Mapping[str, Any]) -> tuple[_P
     if not before.any():
         return (1.0, 1.0), (0.0, 0.0)
     if not after.any():
-        raise SampleError("the condition moves all objects out of the picture")
+        raise SampleError("the condition moves all objects out of the image")
     old, new = bounding_box(before), bounding_box(after)
     candidates = [((1.0, 1.0), (float(new[x] - old[x]), float(new[y] - old[y]))) for x in (0, 2) for y in (1, 3)]
     cut = any(late and not early for early, late in zip(touched_sides(before), touched_sides(after), strict=True))
@@ -376,7 +376,7 @@ def _movement(before: Mask, after: Mask, details: Mapping[str, Any]) -> tuple[_P
     if "moved_to" in details:  # the condition says so itself
         (left, top), factor = details["moved_to"], details["scale"]
         width, height = (max(1, round((old[end + 2] - old[end]) * factor)) for end in (0, 1))
-    if "moved_to" in details or not cut:  # where the picture's edge cuts objects, their ends say nothing about a scale
+    if "moved_to" in details or not cut:  # where the image's edge cuts objects, their ends say nothing about a scale
         scale = width / (old[2] - old[0]), height / (old[3] - old[1])
         candidates.append((scale, (left - old[0] * scale[0], top - old[1] * scale[1])))
     overlaps = []
@@ -390,7 +390,7 @@ def _movement(before: Mask, after: Mask, details: Mapping[str, Any]) -> tuple[_P
 
 
 def _moved(mask: Mask, scale: _Pair, shift: _Pair, shape: tuple[int, ...]) -> Mask:
-    """Return a mask resized and shifted in a picture of this shape."""
+    """Return a mask resized and shifted in an image of this shape."""
     matrix = np.array([[scale[0], 0, shift[0] + (scale[0] - 1) / 2], [0, scale[1], shift[1] + (scale[1] - 1) / 2]])
     return np.asarray(cv2.warpAffine(mask.view(np.uint8), matrix, shape[::-1], flags=cv2.INTER_NEAREST) > 0)
 

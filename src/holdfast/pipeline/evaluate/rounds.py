@@ -1,8 +1,8 @@
-"""Evaluate photos in rounds, so that a command can stop as soon as its question is answered.
+"""Evaluate images in rounds, so that a command can stop as soon as its question is answered.
 
-A round is a small dataset of its own: its photos lend their backgrounds to each other, each one once within its class
+A round is a small dataset of its own: its images lend their backgrounds to each other, each one once within its class
 and once to another class. So no background is shared by two answers, rounds share nothing at all, and what is known
-after a round depends on its photos alone. docs/statistics/sample-size.md says why that matters.
+after a round depends on its images alone. docs/statistics/sample-size.md says why that matters.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from holdfast.stats.effects.verdict import NEEDED
 from holdfast.store import Run, writing
 
 LEAST_PER_CLASS = 3
-"""Photos of a class in a round: two would swap their backgrounds, and their answers would not be independent."""
+"""Images of a class in a round: two would swap their backgrounds, and their answers would not be independent."""
 
-PHOTOS = 24  # photos of a round at least, but for the first one, where classes have that many
+PHOTOS = 24  # images of a round at least, but for the first one, where classes have that many
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """Which photos are asked in which round: every round holds each class equally often."""
+    """Which images are asked in which round: every round holds each class equally often."""
 
-    blocks: tuple[tuple[Sample, ...], ...]  # the photos of each round
+    blocks: tuple[tuple[Sample, ...], ...]  # the images of each round
     classes: int  # number of classes
-    smallest: str  # the class that ends the rounds, because it has no more photos
-    unused: int  # photos that no round can use
+    smallest: str  # the class that ends the rounds, because it has no more images
+    unused: int  # images that no round can use
 
     def place(self) -> dict[str, tuple[int, str]]:
-        """Return for each photo the number of its round and its class."""
+        """Return for each image the number of its round and its class."""
         return {
             sample.source_id: (number, sample.label) for number, block in enumerate(self.blocks) for sample in block
         }
 
 
 def plan_rounds(collection: Collection, seed: int) -> Rounds:
-    """Return the photos of a dataset in random rounds; they depend on the seed and the photos' names."""
+    """Return the images of a dataset in random rounds; they depend on the seed and the images' names."""
     rng = generator(seed, "rounds", *sorted(collection.classes))
     by_class: dict[str, list[Sample]] = {}
     for sample in sorted(collection.samples, key=lambda sample: sample.sample_id):
@@ -75,7 +75,7 @@ def plan_rounds(collection: Collection, seed: int) -> Rounds:
 
 
 def lent_once(samples: Sequence[Sample], *, seed: int, max_pixels: int) -> AssignedDonors:
-    """Return the donors of one round: each photo lends its background once within its class, and once to another class.
+    """Return the donors of one round: each image lends its background once within its class, and once to another class.
 
     Where an image cannot be read, a donor is drawn as in any other pool.
     """
@@ -90,7 +90,7 @@ def lent_once(samples: Sequence[Sample], *, seed: int, max_pixels: int) -> Assig
 
 
 def _within_class(samples: Sequence[Sample]) -> list[int]:
-    """Return for each photo the place of the next one of its class, in a circle; −1 for a photo alone in its class."""
+    """Return for each image the place of the next one of its class, in a circle; −1 for an image alone in its class."""
     places: dict[str, list[int]] = {}
     for place, sample in enumerate(samples):
         places.setdefault(sample.label, []).append(place)
@@ -117,7 +117,7 @@ def _across_classes(samples: Sequence[Sample], rng: np.random.Generator) -> list
 
 
 class Round(ClassEvaluating):
-    """The rows of one round; ``asked``: the photos of this and earlier rounds, which ``spec.json`` lists."""
+    """The rows of one round; ``asked``: the images of this and earlier rounds, which ``spec.json`` lists."""
 
     asked: list[list[str]]
 
@@ -130,12 +130,12 @@ def evaluate_rounds(
     spec: EvaluateSpec,
     out: Path,
     collection: Collection,  # the dataset
-    rounds: Rounds,  # its photos in rounds
+    rounds: Rounds,  # its images in rounds
     *,
-    with_masks: Callable[[Sequence[Sample]], Sequence[Sample]],  # returns a round's photos with masks
+    with_masks: Callable[[Sequence[Sample]], Sequence[Sample]],  # returns a round's images with masks
     progress: Progress = silent,
 ) -> Iterator[tuple[Run, Summary]]:
-    """Yield the run after each round: the originals and both pasted scenes of its photos, as far as not stored yet."""
+    """Yield the run after each round: the originals and both pasted scenes of its images, as far as not stored yet."""
     spec = replace(spec, scenarios=",".join(NEEDED), fast=False)
     conditions, task = parse_conditions(spec.scenarios), registry.tasks.get(CLASSIFY)
     run, summary = Run(out), Summary()

@@ -1,7 +1,7 @@
-"""``eval --search``: find the severity at which each photo first fails with fewer answers than all severities take.
+"""``eval --search``: find the severity at which each image first fails with fewer answers than all severities take.
 
-Bisection takes answers to be monotone: wrong from one severity on. So a part of the photos, drawn by seed and name, is
-asked at every severity: they say how many photos come back (``stats.effects.failure_point``). Photos that a model does
+Bisection takes answers to be monotone: wrong from one severity on. So a part of the images, drawn by seed and name, is
+asked at every severity: they say how many images come back (``stats.effects.failure_point``). Images that a model does
 not recognise as they are have no failure point, and are not asked.
 """
 
@@ -20,7 +20,7 @@ from holdfast.scenarios import Condition
 from holdfast.store import Run
 
 AUDITED = 4
-"""A photo in so many is asked at every severity."""
+"""An image in so many is asked at every severity."""
 
 LEAST_SEVERITIES = 3
 
@@ -35,7 +35,7 @@ def searched(conditions: Sequence[Condition]) -> list[list[Condition]]:
     if not groups:
         raise UserError("--search needs a scenario at three severities or more: --scenarios original,fog@1,fog@2,fog@3")
     if not any(condition.scenario == ORIGINAL for condition in conditions):
-        raise UserError("--search looks for failures of photos that a model recognises: name original, too")
+        raise UserError("--search looks for failures of images that a model recognises: name original, too")
     return groups
 
 
@@ -47,7 +47,7 @@ def next_severity(right: Mapping[int, bool], count: int) -> int | None:
 
 
 def search(setup: Evaluating, groups: Sequence[Sequence[Condition]]) -> None:
-    """Make the rows that pin the first failure of each photo under each scenario; note how many answers that took."""
+    """Make the rows that pin the first failure of each image under each scenario; note how many answers that took."""
     counts = [_search_scenario(setup, levels) for levels in groups]
     if counts:
         asked, every = (sum(numbers) for numbers in zip(*counts, strict=True))

@@ -139,7 +139,7 @@ class Evaluation:
         return on_gpu and plain and not any(isinstance(each.model, AdaptedClassifier) for each in resources.tested)
 
     def _batches(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[tuple[int, list[WaitingRow]]]:
-        """Yield the batches that each model (by position) is asked about, as they fill, and pictures that failed."""
+        """Yield the batches that each model (by position) is asked about, as they fill, and images that failed."""
         # An attack is one call for one model and its own images, and a model that adapts is asked about one condition
         # at a time; everything else shares a model's batches.
         waiting: dict[tuple[int, Any], list[WaitingRow]] = {}
@@ -259,7 +259,7 @@ def _stop_if_silent(model: str, answers: Sequence[Any], first_errors: dict[str, 
 
 
 def is_native(model: Any) -> bool:
-    """Return whether a model under test asks for pictures at their native depth."""
+    """Return whether a model under test asks for images at their native depth."""
     return bool(getattr(model.model, "native", False))
 
 

@@ -1,1 +1,1 @@
-"""Where models look: maps of a run's pictures, and what they have to do with its answers."""
+"""Where models look: maps of a run's images, and what they have to do with its answers."""

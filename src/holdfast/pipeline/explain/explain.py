@@ -1,4 +1,4 @@
-"""``holdfast explain``: maps of the pictures of a run, made again, and where each lies."""
+"""``holdfast explain``: maps of the images of a run, made again, and where each lies."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ _COLUMNS = [
 ]  # fmt: skip
 _SHOWN = ("sample_id", "condition", "variant", "parameters")
 _REFUSED = " is not explained: "  # between a model and the reason
-_GRADIENTS = 3  # a picture with gradients takes so many times the memory of one without
+_GRADIENTS = 3  # an image with gradients takes so many times the memory of one without
 _USUAL = 10**8  # parameters of a model whose count the run does not say
-_TOGETHER = 1024  # pictures per part file at most; what is there is written every few seconds
+_TOGETHER = 1024  # images per part file at most; what is there is written every few seconds
 
 ModelKey = tuple[str, str, int]
 """A model's name, what it was trained on, and the fold that tests it; '' and -1 where it was not trained in the run."""
-ExplainPart = tuple[Condition, Row, str]  # A condition, the run's row of its picture, and the text of a method
+ExplainPart = tuple[Condition, Row, str]  # A condition, the run's row of its image, and the text of a method
 ExplainJob = Job[tuple[ModelKey, Sample], ExplainPart]
 
 
@@ -131,7 +131,7 @@ def _conditions(again: EvaluateSpec, asked: str) -> list[Condition]:
             raise UserError(f"{condition.name} is not among this run's conditions: {', '.join(names)}")
         if condition.definition.attack or condition.definition.paints:
             how = "made against each model" if condition.definition.attack else "painted by a generator"
-            raise UserError(f"pictures of {condition.name} are {how} and were not kept, so they cannot be explained")
+            raise UserError(f"images of {condition.name} are {how} and were not kept, so they cannot be explained")
     return [condition for condition in known if condition.name in {other.name for other in chosen}]
 
 
@@ -167,7 +167,7 @@ def _rows(run: Run, samples: set[str]) -> list[dict[str, Any]]:
 
 @dataclass
 class ExplainWorker:
-    """Makes the pictures of a run again and maps what its models look at, model after model."""
+    """Makes the images of a run again and maps what its models look at, model after model."""
 
     opened: Run
     spec: ExplainSpec
@@ -217,7 +217,7 @@ class ExplainWorker:
         return (pc.field("target") == self.spec.target) & methods & asked & again
 
     def _cascaded(self, row: Row) -> bool:
-        """Return whether a row is cascaded: originals, or every picture where there are no originals."""
+        """Return whether a row is cascaded: originals, or every image where there are no originals."""
         return row["condition"] == ORIGINAL or ORIGINAL not in {condition.name for condition in self.conditions}
 
     def load(self) -> dict[ModelKey, MapMaker | HoldfastError]:
@@ -225,7 +225,7 @@ class ExplainWorker:
         return {}
 
     def fingerprints(self, resources: dict[ModelKey, MapMaker | HoldfastError]) -> list[str]:
-        """Return nothing: every picture's row id tells whether its model is still the same."""
+        """Return nothing: every image's row id tells whether its model is still the same."""
         return []
 
     def run(self, resources: dict[ModelKey, MapMaker | HoldfastError], jobs: Sequence[ExplainJob]) -> Iterator[Made]:
@@ -273,7 +273,7 @@ class ExplainWorker:
         return evaluated(self.again, self.prepared.collection, names[model])
 
     def _items(self, subject: ExplainedModel, jobs: Sequence[ExplainJob], notes: Summary) -> Iterator[Item]:
-        """Yield the pictures, made again and checked, in the model's view."""
+        """Yield the images, made again and checked, in the model's view."""
         ids = EvaluationIds(self.again, self.prepared, [subject.tested]) if subject.tested else None
         with thread_pool() as threads:
             make = partial(self._views, subject, ids)  # in turns with a network on the same cores
@@ -292,7 +292,7 @@ class ExplainWorker:
     def _views(
         self, subject: ExplainedModel, ids: EvaluationIds | None, job: ExplainJob
     ) -> list[tuple[Sample, Item | str]]:
-        """Return the pictures of a job, or why there is none."""
+        """Return the images of a job, or why there is none."""
         (model, _, _), sample = job.item
         rows = {condition: row for condition, row, _ in job.parts}
         views: list[tuple[Sample, Item | str]] = []
@@ -304,11 +304,11 @@ class ExplainWorker:
                 views.append((sample, f"skipped: {model} or what it saw changed since the run"))
                 continue
             if rendered is None or rendered.mask is None:
-                views.append((sample, f"skipped: {rendering.error or 'there is no mask for this picture'}"))
+                views.append((sample, f"skipped: {rendering.error or 'there is no mask for this image'}"))
                 continue
             image = over_matte(rendered.image, self.again.matte, sample)
             if row["image_sha256"] and array_sha256(image) != row["image_sha256"]:
-                views.append((sample, "skipped: the picture is no longer what the models saw"))
+                views.append((sample, "skipped: the image is no longer what the models saw"))
                 continue
             try:
                 view, mask = subject.see(image), subject.see_mask(rendered.mask)
@@ -334,7 +334,7 @@ def _one_late(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
-    """Yield batches of pictures of one shape, as they come."""
+    """Yield batches of images of one shape, as they come."""
     waiting: dict[tuple[int, ...], list[Item]] = {}
     for item in items:
         batch = waiting.setdefault(item.view.shape, [])
@@ -348,7 +348,7 @@ def _measured(run: Run, parts: Parts, summary: Summary, seed: int) -> Explained:
     """Return the measures of all maps of a run; write them to ``results/`` as Parquet."""
     frame = attributions.looks(run.rows(attributions.COLUMNS), parts.rows())
     if frame.empty:
-        reason = next(iter(summary.trouble), "no picture of it could be made again")
+        reason = next(iter(summary.trouble), "no image of it could be made again")
         raise UserError(f"{run.path} has no map: {reason}")
     tables = {
         "shares": attributions.shares(frame, seed=seed),

@@ -1,4 +1,4 @@
-"""A run's models and pictures → attribution maps, as rows of ``details/attributions``."""
+"""A run's models and images → attribution maps, as rows of ``details/attributions``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LABEL, PREDICTION = "label", "prediction"
 
 @dataclass(frozen=True)
 class AskedScores:
-    """What is explained of a batch: the targets of ``Network.score``, and the name of each picture's target."""
+    """What is explained of a batch: the targets of ``Network.score``, and the name of each image's target."""
 
     targets: list[torch.Tensor]
     classes: list[str]
@@ -69,7 +69,7 @@ class ExplainedModel:
     tested: Tested | None = None  # what the rows' ids are made of; None where the weights lie in the run itself
 
     def see_mask(self, mask: Mask) -> Mask:
-        """Return the mask, taken the same way as the picture."""
+        """Return the mask, taken the same way as the image."""
         painted = np.repeat(mask.astype(np.uint8)[..., None] * np.uint8(255), 3, axis=2)
         return np.asarray(self.see(painted)[..., 0] > 127)
 
@@ -170,7 +170,7 @@ EMPTY = "the map is zero everywhere"
 
 @dataclass(frozen=True)
 class Item:
-    """A picture in a model's view: HWC uint8, where its foreground is, and whether its maps are kept as pictures."""
+    """An image in a model's view: HWC uint8, where its foreground is, and whether its maps are kept as images."""
 
     # ``cascaded`` says whether its maps are made again layer by layer where that is asked for; ``methods`` has the
     # texts of those that are owed, None: all.
@@ -199,7 +199,7 @@ class MapMaker:
         self._shuffled = shuffled(module, seed=options.seed) if wanted and module is not None else None
 
     def rows(self, items: Sequence[Item]) -> list[dict[str, Any] | Future[dict[str, Any]]]:
-        """Return the rows that pictures of one shape owe, some of them still being measured by threads."""
+        """Return the rows that images of one shape owe, some of them still being measured by threads."""
         rows: list[dict[str, Any] | Future[dict[str, Any]]] = []
         for method in self.methods:
             usable = []
@@ -221,7 +221,7 @@ class MapMaker:
         return rows
 
     def _measured(self, method: AttributionMethod, items: Sequence[Item]) -> list[Callable[[], dict[str, Any]]]:
-        """Make the maps of pictures; return functions that measure them and make their rows."""
+        """Make the maps of images; return functions that measure them and make their rows."""
         batch = as_batch([item.view for item in items], self.subject.network.device)
         labels, masks = [item.label for item in items], [item.mask for item in items]
         asked = self.subject.ask(batch, labels, masks, self.options.target)

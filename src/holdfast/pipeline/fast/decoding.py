@@ -1,7 +1,7 @@
 """Decode images, masks and backgrounds, a few dozen samples at a time, in processes that do nothing else.
 
 A process gets what it needs with each unit of work, and imports neither torch nor a model: sixteen of them hold no more
-than their pictures. It decodes into shared memory, from which a GPU fetches the pictures before the next unit comes.
+than their images. It decodes into shared memory, from which a GPU fetches the images before the next unit comes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Facts:
 
 @dataclass
 class Group:
-    """Pictures of one size: the places of their orders, NHWC uint8, NHW bool, NHWC uint8 (no pixels if not needed)."""
+    """Images of one size: the places of their orders, NHWC uint8, NHW bool, NHWC uint8 (no pixels if not needed)."""
 
     places: list[int]
     images: NDArray[np.uint8]
@@ -111,7 +111,7 @@ class Decoder:
         return any(condition.definition.donor for condition in self.conditions)
 
     def __call__(self, unit: Unit) -> tuple[Facts, list[Group]]:
-        """Decode a unit: return facts about its samples, and their pictures by size."""
+        """Decode a unit: return facts about its samples, and their images by size."""
         facts = Facts(unit.number)
         by_size: dict[tuple[int, ...], list[_Decoded]] = {}
         for place, order in enumerate(unit.orders):
@@ -128,7 +128,7 @@ class Decoder:
         return facts, groups
 
     def _decode(self, place: int, order: Order, facts: Facts) -> _Decoded | None:
-        """Return the pictures of one sample; None where no condition can be made of it."""
+        """Return the images of one sample; None where no condition can be made of it."""
         try:
             image, mask, no_mask = load_sample(order.sample, self.max_pixels)
         except SampleError as error:
@@ -154,11 +154,11 @@ class Decoder:
         if not good:
             return None
         nothing = np.zeros(image.shape[:2], np.bool_)
-        # Only conditions with a donor use the background; for others, any picture of the size will do.
+        # Only conditions with a donor use the background; for others, any image of the size will do.
         return place, image, nothing if mask is None else mask, image if background is None else background
 
     def _background(self, place: int, order: Order, shape: tuple[int, ...], facts: Facts) -> Image | None:
-        """Return the cleared background of the first readable donor, in the picture's size."""
+        """Return the cleared background of the first readable donor, in the image's size."""
         for donor in order.donors:
             try:
                 image, mask, no_mask = load_sample(donor, self.max_pixels)
@@ -177,7 +177,7 @@ class Decoder:
 def lent(
     donor: Donor, shape: tuple[int, ...], fill: Callable[[Image, Mask], Image | None] | None
 ) -> tuple[Image, dict[str, Any]]:
-    """Return a donor's background in a picture's size, and the columns that name the donor."""
+    """Return a donor's background in an image's size, and the columns that name the donor."""
     cleared, details = donor_background(donor, fill)
     return cover(cleared, shape[0], shape[1]), details
 
@@ -185,7 +185,7 @@ def lent(
 def settle(
     facts: Facts, unit: Unit, groups: Sequence[Group], conditions: Sequence[Condition], pool: DonorPool, seed: int
 ) -> None:
-    """Find a donor later in the pool for pictures whose first donors cannot be read; without one, they have failed."""
+    """Find a donor later in the pool for images whose first donors cannot be read; without one, they have failed."""
     for group in groups:
         for place in set(group.places).intersection(facts.undecided):
             order = unit.orders[place]
@@ -199,7 +199,7 @@ def settle(
                 facts.failed += [(place, number, "error", str(error)) for number in borrowing]
 
 
-PIECE = 48 << 20  # bytes a unit is decoded into: image, mask and background of 32 pictures of 500 × 375 take 42 million
+PIECE = 48 << 20  # bytes a unit is decoded into: image, mask and background of 32 images of 500 × 375 take 42 million
 AHEAD = 2  # units per process that are decoded, or being decoded, before they are asked for
 SPARE = 8  # pieces that the device may still be reading while the processes use all others
 NAMES = ("images", "masks", "backgrounds")

@@ -41,7 +41,7 @@ Item = TypeVar("Item")
 
 
 class Watch:
-    """Adds up the seconds of this process by kind of work; planning is a part of waiting for pictures, too."""
+    """Adds up the seconds of this process by kind of work; planning is a part of waiting for images, too."""
 
     def __init__(self) -> None:
         self.start = time.perf_counter()
@@ -134,7 +134,7 @@ class Pass:
             ready = time.perf_counter()
             watch.note("ready", ready - watch.start)
             flow = self._flow(prepared)
-            for facts, groups, release in watch.each("waiting for pictures", arrival):
+            for facts, groups, release in watch.each("waiting for images", arrival):
                 with watch("handing over"):
                     while expected:
                         flow.expect(*expected.popleft())

@@ -1,4 +1,4 @@
-"""The work on the device: pictures are gathered by size, rendered, resized per model, and answered in batches.
+"""The work on the device: images are gathered by size, rendered, resized per model, and answered in batches.
 
 The host runs ahead of a GPU: it only hands over work, and looks at answers when they have arrived by themselves.
 """
@@ -27,7 +27,7 @@ from holdfast.pipeline.jobs.rows import answer_each
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import Compiled, at_once, on_device, render_batch
 
-HELD = 1024  # pictures of all sizes that may wait for others of their size
+HELD = 1024  # images of all sizes that may wait for others of their size
 IN_FLIGHT = 24  # batches whose answers have not arrived yet, at most
 READING = 4  # uploads that may be under way while the next unit is taken
 STRIDE = 1 << 32  # A row's number is its chunk's number times this, plus its place in the chunk
@@ -35,19 +35,19 @@ STRIDE = 1 << 32  # A row's number is its chunk's number times this, plus its pl
 
 @dataclass
 class Subject:
-    """A network, its label map as tensors, and the pictures that wait for a full batch."""
+    """A network, its label map as tensors, and the images that wait for a full batch."""
 
     network: Network
     groups: answers.Groups
     waiting: deque[tuple[torch.Tensor, torch.Tensor, NDArray[np.int64]]] = field(
         default_factory=deque
-    )  # pictures, truths, rows
+    )  # images, truths, rows
     count: int = 0
 
 
 @dataclass
 class _Gathered:
-    """Pictures of one size and one chunk, on the device: NHWC, NHW, NHWC."""
+    """Images of one size and one chunk, on the device: NHWC, NHW, NHWC."""
 
     number: int
     places: list[int]
@@ -57,7 +57,7 @@ class _Gathered:
 
 
 class Uploads:
-    """Copies of decoded pictures to a device, beside its work; on a CPU they are made at once."""
+    """Copies of decoded images to a device, beside its work; on a CPU they are made at once."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -132,11 +132,11 @@ class Flow:
         return self._uploads.waited
 
     def expect(self, unit: Unit, chunk: Chunk) -> None:
-        """Expect the pictures of this unit."""
+        """Expect the images of this unit."""
         self._chunks[unit.number] = unit, chunk
 
     def receive(self, facts: Facts, groups: Sequence[Group], release: Callable[[], None]) -> None:
-        """Take decoded pictures, and give the device those of which there are enough."""
+        """Take decoded images, and give the device those of which there are enough."""
         # ``release`` is called when the arrays of the groups are no longer needed.
         unit, chunk = self._chunks[facts.number]
         decoding.settle(facts, unit, groups, self._conditions, self._pool, self._spec.seed)
@@ -194,7 +194,7 @@ class Flow:
             self._finished.append(self._chunks.pop(number)[1])
 
     def _render(self, size: tuple[int, int]) -> None:
-        """Render all gathered pictures of a size, some at a time."""
+        """Render all gathered images of a size, some at a time."""
         gathered = self._by_size.pop(size)
         parts = ([getattr(group, name) for group in gathered] for name in ("images", "masks", "backgrounds"))
         images, masks, backgrounds = (torch.cat(part) if len(part) > 1 else part[0] for part in parts)
@@ -207,7 +207,7 @@ class Flow:
     def _show(
         self, origins: Sequence[tuple[int, int]], images: torch.Tensor, backgrounds: torch.Tensor, masks: torch.Tensor
     ) -> None:
-        """Render pictures under the conditions that they are wanted under, and queue them for the networks."""
+        """Render images under the conditions that they are wanted under, and queue them for the networks."""
         samples = [self._chunks[number][1].samples[place] for number, place in origins]
         slots = np.stack([self._chunks[number][1].slots[place] for number, place in origins])
         firsts = STRIDE * np.array([number for number, _ in origins], np.int64)[:, None, None]
@@ -247,7 +247,7 @@ class Flow:
             self._answer(subject)
 
     def _answer(self, subject: Subject) -> None:
-        """Ask a network about one batch, filled up with black pictures where there are not enough."""
+        """Ask a network about one batch, filled up with black images where there are not enough."""
         network = subject.network
         batch = network.blank(network.batch)
         truths = torch.zeros(network.batch, dtype=torch.int64, device=self._device)
@@ -266,7 +266,7 @@ class Flow:
         try:
             with torch.no_grad():
                 packed = answers.pack(network.probabilities(batch), subject.groups, truths)[:filled]
-        except Exception:  # find the pictures that it fails on, or raise what must stop the run
+        except Exception:  # find the images that it fails on, or raise what must stop the run
             self._answer_each(subject, batch[:filled], truths[:filled], numbers)
             return
         self._fetch(packed, numbers)
@@ -317,5 +317,5 @@ def _count(gathered: Sequence[_Gathered]) -> int:
 
 
 def channels_first(images: torch.Tensor) -> torch.Tensor:
-    """Return NHWC pictures as NCHW."""
+    """Return NHWC images as NCHW."""
     return images.permute(0, 3, 1, 2).contiguous()

@@ -22,7 +22,7 @@ from holdfast.models import proof
 from holdfast.models.torch_classifier import MAX_ASPECT, Geometry, TorchClassifier, picture
 from holdfast.scenarios.tensors.batches import with_own_code
 
-# Pictures are resized and cropped as a model's preprocessing does: with Pillow, or on a GPU as two products with
+# Images are resized and cropped as a model's preprocessing does: with Pillow, or on a GPU as two products with
 # matrices. Antialiased resizing is a weighted sum of rows and one of columns; a crop leaves some of them out. On a GPU,
 # products are much faster than kernels that gather pixels; on a CPU most of the factors would be 0.
 FIXED = 2.0**22  # Pillow's weights are multiples of one divided by this
@@ -32,7 +32,7 @@ ALIGNED = 8  # matrices begin and end at multiples of this many pixels: tensor c
 def see(
     images: torch.Tensor, geometry: Geometry, *, crops_centre: bool, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return pictures as a model with this geometry gets them, before mean and deviation."""
+    """Return images as a model with this geometry gets them, before mean and deviation."""
     # ``images``: NCHW uint8, on any device. ``geometry``: resizing and crop. ``crops_centre``: whether extreme shapes
     # are cut to their middle first (``torch_classifier.picture``). Returns NCHW uint8 of ``geometry.crop``: what Pillow
     # makes; on a GPU some values are off by one, rarely by two. The channels of a pixel lie side by side.
@@ -44,7 +44,7 @@ def see(
 
 
 def by_pillow(images: torch.Tensor, geometry: Geometry, crops_centre: bool, out: torch.Tensor) -> torch.Tensor:
-    """Do what ``see`` does with Pillow, for pictures in this machine's memory."""
+    """Do what ``see`` does with Pillow, for images in this machine's memory."""
     resample = PIL.Image.Resampling[geometry.interpolation.upper()]
     for image, place in zip(images, out, strict=True):
         whole = picture(image.permute(1, 2, 0).numpy(), crops_centre=crops_centre)
@@ -81,12 +81,12 @@ def by_matrices(
 
 
 def blank(count: int, geometry: Geometry, device: Any) -> torch.Tensor:
-    """Return uninitialised memory for pictures: N3HW uint8, the channels of a pixel side by side."""
+    """Return uninitialised memory for images: N3HW uint8, the channels of a pixel side by side."""
     shape = (count, 3, *geometry.crop)
     return torch.empty(shape, dtype=torch.uint8, device=device, memory_format=torch.channels_last)
 
 
-@lru_cache(maxsize=32)  # pictures are gathered by size; matrices for many large sizes would fill a GPU
+@lru_cache(maxsize=32)  # images are gathered by size; matrices for many large sizes would fill a GPU
 def _matrices(
     height: int, width: int, geometry: Geometry, crops_centre: bool, device: torch.device, number: torch.dtype
 ) -> tuple[tuple[int, torch.Tensor], tuple[int, torch.Tensor], torch.Tensor, bool]:
@@ -103,7 +103,7 @@ def axes(
     height: int, width: int, geometry: Geometry, *, crops_centre: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
     """Return the weights (seen height × height) and (seen width × width), and whether Pillow begins with the height."""
-    # Pixels outside a picture count as 0.
+    # Pixels outside an image count as 0.
     kept_height, kept_width = height, width
     if crops_centre and max(height, width) > MAX_ASPECT * min(height, width):
         kept = MAX_ASPECT * min(height, width)
@@ -137,8 +137,8 @@ def resized(height: int, width: int, geometry: Geometry) -> tuple[int, int]:
 
 
 def cropped(size: int, crop: int) -> tuple[int, int, int]:
-    """Return, along one side: where the kept part begins in the crop and in the picture, and its length."""
-    # A smaller picture is padded, as torchvision's CenterCrop does.
+    """Return, along one side: where the kept part begins in the crop and in the image, and its length."""
+    # A smaller image is padded, as torchvision's CenterCrop does.
     if crop > size:
         return (crop - size) // 2, 0, size
     return 0, round((size - crop) / 2.0), crop
@@ -201,7 +201,7 @@ def _needed(weights: NDArray[np.float64]) -> tuple[int, NDArray[np.float64]]:
 LOG = logging.getLogger(__name__)
 
 SAME = 0.1  # fused layers round elsewhere in bfloat16: a ResNet-50's probabilities were off by 0.01 at most
-GPU_BATCH = 512  # pictures per batch on a GPU: larger batches gain nothing on an H200
+GPU_BATCH = 512  # images per batch on a GPU: larger batches gain nothing on an H200
 
 
 @dataclass
@@ -218,7 +218,7 @@ class Network:
 
     @property
     def view(self) -> tuple[Geometry, bool]:
-        """Return what a picture is resized by: equal for networks that see the same."""
+        """Return what an image is resized by: equal for networks that see the same."""
         return self.geometry, self.crops_centre
 
     def blank(self, count: int) -> torch.Tensor:
@@ -233,12 +233,12 @@ class Network:
 
 
 def batch_size(device: str, asked: int) -> int:
-    """Return pictures per batch: what was asked for, on a GPU at least what fills it."""
+    """Return images per batch: what was asked for, on a GPU at least what fills it."""
     return max(asked, GPU_BATCH) if device.startswith("cuda") else asked
 
 
 def build(classifier: TorchClassifier, asked: int) -> Network:
-    """Return the network of a classifier, tried on a few pictures; raise whatever it raises."""
+    """Return the network of a classifier, tried on a few images; raise whatever it raises."""
     preprocessing, device = classifier.preprocessing, classifier.device
     geometry = preprocessing.geometry
     if geometry is None or geometry.interpolation not in KNOWN:
@@ -247,7 +247,7 @@ def build(classifier: TorchClassifier, asked: int) -> Network:
     seeing = partial(_seeing, mean=preprocessing.mean, std=preprocessing.std, number=number, device=device)
     module = seeing(copy.deepcopy(classifier.module))
     network = Network(module, geometry, preprocessing.crops_centre, batch_size(device, asked), device, module)
-    count = 8 if device.startswith("cuda") else 2  # cuDNN prepares kernels for each number of pictures
+    count = 8 if device.startswith("cuda") else 2  # cuDNN prepares kernels for each number of images
     answer = network.probabilities(network.blank(count))
     if tuple(answer.shape) != (count, len(classifier.labels)):
         raise ValueError(f"it answers with shape {tuple(answer.shape)}")

@@ -1,7 +1,7 @@
 """The rows of a fast pass: answers are gathered by unit of samples and become part files, column by column.
 
 The process that drives a GPU should do little else, or the GPU waits: ids and tables are made in another process.
-``image_sha256`` stays empty: the pictures are on the device, and fetching them would take longer than all the rest.
+``image_sha256`` stays empty: the images are on the device, and fetching them would take longer than all the rest.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Chunk:
         self.packed = np.zeros((self.left, answers.WIDTH), np.float32)
 
     def fail(self, place: int, condition: int, status: str, reason: str) -> None:
-        """Note that a sample has no picture under a condition."""
+        """Note that a sample has no image under a condition."""
         slots = self.slots[place, condition]
         self.fail_rows(slots[slots >= 0], status, reason)
         slots[:] = -1
@@ -101,7 +101,7 @@ class Finished:
     images: list[str]
     masks: list[str]
     owed: NDArray[np.bool_]
-    pictured: NDArray[np.bool_]  # by sample and condition: only what has a picture has borrowed
+    pictured: NDArray[np.bool_]  # by sample and condition: only what has an image has borrowed
     packed: NDArray[np.float32]
     donors: dict[int, dict[str, Any]]
     failed: dict[int, tuple[str, str]]

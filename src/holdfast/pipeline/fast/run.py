@@ -139,7 +139,7 @@ def _network(model: Tested, asked: int) -> Network:
         ) from error
 
 
-WORTH_COMPILING = 1_000_000  # pictures per model and device: below that, compiling takes longer than it saves
+WORTH_COMPILING = 1_000_000  # images per model and device: below that, compiling takes longer than it saves
 
 
 class OnePass:

@@ -1,1 +1,1 @@
-"""Images made to order: pools of prompts, and new backgrounds for photos."""
+"""Images made to order: pools of prompts, and new backgrounds for images."""

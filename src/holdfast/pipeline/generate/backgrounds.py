@@ -73,7 +73,7 @@ class Painter:
         return BackgroundRequest(prompt, background, seed)
 
     def identity(self, sample: Sample) -> str:
-        """Return the hash of everything a sample's picture depends on besides image, mask and condition."""
+        """Return the hash of everything a sample's image depends on besides image, mask and condition."""
         judge = self.oracle.fingerprint if self.oracle else ""
         asked = self.request(sample)
         doubts = [] if self.review_margin is None else [self.review_margin]
@@ -84,7 +84,7 @@ class Painter:
         return {
             "generator": self.maker.name,
             "generator_fingerprint": self.maker.fingerprint,
-            "way": "inpainting" if self.inpaints else "pasted over a picture made from text",
+            "way": "inpainting" if self.inpaints else "pasted over an image made from text",
             "prompts": self.prompts.table(),
             "oracle": self.oracle.name if self.oracle else "",
         }
@@ -140,7 +140,7 @@ class Painter:
         raise SampleError("the generator made a blank background, and another with the next seed")
 
     def judge(self, rendered: Rendered, sample: Sample) -> tuple[Rendered, str]:
-        """Return the picture with the oracle's verdict among its details, and why it is not used, or ''."""
+        """Return the image with the oracle's verdict among its details, and why it is not used, or ''."""
         if self.oracle is None:
             return rendered, ""
         with self._lock:
@@ -153,12 +153,12 @@ class Painter:
             "oracle_saw": verdict.saw,
         }
         details = {**rendered.details, **said}
-        # People say why; a model's reason would be another for every picture.
+        # People say why; a model's reason would be another for every image.
         why = verdict.reason if hasattr(self.oracle, "knows") else NOT_RECOGNISED
         return Rendered(rendered.image, rendered.mask, details), "" if verdict.accepted else why
 
     def doubt(self, details: Mapping[str, Any], reason: str) -> str:
-        """Return why people should look at a picture (the oracle rejects it, or accepts it narrowly), or ''."""
+        """Return why people should look at an image (the oracle rejects it, or accepts it narrowly), or ''."""
         if self.review_margin is None or "oracle_margin" not in details:
             return ""
         margin = details["oracle_margin"]
@@ -220,7 +220,7 @@ def load_painter(spec: Any, collection: Collection, conditions: Sequence[Conditi
 
 
 def _inpaints(maker: TextToImage) -> bool:
-    """Return whether a maker paints around an object; if not, the object is pasted over its picture."""
+    """Return whether a maker paints around an object; if not, the object is pasted over its image."""
     if not isinstance(maker, Inpainter):
         return False
     try:
@@ -239,7 +239,7 @@ def _fits(mask: Mask, condition: Condition) -> bool:
     return not why_not(mask, **limits)
 
 
-REVIEW = "review"  # the folder of pictures that people look at, a dataset of its own
+REVIEW = "review"  # the folder of images that people look at, a dataset of its own
 
 
 _SHOWN = [
@@ -249,24 +249,22 @@ _SHOWN = [
 ]  # fmt: skip
 
 
-_ASKED = (pc.field("status") == "pending") | pc.field("people_votes").is_valid()  # rows of pictures that went to people
+_ASKED = (pc.field("status") == "pending") | pc.field("people_votes").is_valid()  # rows of images that went to people
 
 
 def check_review(*, oracle: str, shards: bool, margin: float) -> None:
     """Raise a UserError if --review is not possible."""
     if not oracle:
-        raise UserError("--review is about pictures that an oracle doubts; name one: --oracle O (holdfast ls oracles)")
+        raise UserError("--review is about images that an oracle doubts; name one: --oracle O (holdfast ls oracles)")
     if shards:
-        raise UserError(
-            "--review moves single pictures, which tar and Parquet files do not allow: --format png or jpeg"
-        )
+        raise UserError("--review moves single images, which tar and Parquet files do not allow: --format png or jpeg")
     if not -1 <= margin <= 1:
         raise UserError(f"--review-margin is a number from -1 to 1, not {margin}")
 
 
 def settle(out: Path, parts: Parts, votes: str | None, summary: Summary) -> None:
-    """Apply people's votes to pending pictures, then list what people are to look at."""
-    # An accepted picture takes its place among the others, its row becomes ``ok``; the row of a rejected one says so.
+    """Apply people's votes to pending images, then list what people are to look at."""
+    # An accepted image takes its place among the others, its row becomes ``ok``; the row of a rejected one says so.
     # What nobody judged, or too few, stays pending. Files are written before rows: after a crash the same is done
     # again. ``parts``: its rows. ``votes``: what ``holdfast people review --export`` wrote, or None. ``summary``: told
     # what is left.
@@ -294,14 +292,14 @@ def _decide(rows: list[dict[str, Any]], votes: str) -> dict[str, dict[str, Any]]
     tallies = {(tally.sha256, tally.asked): tally for tally in read_votes(votes).tallies() if tally.sha256}
     met = [(row, tallies[key]) for row in rows if (key := (row["sha256"], row["label"])) in tallies]
     if not met:
-        raise UserError(f"the votes at {votes} are about none of the {len(rows)} pictures that went to people")
+        raise UserError(f"the votes at {votes} are about none of the {len(rows)} images that went to people")
     decided = {row["row_id"]: _decided(row, tally) for row, tally in met if tally.decision != "undecided"}
     before = {row["row_id"]: row for row in rows}
     return {image_id: row for image_id, row in decided.items() if row != before[image_id]}
 
 
 def _place(out: Path, row: dict[str, Any]) -> None:
-    """Move an accepted picture to the others; remove what an earlier vote had put there."""
+    """Move an accepted image to the others; remove what an earlier vote had put there."""
     if row["status"] != "ok":
         (out / row["path"]).unlink(missing_ok=True)
         return

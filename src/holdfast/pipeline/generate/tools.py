@@ -25,7 +25,7 @@ _FILL = "migan:"
 
 @lru_cache(maxsize=8)
 def _session(file: Path) -> Any:
-    """Return a session with one thread in an operator: photos are rendered side by side, and sums keep their order."""
+    """Return a session with one thread in an operator: images are rendered side by side, and sums keep their order."""
     return any_session(file, "cpu", threads=1)
 
 
@@ -40,7 +40,7 @@ def _asked(file: Path, given: dict[str, NDArray[Any]]) -> NDArray[Any]:
 class StyleTransfer:
     """Arbitrary style transfer in two files; it can be pickled, and each process opens its own sessions.
 
-    ``predict`` makes a code of a style picture, ``transform`` draws a photo after a code; both take NHWC floats 0..1.
+    ``predict`` makes a code of a style image, ``transform`` draws an image after a code; both take NHWC floats 0..1.
     """
 
     predict: Path
@@ -49,7 +49,7 @@ class StyleTransfer:
 
     def __call__(self, image: Image, style: Image, strength: float) -> Image:
         """Return the image between its own style (0) and the other one (1), in the image's size."""
-        # The code moves, not the pixels: at 0 the network draws the photo after the photo's own style.
+        # The code moves, not the pixels: at 0 the network draws the image in its own style.
         code = strength * self._code(style) + (1 - strength) * self._code(image)
         content, coded = sorted(_session(self.transform).get_inputs(), key=lambda entry: entry.shape[-1] != 3)
         drawn = _asked(self.transform, {content.name: _batch(image, content), coded.name: code.astype(np.float32)})
@@ -62,7 +62,7 @@ class StyleTransfer:
 
 
 def _batch(picture: Image, entry: Any) -> NDArray[np.float32]:
-    """Return the picture in the size that an input has, NHWC 0..1."""
+    """Return the image in the size that an input has, NHWC 0..1."""
     _, height, width, _ = entry.shape
     small = cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)
     return (small[None] / np.float32(255)).astype(np.float32)
@@ -84,7 +84,7 @@ class Inpainting:
         given = {picture.name: np.ascontiguousarray(image.transpose(2, 0, 1))[None]}
         drawn = _asked(self.file, given | {known.name: ((1 - hole) * np.uint8(255))[None, None]})[0]
         if drawn.dtype != np.uint8 or drawn.shape != given[picture.name][0].shape:
-            raise SampleError(f"{self.file.name} made {drawn.dtype} of shape {drawn.shape}, not a picture of this size")
+            raise SampleError(f"{self.file.name} made {drawn.dtype} of shape {drawn.shape}, not an image of this size")
         return cast(Image, cv2.copyTo(np.ascontiguousarray(drawn.transpose(1, 2, 0)), hole, image.copy()))
 
 
@@ -144,14 +144,14 @@ def _stylist(folder: str) -> StyleTransfer:
     counts = [(len(shapes[file]), sum(map(_is_picture, shapes[file]))) for file in (predict, transform)]
     if counts != [(1, 1), (2, 1)]:
         raise UserError(
-            f"--stylist {folder}: one file should take a style picture (1×height×width×3), the other a picture and its "
+            f"--stylist {folder}: one file should take a style image (1×height×width×3), the other an image and its "
             "code"
         )
     return StyleTransfer(predict, transform, fingerprint(["style", digests[predict], digests[transform]]))
 
 
 def _is_picture(shape: Sequence[Any]) -> bool:
-    """Return whether an input takes an NHWC picture of a fixed size."""
+    """Return whether an input takes an NHWC image of a fixed size."""
     return len(shape) == 4 and shape[3] == 3 and all(isinstance(side, int) for side in shape[1:])
 
 
@@ -165,7 +165,7 @@ def load_filler(name: str) -> Inpainting | None:
     digest = _checked(file)
     inputs = [(entry.type, len(entry.shape)) for entry in _session(file).get_inputs()]
     if inputs != [("tensor(uint8)", 4)] * 2:
-        raise UserError(f"--fill {name}: MI-GAN's pipeline takes a picture and a mask as bytes, and this file does not")
+        raise UserError(f"--fill {name}: MI-GAN's pipeline takes an image and a mask as bytes, and this file does not")
     return Inpainting(file, fingerprint(["migan", digest]))
 
 

@@ -175,7 +175,7 @@ def _doubts_about_models(spec: MineSpec, pool: MeasuredPool) -> list[str]:
     if "embedded" in makers and {lineage.model for lineage in lineages(spec.oracle)} == {"clip:embedded"}:
         doubts.append(
             "the embedded generator is told what to paint by the text tower of clip:embedded, so this oracle accepts "
-            "its pictures more readily than a stranger would: take its validity as an upper bound, or let it vote with "
+            "its images more readily than a stranger would: take its validity as an upper bound, or let it vote with "
             "another (ensemble:clip:embedded+classifier:MODEL?rule=unanimous)"
         )
     return doubts

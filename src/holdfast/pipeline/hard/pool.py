@@ -34,7 +34,7 @@ from holdfast.store import Parts, Run
 
 JUDGED = plain_schema("row_id text, sample_id text, oracle text, accepted flag, score float, saw text, reason text")
 """``row_id``: of image, label and oracle."""
-_JUDGED_AT_ONCE, _BATCH = 256, 64  # pictures that are read together, and asked together: of which shards are made
+_JUDGED_AT_ONCE, _BATCH = 256, 64  # images that are read together, and asked together: of which shards are made
 
 
 def check(spec: MineSpec) -> list[str]:

@@ -211,13 +211,13 @@ CULTURES = (
     "native", "pagoda", "persian", "pilgrim", "pub", "ramadan", "russian", "sari", "shrine", "slum", "sombrero",
     "souk", "spanish", "synagogue", "temple", "tribal", "turban", "turkish", "yurt",
 )  # fmt: skip
-"""Words that bring people or cultures into a picture; a prompt with one of them, singular or plural, is counted."""
+"""Words that bring people or cultures into an image; a prompt with one of them, singular or plural, is counted."""
 
 
 def data_card(manifest: pd.DataFrame, mining: Mining, tables: dict[str, pd.DataFrame], facts: dict[str, Any]) -> str:
     """Return the text of ``DATACARD.md``."""
     painted = facts["source"] == "prompt"
-    origin, label = ("generated", "the category that the prompt asked for") if painted else ("changed", "their photo's")
+    origin, label = ("generated", "the category that the prompt asked for") if painted else ("changed", "their image's")
     sections = {
         "# Data card of a mined hard set": f"{len(manifest)} {origin} images of {manifest['label'].nunique()} "
         f"categories that {facts['choice']['words']} surrogate models get wrong, out of a pool of {facts['images']} "
@@ -305,14 +305,14 @@ def _bias(pool: pd.DataFrame, selection: Selection) -> str:
     searched = f"Prompts were searched for {len(PEOPLE)} words for people and {len(CULTURES)} for cultures."
     lists = (
         f"\n\nThe words for people: {', '.join(PEOPLE)}.\n\nThe words for cultures: {', '.join(CULTURES)}.\n\n"
-        "A list of words finds no picture that shows people unasked, and no stereotype."
+        "A list of words finds no image that shows people unasked, and no stereotype."
     )
     if not rows:
         return f"{searched} None of them occurs." + lists
     other = share(selection.shared, pool["prompt_id"])
     return (
         f"{searched} These occur; {percent(other['estimate'])} of all images of the pool are shared failures. A "
-        "generator's stereotypes are in its pictures of them, so a hard rate here may be its fault and not the "
+        "generator's stereotypes are in its images of them, so a hard rate here may be its fault and not the "
         "models':\n\n" + _table(["word", "list", "prompts", "images of the pool", "shared failures"], rows) + lists
     )
 
@@ -326,7 +326,7 @@ def _licences(facts: dict[str, Any]) -> str:
     licences = ", ".join(map(_plain, facts["licences"])) or "not stated in the pool's manifest: ask its authors"
     if facts["source"] == "photo":
         return (
-            f"Licence of the photos, as the pool's manifest states it: {licences}. What was done to each stands in "
+            f"Licence of the images, as the pool's manifest states it: {licences}. What was done to each stands in "
             "`manifest.csv`, with the SHA-256 of its file, which is checked whenever Holdfast reads it."
         )
     generators = ", ".join(map(_plain, facts["generators"])) or "not stated"

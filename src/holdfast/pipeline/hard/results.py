@@ -222,7 +222,7 @@ def _rates(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFrame]:
                 if factor == "nuisance":
                     images = images.assign(nuisance=images["kind"] + ": " + images["nuisance"])
                 rate = rates(images, selection.shared[inside], factor)
-                rate = rate[~rate["value"].str.endswith(": ")]  # pictures that record no nuisance
+                rate = rate[~rate["value"].str.endswith(": ")]  # images that record no nuisance
                 parts.append(rate.assign(half=half, subset=subset))
         frames[f"rates_{factor}"] = pd.concat(parts, ignore_index=True)
     return frames

@@ -40,10 +40,10 @@ _PAUSES = (1.0, 60.0)  # in this process, rows wait so many seconds for their pa
 _TOLD_SECONDS = 0.5  # between two reports of progress inside a shard
 _BATCHES = 4  # per shard: a half-empty last batch costs little, and so does a killed worker
 _SHARDS = 3  # per worker at least, so that a slow worker is not waited for
-# Processes on one GPU: on 16 cores 8 of them make 2,296 pictures a second, 4 make 2,077 and one makes 520. They take
+# Processes on one GPU: on 16 cores 8 of them make 2,296 images a second, 4 make 2,077 and one makes 520. They take
 # 5 to 12 s to start, in which one process makes up to 5,000 rows (410 a second; 200 maps or answers to questions).
 _MOST, _PAYS = 8, 5000
-_ROOM, _PICTURE = 2 << 30, 64 << 20  # bytes on a GPU: of a process without its models, and of a picture in a batch
+_ROOM, _PICTURE = 2 << 30, 64 << 20  # bytes on a GPU: of a process without its models, and of an image in a batch
 _BY_NAME = ("timm", "torchvision", "torch", "local-dir", "packaged", "embedded", "hf", "owl", "clip", "smp", "vlm")
 AT_MOST = "HOLDFAST_GPU_PROCESSES"  # in the environment: how many processes may share a GPU; 1: only this one
 
@@ -271,12 +271,12 @@ def process_count(
 def choose_executor(
     plan: Plan[Any, Any], worker: Worker[Any], executor: Executor | None, device: str, models: Iterable[str], *,
     parameters: int,  # of all models that a process holds
-    batch: int,  # pictures at a time
+    batch: int,  # images at a time
     conditions: Iterable[Condition] = (), most: int = _MOST, pays: int = _PAYS,
 ) -> Executor:  # fmt: skip
     """Return what runs a plan: several processes that share a GPU where that is faster, else the executor as given.
 
-    One process prepares pictures in one thread at a time, while the GPU waits. A user who asked for workers keeps them.
+    One process prepares images in one thread at a time, while the GPU waits. A user who asked for workers keeps them.
     """
     executor = executor or LocalExecutor(1)
     alone = not executor.shares_memory or multiprocessing.current_process().daemon  # a daemon may start no process

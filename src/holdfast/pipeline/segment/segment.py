@@ -40,14 +40,14 @@ Pair = tuple["torch.Tensor", "torch.Tensor"]
 
 
 class SegmentFit(Fit):
-    """One job's training. Pictures have four channels: colours, and 1 where the object is."""
+    """One job's training. Images have four channels: colours, and 1 where the object is."""
 
     def build(self) -> torch.nn.Module:
         """Return the network before training."""
         return networks.build(self.job.architecture, len(self.classes), self.recipe.size, seed=self.seed)
 
     def batches(self, epoch: int) -> Iterator[Pair]:
-        """Yield prepared pictures and class maps (NHW int64, 0 is background); both are moved alike."""
+        """Yield prepared images and class maps (NHW int64, 0 is background); both are moved alike."""
         for pictures, labels in self.source.batches(self.orders()):
             if len(labels) > 1:
                 yield self.pair(self.cropped(pictures, at_random=True), labels, augmented=self.recipe.augment)
@@ -107,7 +107,7 @@ class SegmentTrainingWorker(TrainingWorker):
         return testing.own(segmenter, self.classes)
 
     def tested_size(self, model: testing.TestedSegmenter) -> int:
-        """Return the width and height of the pictures that a model is tested on."""
+        """Return the width and height of the images that a model is tested on."""
         return self.spec.settled().size
 
     def answers(self, model: testing.TestedSegmenter) -> Answers:
@@ -181,7 +181,7 @@ def _check(spec: SegmentSpec, collection: Collection) -> None:
         condition.name for condition in conditions_of(spec, collection).values() if condition.scenario in WITHOUT_OBJECT
     ]
     if gone:
-        raise UserError(f"{', '.join(gone)} takes the object out of the picture: there is nothing to segment")
+        raise UserError(f"{', '.join(gone)} takes the object out of the image: there is nothing to segment")
 
 
 def _evaluate(
@@ -233,7 +233,7 @@ def _jobs(
     tested: Sequence[testing.TestedSegmenter],
     executor: Executor,
 ) -> list[Job[GivenModel, TestedPicture]]:
-    """Return every model with every picture; a job has pictures of one condition, few enough for all workers."""
+    """Return every model with every image; a job has images of one condition, few enough for all workers."""
     pictures = {
         name: [TestedPicture(name, sample, rendered_as) for sample, rendered_as in showing(samples, condition)]
         for name, condition in conditions.items()
@@ -262,7 +262,7 @@ def _load(spec: SegmentSpec, collection: Collection) -> list[testing.TestedSegme
 
 
 class SegmentWorker(SegmentTrainingWorker):
-    """Shows pictures to segmenters that are trained already."""
+    """Shows images to segmenters that are trained already."""
 
     spec: SegmentSpec
 
@@ -275,6 +275,6 @@ class SegmentWorker(SegmentTrainingWorker):
         return [model.fingerprint for model in resources.given]
 
     def run(self, resources: TrainingResources, jobs: Sequence[Any]) -> Iterator[Row]:
-        """Yield a row per picture, with the counts of its classes."""
+        """Yield a row per image, with the counts of its classes."""
         for job in jobs:
             yield from self.tested(resources, job, resources.given[job.item.place])

@@ -1,4 +1,4 @@
-"""A segmenter on pictures: counted pixels and boundaries, rows of the one table, and a few pictures for the report."""
+"""A segmenter on images: counted pixels and boundaries, rows of the one table, and a few images for the report."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from holdfast.pipeline.train.train import Answers
 from holdfast.stats.effects.segments import BACKGROUND
 
 TOLERANCE = 0.0075
-"""How far apart two boundaries may lie to meet, as a share of the picture's diagonal (Csurka and others, 2013)."""
+"""How far apart two boundaries may lie to meet, as a share of the image's diagonal (Csurka and others, 2013)."""
 
 Map = NDArray[np.uint8]  # HW, places in a list of classes whose first is the background
 
 
 def tolerance(height: int, width: int) -> int:
-    """Return how many pixels two boundaries of a picture may lie apart: at least 1."""
+    """Return how many pixels two boundaries of an image may lie apart: at least 1."""
     return max(1, round(TOLERANCE * float(np.hypot(height, width))))
 
 
 def count(truth: Map, predicted: Map) -> dict[int, dict[str, int]]:
     """Return the columns of ``core.schema.SEGMENTS`` for every class that is in either map."""
     # A boundary pixel is one of the class with a pixel of another class above, below, left or right of it; the
-    # picture's edge is no boundary. It is met where the other boundary has a pixel within ``tolerance``, in a straight
+    # image's edge is no boundary. It is met where the other boundary has a pixel within ``tolerance``, in a straight
     # line.
     disk = _disk(tolerance(*truth.shape))
     counts = {}
@@ -83,8 +83,8 @@ def _met(edge: Mask, other: Mask, disk: Any) -> int:
 
 
 FOUND = 0.5  # IoU of the labelled class from which on a row counts as ``correct``
-SHOWN = 4  # photos whose segments are kept as pictures, under every condition and of every model
-SIDE = 128  # pixels of such a picture
+SHOWN = 4  # images whose segments are kept, under every condition and of every model
+SIDE = 128  # pixels of such an image
 GAP = 4
 _MISSED, _FALSE, _RIGHT = 1, 2, 3  # places in the colours below
 _TINTS = ((213, 94, 0), (0, 114, 178), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
@@ -119,7 +119,7 @@ def own(segmenter: Segmenter, classes: Sequence[str]) -> TestedSegmenter:
 
 
 def answers(tested: TestedSegmenter, images: Sequence[Image]) -> list[Map | SampleError]:
-    """Return the class map of each picture, or why there is none."""
+    """Return the class map of each image, or why there is none."""
 
     def ask(images: Sequence[Image]) -> list[Map]:
         maps = tested.segmenter.segment(images)
@@ -135,7 +135,7 @@ def counted(tested: TestedSegmenter, collection: Collection, run: Path) -> Answe
     """Return how a segmenter's answers become outcome columns, and, as details, counts of every class."""
     # ``prediction`` is the class with the most pixels, background apart; ``correct`` says whether the labelled class
     # reaches an IoU of ``FOUND``. Answers among the dataset's classes only, and confidences, do not exist here.
-    # Pictures of a few samples are kept in the run.
+    # Images of a few samples are kept in the run.
     names = (BACKGROUND, *collection.classes)
     shown = set(chosen(collection))
 
@@ -169,7 +169,7 @@ def _outcome(counts: Mapping[int, dict[str, int]], names: Sequence[str], label: 
 
 
 def chosen(collection: Collection) -> list[str]:
-    """Return the samples whose pictures are kept: the first of the first fold, of classes spread over the list."""
+    """Return the samples whose images are kept: the first of the first fold, of classes spread over the list."""
     tested = [sample for sample in collection.samples if sample.fold == 0] or list(collection.samples)
     first: dict[str, str] = {}
     for sample in sorted(tested, key=lambda sample: sample.sample_id):
@@ -181,7 +181,7 @@ def chosen(collection: Collection) -> list[str]:
 
 
 def shown_beside(image: Image, truth: Map, answer: Map) -> bytes:
-    """Return a PNG: the picture and its object above, the answer and where it is right, missing or false below."""
+    """Return a PNG: the image and its object above, the answer and where it is right, missing or false below."""
     errors = np.zeros_like(truth)
     errors[(truth == answer) & (truth > 0)] = _RIGHT
     errors[(truth != answer) & (truth > 0)] = _MISSED
@@ -197,7 +197,7 @@ def shown_beside(image: Image, truth: Map, answer: Map) -> bytes:
 
 
 def _tinted(image: Image, classes: Map) -> Image:
-    """Return a pale grey picture with every class in its colour."""
+    """Return a pale grey image with every class in its colour."""
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) * 0.5 + 110
     tinted = np.repeat(grey[..., None], 3, axis=2)
     for place in np.unique(classes):

@@ -37,7 +37,7 @@ outcome = partial(
     "(restricted).",
 )  # fmt: skip
 average = partial(
-    option, "macro", choices=AVERAGES, help="Give every class the same weight (macro), or every photo (micro)."
+    option, "macro", choices=AVERAGES, help="Give every class the same weight (macro), or every image (micro)."
 )
 workers = partial(  # the command line has its own option for it
     option, help="Number of processes on this machine; 0 starts one per core.", least=0, python_only=True
@@ -52,7 +52,7 @@ feather = partial(
 
 attributes = partial(
     option, None, is_path=True,
-    help="CSV with further attributes of the photos: a column path or id, and one for each attribute.",
+    help="CSV with further attributes of the images: a column path or id, and one for each attribute.",
 )  # fmt: skip
 
 
@@ -128,14 +128,14 @@ class PaintSpec(DataSpec):
 
     generator: str = option("", help="Image maker that paints generated_background (holdfast ls image-makers).")
     prompts: str | None = option(None, help="TOML with a prompt per class, or ximagenet12.", is_path=True)
-    oracle: str = option("", help="Oracle that must still recognise a painted picture (holdfast ls oracles).")
+    oracle: str = option("", help="Oracle that must still recognise a painted image (holdfast ls oracles).")
     labels: str | None = labels(help="CSV with other names of classes, for prompts and oracle.")
     device: str = device()
     stylist: str | None = option(
         None, help="Folder with the two ONNX files of arbitrary style transfer, for stylised conditions.", is_path=True
     )
     styles: str | None = option(
-        None, help="Take the texture of stylised conditions from the pictures of this folder, not from photos of other "
+        None, help="Take the texture of stylised conditions from the images of this folder, not from images of other "
         "classes; its folders may be named after classes.", is_path=True,
     )  # fmt: skip
     fill: str = option("", help="Paint over objects with a network, in only_background and in donors: migan:FILE.")
@@ -151,7 +151,7 @@ LETTER_TEMPLATE = (
 
 depth = partial(
     option, "8", choices=("8", "native"),
-    help="Make conditions at 8 bits a channel, or at the pictures' own depth and with all their bands (native); models "
+    help="Make conditions at 8 bits a channel, or at the images' own depth and with all their bands (native); models "
     "get 8-bit RGB in both cases, unless they ask for native.",
 )  # fmt: skip
 
@@ -180,7 +180,7 @@ class EvaluateSpec(PaintSpec):
     retry_errors: bool = retry_errors()
     search: bool = option(
         False,
-        help="Of scenarios at three severities or more, ask only what it takes to find where each photo first fails.",
+        help="Of scenarios at three severities or more, ask only what it takes to find where each image first fails.",
         panel=CONDITIONS,
     )
     fast: bool = option(
@@ -199,7 +199,7 @@ class EvaluateSpec(PaintSpec):
     )
     threshold: float | None = option(
         None, help="Score from which a detector's box counts (by default the best F1 on the originals, then frozen); "
-        "0.5 for labels of photos that have several.", least=0, most=1, panel=DETECTORS,
+        "0.5 for labels of images that have several.", least=0, most=1, panel=DETECTORS,
     )  # fmt: skip
     box_masks: str = option(
         "grabcut",
@@ -218,7 +218,7 @@ class SynthSpec(PaintSpec):
     scenarios: str = scenarios("static", panel=CONDITIONS)
     feather: float = feather(panel=CONDITIONS)
     depth: str = depth(
-        help="Write 8 bits a channel, or the pictures' own depth and all their bands (native).", panel=CONDITIONS
+        help="Write 8 bits a channel, or the images' own depth and all their bands (native).", panel=CONDITIONS
     )
     format: str = option(
         "png", help="Format of the files.", choices=("png", "jpeg", "webdataset", "parquet"), panel="Files"
@@ -229,11 +229,11 @@ class SynthSpec(PaintSpec):
     workers: int = workers(0)
     verify: bool = option(False, help="Hash the existing files first, and make changed ones again.", panel="Files")
     review: bool = option(
-        False, help="Put painted pictures that the oracle doubts into OUT/review, for people.", panel="Review"
+        False, help="Put painted images that the oracle doubts into OUT/review, for people.", panel="Review"
     )
     review_margin: float = option(
         0.2,
-        help="The oracle doubts pictures that it rejects, or accepts by less than this.",
+        help="The oracle doubts images that it rejects, or accepts by less than this.",
         least=-1,
         most=1,
         panel="Review",
@@ -307,7 +307,7 @@ class ExplainSpec(Spec):
     cascade: bool = option(
         False, help="Shuffle layer by layer from the last one down, too, on originals; five times the work."
     )
-    pictures: int = option(6, help="Number of source images whose maps are kept as pictures.", least=0)
+    pictures: int = option(6, help="Number of source images whose maps are kept as files.", least=0)
     batch_size: int = batch_size(16)
     device: str = device()
     seed: int = seed(help="Seed of the shuffled weights and the resampling.")
@@ -326,7 +326,7 @@ class ChooseSpec(Spec):
     )  # fmt: skip
     accuracy_weight: float | None = option(None, help="Weight of the originals; 1 where it is not given.", least=0)
     slice: str = option(
-        "", flag="--for", help="Only photos with these attributes, such as camera=B or camera=B,line=2."
+        "", flag="--for", help="Only images with these attributes, such as camera=B or camera=B,line=2."
     )
     attributes: str | None = attributes()
     limit_size: float | None = option(
@@ -429,7 +429,7 @@ class PerturbSpec(DataSpec):
     keep_images: bool = option(False, help="Keep perturbed images, with a manifest.", panel="Kept images")
     keep_latents: bool = option(False, help="Keep both ends of walks, for --find-sparse.", panel="Kept images")
     pictures: int = option(
-        4, help="Keep first and last image of so many photos, for the report.", least=0, panel="Kept images"
+        4, help="Keep first and last image of so many images, for the report.", least=0, panel="Kept images"
     )
     frames: int = option(0, help="Keep every image of the first so many walks per model.", least=0, panel="Kept images")
     device: str = device()

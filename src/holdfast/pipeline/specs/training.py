@@ -48,7 +48,7 @@ class Recipe:
     average: float = 0.0  # share of all steps over which weights are averaged for use; 0 takes them as they are
     clip: float = 0.0  # largest norm of the gradients; 0 leaves them
     mixed: bool = False  # bfloat16 on a GPU for the layers that bear it
-    # pictures keep their proportions and are cropped, at random in training and from the middle in the test, instead of
+    # images keep their proportions and are cropped, at random in training and from the middle in the test, instead of
     # being squeezed
     crop: bool = False
     robust: str = ""  # a way of ``training.robust``, or a union of several; empty: none
@@ -101,7 +101,7 @@ REMEDIES = {
 
 EACH = "each"
 ALL_BUT_ONE = "all-but-one"
-SEGMENT_SIZE = 256  # pixels of the square pictures, as published with XIMAGENET-12
+SEGMENT_SIZE = 256  # pixels of the square images, as published with XIMAGENET-12
 
 
 @dataclass(frozen=True)
@@ -109,17 +109,17 @@ class TrainSpec(DataSpec):
     """What ``holdfast train`` does."""
 
     PANEL = "Training"
-    USUAL_SIZE = 0  # width and height of the pictures; 0: the recipe's
+    USUAL_SIZE = 0  # width and height of the images; 0: the recipe's
 
     architectures: tuple[str, ...] = option(
         (), help="Networks, separated by commas: timm:resnet50,torchvision:alexnet,embedded:vit_rho95.", is_needed=True
     )
     labels: str | None = labels(help="nine: train and test in the nine super-classes of ImageNet.")
     scenarios: str = scenarios("static")
-    folds: int = option(12, help="Folds of cross-validation, by photo; 1 is one split.", least=1)
-    train_split: float = option(0.8, help="Share of the photos of each class that one split trains on.")
+    folds: int = option(12, help="Folds of cross-validation, by image; 1 is one split.", least=1)
+    train_split: float = option(0.8, help="Share of the images of each class that one split trains on.")
     validation: float = option(
-        0.1, help="Share of the training photos that choose the best epoch; 0 takes the last epoch."
+        0.1, help="Share of the training images that choose the best epoch; 0 takes the last epoch."
     )
     train_on: str = option(
         EACH, choices=(EACH, "original", ALL_BUT_ONE),
@@ -134,11 +134,11 @@ class TrainSpec(DataSpec):
         0, help="Images per step, halved when memory runs out; 0 takes the recipe's.", least=0, panel="Recipe"
     )
     size: int = option(
-        0, help="Width and height of the pictures; 0 takes the recipe's 224.", least=0, unit="pixels", panel="Recipe"
+        0, help="Width and height of the images; 0 takes the recipe's 224.", least=0, unit="pixels", panel="Recipe"
     )
     crop: bool = option(
         False,
-        help="Crop pictures (at random in training, from the middle in the test) instead of squeezing them.",
+        help="Crop images (at random in training, from the middle in the test) instead of squeezing them.",
         panel="Recipe",
     )
     rate: float = option(0.0, help="Learning rate; 0 takes the recipe's.", least=0, panel="Recipe")
@@ -162,17 +162,17 @@ class TrainSpec(DataSpec):
         None, help="TOML with a prompt per class, or ximagenet12.", is_path=True, panel=PaintSpec.PANEL
     )
     oracle: str = option(
-        "", help="Oracle that must still recognise a painted picture (holdfast ls oracles).", panel=PaintSpec.PANEL
+        "", help="Oracle that must still recognise a painted image (holdfast ls oracles).", panel=PaintSpec.PANEL
     )
     feather: float = feather()
     matte: tuple[int, int, int] = matte(python_only=True)
     device: str = device(panel=SPEED)
     workers: int = workers(1, panel=SPEED)
     memory: float = option(
-        0.0, help="GiB of pictures that a process holds; others are rendered again. 0 takes a share of the machine's.",
+        0.0, help="GiB of images that a process holds; others are rendered again. 0 takes a share of the machine's.",
         least=0, unit="GiB", panel=SPEED,
     )  # fmt: skip
-    renderers: int = option(1, help="Processes that make pictures; 0 starts one per core, 1 uses threads.", least=0,
+    renderers: int = option(1, help="Processes that make images; 0 starts one per core, 1 uses threads.", least=0,
                             typed=0, panel=SPEED)  # fmt: skip
     compile: bool = option(False, help="Compile the training step: for long trainings on a GPU.", panel=SPEED)
     retry_errors: bool = retry_errors(help="Try failed jobs and images once more.")
@@ -213,7 +213,7 @@ class SegmentSpec(TrainSpec):
         (), help="Or test these models as they are: embedded:unet,smp:FPN@FOLDER,hf:FOLDER (holdfast ls segmenters)."
     )
     train_on: str = option(EACH, choices=(EACH, "original"), help="Train on each scenario by itself, or on originals.")
-    size: int = option(0, help=f"Width and height of the pictures, also in the test; 0 is {SEGMENT_SIZE}.", least=0,
+    size: int = option(0, help=f"Width and height of the images, also in the test; 0 is {SEGMENT_SIZE}.", least=0,
                        unit="pixels", panel="Recipe")  # fmt: skip
     labels: str | None = labels(help="CSV that maps classes to the outputs of --models.")
     robust: str = option("", help="Only classifiers are trained robustly.", python_only=True)
@@ -225,7 +225,7 @@ class SegmentSpec(TrainSpec):
 
     @property
     def protocol(self) -> str:
-        """Return the protocol's name in the one table: the best class of every pixel, in pictures of this size."""
+        """Return the protocol's name in the one table: the best class of every pixel, in images of this size."""
         return f"argmax@{self.settled().size}" + ("-crop" if self.crop else "")
 
 
@@ -234,12 +234,12 @@ class TelltaleSpec(TrainSpec):
     """What ``holdfast study telltale`` does."""
 
     architectures: tuple[str, ...] = option(("timm:resnet50",), help="Networks, separated by commas.")
-    # JPEG at this quality is what a picture goes through when it is shared.
+    # JPEG at this quality is what an image goes through when it is shared.
     scenarios: str = option(
         "original,jpeg_compression?quality=75,same_class_background", help="What the networks are tested on.",
         python_only=True,
     )  # fmt: skip
-    folds: int = option(5, help="Folds of cross-validation, by photo; 1 is one split.", least=1)
+    folds: int = option(5, help="Folds of cross-validation, by image; 1 is one split.", least=1)
     train_on: str = option("original", help="What the networks are trained on.", python_only=True)
     labels: str | None = labels(help="CSV with other names of classes, for prompts and oracle.")
     generated: str | None = option(

@@ -35,7 +35,7 @@ MANIFEST = plain_schema(
 )
 """``cut_words``: of the prompt, which the generator did not read; ``asked_background``: the kind of background the
 prompt names, where it is drawn from a list; ``image_seed``: what the generator started from; ``attempt``: 1 where
-the first picture was blank; ``people_votes``: of a picture that went to people (--review); ``sha256``: of the
+the first image was blank; ``people_votes``: of an image that went to people (--review); ``sha256``: of the
 encoded image."""
 DETAILS = (
     "donor_id", "donor_label", "donor_unmasked", "prompt", "cut_words", "asked_background", "generator",

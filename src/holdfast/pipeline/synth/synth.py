@@ -150,7 +150,7 @@ def _claim(out: Path, spec: SynthSpec, painter: Painter | None) -> None:
         margin = old.get("review_margin")
         if spec.review_votes is not None and old.get("review") and margin != spec.review_margin:
             raise UserError(
-                f"the pictures of {out} went to people by --review-margin {margin}; give the same with --review-votes, "
+                f"the images of {out} went to people by --review-margin {margin}; give the same with --review-votes, "
                 "or all would be repainted"
             )
     write_json(path, asdict(spec) | {"verb": "synth"} | ({"painter": painter.record()} if painter else {}))

@@ -1,4 +1,4 @@
-"""One job's training: pictures, validation, the best epoch, curves, and the folder that is a model's name at once."""
+"""One job's training: images, validation, the best epoch, curves, and the folder that is a model's name at once."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Fit:
                 yield self.prepared(images, augmented=self.recipe.augment), labels.to(self.device, non_blocking=True)
 
     def orders(self) -> Iterator[torch.Tensor]:
-        """Yield the places of each batch's pictures, drawn from torch's generator, which the loop seeds."""
+        """Yield the places of each batch's images, drawn from torch's generator, which the loop seeds."""
         places = torch.tensor(self.places.train)
         if self.spec.balance == "sampling":
             chance = self.weights.cpu()[self.labels]

@@ -1,4 +1,4 @@
-"""Pictures for training, made on a device: processes decode, and a batch is rendered and resized at once.
+"""Images for training, made on a device: processes decode, and a batch is rendered and resized at once.
 
 What is drawn, and who lends a background, is as in ``pictures``; values may be off by one, as in ``eval --fast``.
 """
@@ -23,16 +23,16 @@ from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import at_once, on_device, render_batch
 from holdfast.scenarios.tensors.batches import renders
 
-KEPT = 0.4  # share of a GPU's free memory for pictures that are kept from one epoch to the next
+KEPT = 0.4  # share of a GPU's free memory for images that are kept from one epoch to the next
 
 
 def can_make(shown: Sequence[Showing]) -> bool:
-    """Return whether a device makes all these pictures."""
+    """Return whether a device makes all these images."""
     return all(map(renders, {condition for _, condition in shown}))
 
 
 class DeviceTeam:
-    """Makes the pictures of some conditions on one device; its processes stay until it is closed."""
+    """Makes the images of some conditions on one device; its processes stay until it is closed."""
 
     def __init__(self, device: str, shown: Sequence[Showing], max_pixels: int, processes: int) -> None:
         self.conditions = list(dict.fromkeys(condition for _, condition in shown))
@@ -44,7 +44,7 @@ class DeviceTeam:
 
     @property
     def memory(self) -> int:
-        """Return the bytes of pictures that may stay on a GPU."""
+        """Return the bytes of images that may stay on a GPU."""
         return int(KEPT * torch.cuda.mem_get_info(torch.device(self._device))[0])
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class DeviceTeam:
             self._crew.close()
 
     def rendered(self, renderer: Renderer, groups: Iterable[Sequence[Showing]]) -> Iterator[list[TrainingPicture]]:
-        """Yield the pictures of each group in order, as tensors on the device."""
+        """Yield the images of each group in order, as tensors on the device."""
         under_way: deque[tuple[decoding.Unit, bool]] = deque()  # units, and whether each is the last of its group
         arrival = decoding.Arrival(self._units(renderer, groups, under_way), self._decoder, self._crew)
         try:
@@ -83,18 +83,18 @@ class DeviceTeam:
 
 
 class _DecodedGroup:
-    """The decoded pictures of one group, on the device, by size."""
+    """The decoded images of one group, on the device, by size."""
 
     def __init__(self, team: DeviceTeam, renderer: Renderer) -> None:
         self._team, self._renderer = team, renderer
         self._shown: list[Showing] = []
         self._pictures: dict[int, TrainingPicture] = {}  # by place; those that failed first
         self._facts: dict[int, dict[str, Any]] = {}
-        self._unmasked: set[int] = set()  # places of pictures without a mask, or with nothing in it
+        self._unmasked: set[int] = set()  # places of images without a mask, or with nothing in it
         self._by_size: dict[tuple[int, int], list[tuple[list[int], list[torch.Tensor]]]] = {}
 
     def add(self, unit: decoding.Unit, facts: decoding.Facts, decoded: Sequence[decoding.Group]) -> None:
-        """Take the decoded pictures of a unit."""
+        """Take the decoded images of a unit."""
         first, renderer = len(self._shown), self._renderer
         decoding.settle(facts, unit, decoded, self._team.conditions, renderer.pool, renderer.seed)
         self._shown += [(order.sample, self._team.conditions[order.conditions[0]]) for order in unit.orders]
@@ -150,7 +150,7 @@ class _DecodedGroup:
 
 
 def _objects(masks: torch.Tensor, renderer: Renderer) -> Sequence[Any]:
-    """Return where the objects are in the pictures as they are seen."""
+    """Return where the objects are in the images as they are seen."""
     height, width, top, left = renderer.size, renderer.size, 0, 0
     if renderer.scaled:
         height, width, top, left = crop_place(tuple(masks.shape[1:]), renderer.size, renderer.scaled)

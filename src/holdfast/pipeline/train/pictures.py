@@ -30,8 +30,8 @@ from holdfast.scenarios import Condition
 WHITE = (255, 255, 255)
 DONOR_COLUMNS = ("donor_id", "donor_label", "donor_unmasked")
 AHEAD = 4  # batches that are rendered while the model works on an earlier one, where images do not fit into memory
-FEW = 256  # pictures for which it is not worth starting processes
-CHUNK = 8  # pictures that a process makes at a time: they travel through a pipe, and a batch is to keep many at work
+FEW = 256  # images for which it is not worth starting processes
+CHUNK = 8  # images that a process makes at a time: they travel through a pipe, and a batch is to keep many at work
 Showing = tuple[Sample, Condition]  # A sample, and what is to be made of it
 
 
@@ -60,7 +60,7 @@ Asked = tuple["Renderer", Sequence[Showing]]
 
 
 class Team:
-    """Who makes pictures: processes that stay for those to come, or threads, where there are few cores or pictures."""
+    """Who makes images: processes that stay for those to come, or threads, where there are few cores or images."""
 
     def __init__(self, processes: int = 1) -> None:
         self.processes = processes
@@ -71,7 +71,7 @@ class Team:
 
     @contextmanager
     def at_work(self, renderer: Renderer, count: int) -> Iterator[tuple[Submit, int, int]]:
-        """Yield how to submit pictures, to how many workers, and how many pictures each gets at once."""
+        """Yield how to submit images, to how many workers, and how many images each gets at once."""
         if self.processes < 3 or (self._started is None and count < FEW):
             with ThreadPoolExecutor(core_count()) as threads:
                 yield lambda shown: threads.submit(lambda: [renderer(showing) for showing in shown]), core_count(), 1
@@ -84,30 +84,30 @@ class Team:
         except BrokenProcessPool as error:
             self._started = None
             raise HoldfastError(
-                "a process that makes pictures was killed (out of memory?); run the same command again with "
+                "a process that makes images was killed (out of memory?); run the same command again with "
                 "--retry-errors and fewer --renderers"
             ) from error
 
 
 class Maker(Protocol):
-    """Makes pictures as a renderer says (``on_device.DeviceTeam``)."""
+    """Makes images as a renderer says (``on_device.DeviceTeam``)."""
 
     def rendered(self, renderer: Renderer, groups: Iterable[Sequence[Showing]]) -> Iterator[list[TrainingPicture]]:
-        """Yield the pictures of each group in order."""
+        """Yield the images of each group in order."""
         ...
 
 
 @dataclass(frozen=True)
 class Renderer:
-    """How pictures are made."""
+    """How images are made."""
 
     pool: DonorPool  # who lends backgrounds
     size: int  # pixels of the square they are made to
     seed: int = 0  # with the sample's id and the condition all their randomness
     max_pixels: int = DEFAULT_MAX_PIXELS  # larger images are refused
-    matte: tuple[int, int, int] = WHITE  # behind transparent pictures
-    hashed: bool = False  # whether facts hold the hash of the picture before it is resized, as ``eval`` records it
-    masked: bool = True  # whether pictures come with where the object is
+    matte: tuple[int, int, int] = WHITE  # behind transparent images
+    hashed: bool = False  # whether facts hold the hash of the image before it is resized, as ``eval`` records it
+    masked: bool = True  # whether images come with where the object is
     scaled: int = 0  # pixels of the shorter side, of which the middle square is taken; 0: squeezed, aspect not kept
     team: Team = field(default_factory=Team)  # who makes them where there are many
     device: Maker | None = None  # who makes them instead, on a device
@@ -126,11 +126,11 @@ class Renderer:
             facts["image_sha256"] = array_sha256(image)
         mask = _resized_mask(rendering.rendered.mask, self.size, self.scaled) if self.masked else None
         fitting = cropped(image, self.size, self.scaled) if self.scaled else resized(image, self.size)
-        # Colours one after the other already here, so that nobody who collects pictures has to turn them.
+        # Colours one after the other already here, so that nobody who collects images has to turn them.
         return TrainingPicture(np.ascontiguousarray(fitting.transpose(2, 0, 1)), mask, facts=facts)
 
     def rendered(self, groups: Iterable[Sequence[Showing]], count: int) -> Iterator[list[TrainingPicture]]:
-        """Yield the pictures of each group in order, some groups ahead; ``count`` is the most pictures there may be."""
+        """Yield the images of each group in order, some groups ahead; ``count`` is the most images there may be."""
         if self.device is not None:
             yield from self.device.rendered(self, groups)
             return
@@ -146,7 +146,7 @@ class Renderer:
 
 @dataclass(frozen=True)
 class _Lent:
-    """What a process holds: who lends backgrounds, which is large; all else comes with the pictures to make."""
+    """What a process holds: who lends backgrounds, which is large; all else comes with the images to make."""
 
     pool: DonorPool
 
@@ -193,9 +193,9 @@ class Tensors:
 
     images: torch.Tensor  # NCHW uint8
     labels: torch.Tensor  # places in the classes
-    masks: torch.Tensor | None  # NHW bool, where the object is in the picture; None where they were not asked for
+    masks: torch.Tensor | None  # NHW bool, where the object is in the image; None where they were not asked for
     samples: tuple[Sample, ...]  # whose they are
-    facts: tuple[Mapping[str, Any], ...]  # of each: donors, the hash of the picture before resizing
+    facts: tuple[Mapping[str, Any], ...]  # of each: donors, the hash of the image before resizing
     failed: tuple[tuple[Sample, str, str], ...]  # samples that could not be rendered, with status and error
 
     def __len__(self) -> int:
@@ -203,13 +203,13 @@ class Tensors:
 
 
 def tensors_of(renderer: Renderer, shown: Sequence[Showing], classes: Sequence[str], *, masks: bool = False) -> Tensors:
-    """Return samples rendered under their conditions; with ``masks``, a picture without a mask counts as failed."""
+    """Return samples rendered under their conditions; with ``masks``, an image without a mask counts as failed."""
     place = {name: number for number, name in enumerate(classes)}
     size = renderer.size
     images = torch.empty((len(shown), 3, size, size), dtype=torch.uint8)
     where = torch.empty((len(shown), size, size), dtype=torch.bool) if masks else None
-    # Filled by NumPy: torch copies a picture with as many threads as there are cores, and these wait for each other
-    # while every core is busy with the next pictures, ten milliseconds each time.
+    # Filled by NumPy: torch copies an image with as many threads as there are cores, and these wait for each other
+    # while every core is busy with the next images, ten milliseconds each time.
     image_at, mask_at = images.numpy(), where.numpy() if where is not None else None
     kept: list[Sample] = []
     facts: list[Mapping[str, Any]] = []
@@ -239,18 +239,18 @@ def _on_host(picture: Any) -> Any:
 
 
 Batch = tuple[Any, Any]  # images NCHW uint8 and labels
-ON_DEVICE = 0.2  # share of a GPU's free memory that pictures may take; larger sets stay in the machine's memory
+ON_DEVICE = 0.2  # share of a GPU's free memory that images may take; larger sets stay in the machine's memory
 
 
 @dataclass(frozen=True)
 class InMemory:
-    """Pictures that lie on a device."""
+    """Images that lie on a device."""
 
     images: torch.Tensor
     labels: torch.Tensor
 
     def on(self, device: str) -> InMemory:
-        """Return the pictures on a GPU, if they take little of its memory; else where they are."""
+        """Return the images on a GPU, if they take little of its memory; else where they are."""
         if device.startswith("cuda"):
             free, _ = torch.cuda.mem_get_info(torch.device(device))
             if self.images.nbytes <= ON_DEVICE * free:
@@ -258,7 +258,7 @@ class InMemory:
         return self
 
     def batches(self, orders: Iterable[torch.Tensor]) -> Iterator[Batch]:
-        """Yield the pictures of each order of places."""
+        """Yield the images of each order of places."""
         for order in orders:
             order = order.to(self.images.device, non_blocking=True)  # else the host waits for every step before it
             yield self.images[order], self.labels[order]
@@ -266,17 +266,17 @@ class InMemory:
 
 @dataclass(frozen=True)
 class RenderedSource:
-    """Pictures that do not all fit into memory: those that do are kept, the others are made anew in every epoch."""
+    """Images that do not all fit into memory: those that do are kept, the others are made anew in every epoch."""
 
     renderer: Renderer
     shown: Sequence[Showing]
     labels: torch.Tensor
     masks: bool = False  # where the object is becomes a fourth channel; what has no mask is left out
-    memory: int = 0  # bytes of pictures that are kept where they were made
+    memory: int = 0  # bytes of images that are kept where they were made
     kept: dict[int, torch.Tensor] = field(default_factory=dict)  # by place
 
     def batches(self, orders: Iterable[torch.Tensor]) -> Iterator[Batch]:
-        """Yield the pictures of each order of places; those that cannot be rendered are left out."""
+        """Yield the images of each order of places; those that cannot be rendered are left out."""
         taken: deque[tuple[list[int], list[int]]] = deque()  # the places of a batch, and of those that are made for it
 
         def groups() -> Iterator[list[Showing]]:

@@ -44,7 +44,7 @@ class TrainingJob:
     fold: int  # tested, so not trained on
     identity: str  # of everything that decides the weights
     tested: tuple[tuple[str, Condition], ...]  # conditions that it is tested on, by their names in the table
-    others: tuple[Condition, ...] = ()  # the conditions it is trained on, one for each photo; empty: ``condition``
+    others: tuple[Condition, ...] = ()  # the conditions it is trained on, one for each image; empty: ``condition``
 
     def trained_pictures(self, samples: Sequence[Sample], seed: int) -> list[Showing]:
         """Return what the network is trained on: samples, each with what is made of it."""
@@ -71,8 +71,8 @@ ALL_BUT = "all but "  # begins ``trained_on`` of networks that saw every conditi
 
 
 def mixed(samples: Sequence[Sample], conditions: Sequence[Condition], seed: int) -> list[Showing]:
-    """Return every photo once, under one of the conditions that is drawn for it."""
-    # So a mixture has as many pictures as a single condition: what it gains is variety, not number.
+    """Return every image once, under one of the conditions that is drawn for it."""
+    # So a mixture has as many images as a single condition: what it gains is variety, not number.
     by_photo: dict[str, list[Showing]] = {}
     for condition in conditions:
         for sample, rendered_as in showing(samples, condition):
@@ -104,7 +104,7 @@ def check(spec: TrainSpec) -> None:
 
 
 def with_folds(collection: Collection, spec: TrainSpec) -> Collection:
-    """Return the collection with each photo's fold, stratified by class; one split has folds 0 (test) and −1."""
+    """Return the collection with each image's fold, stratified by class; one split has folds 0 (test) and −1."""
     # Classes without a sample are left out: nothing can be learned of them.
     samples = collection.samples
     present = {sample.label for sample in samples}
@@ -117,7 +117,7 @@ def with_folds(collection: Collection, spec: TrainSpec) -> Collection:
     lone = [name for name in classes if photos[name] < 2]
     if lone:
         raise UserError(
-            f"{', '.join(lone[:5])} {'has' if len(lone) == 1 else 'have'} a single photo; training and testing need at "
+            f"{', '.join(lone[:5])} {'has' if len(lone) == 1 else 'have'} a single image; training and testing need at "
             "least 2 of each class"
         )
     split = stratified_split(samples, test_fraction=1 - spec.train_split, seed=spec.seed)
@@ -210,7 +210,7 @@ def make_jobs(
 
 
 def content_of(spec: TrainSpec, prepared: Prepared, sample: Sample, condition: Condition) -> list[str]:
-    """Return the hashes of what a picture is made of: image, label and donors, and the mask where it matters."""
+    """Return the hashes of what an image is made of: image, label and donors, and the mask where it matters."""
     definition = condition.definition
     image = fingerprint([prepared.images[sample.sample_id], sample.label, prepared.lent(definition), spec.matte])
     masked = definition.needs_mask or spec.task != CLASSIFY  # to a segmenter the mask is the truth
@@ -232,7 +232,7 @@ class GivenModel:
 
 
 class TestedPicture(NamedTuple):
-    """A picture that a network is tested on, under a condition by its name in the table."""
+    """An image that a network is tested on, under a condition by its name in the table."""
 
     condition: str
     sample: Sample
@@ -241,7 +241,7 @@ class TestedPicture(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingJobs:
-    """Every training, with the pictures of its fold that it is tested on."""
+    """Every training, with the images of its fold that it is tested on."""
 
     trainings: Sequence[TrainingJob]
     samples: Sequence[Sample]
@@ -266,14 +266,14 @@ ModelTest = TrainingTest | Job[GivenModel, TestedPicture]
 
 @dataclass(frozen=True)
 class Places:
-    """Which pictures of a condition a job trains on, and which choose its best epoch."""
+    """Which images of a condition a job trains on, and which choose its best epoch."""
 
     train: list[int]
     validation: list[int]
 
 
 def places_of(samples: Sequence[Sample], job: TrainingJob, classes: Sequence[str], spec: TrainSpec) -> Places:
-    """Split the pictures that are not of the job's fold by photo; UserError where a class is missing from a part."""
+    """Split the images outside the job's fold by source; UserError if a class is missing from a part."""
     own = [place for place, sample in enumerate(samples) if sample.fold != job.fold]
     tested = {sample.label for sample in samples if sample.fold == job.fold}
     if spec.validation and own:

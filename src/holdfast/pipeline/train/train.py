@@ -66,25 +66,25 @@ from holdfast.pipeline.train.plan import (
 from holdfast.store import Run, read_json, write_json, write_table, writing
 from holdfast.store.parts import damaged
 
-OF_MACHINE = 0.25  # share of a machine's memory that pictures may take, all workers on it together
-TESTED = 256  # pictures that are tested at once: as many as a small memory holds at 224 pixels
+OF_MACHINE = 0.25  # share of a machine's memory that images may take, all workers on it together
+TESTED = 256  # images that are tested at once: as many as a small memory holds at 224 pixels
 
 Answers = Callable[[Tensors, Mapping[str, str]], Iterable[tuple[Sample, Row]]]
-"""Returns the outcome columns for each picture, given the pictures and the row id of each sample."""
+"""Returns the outcome columns for each image, given the images and the row id of each sample."""
 
 
 @dataclass
 class TrainingResources:
-    """What a process holds: its device, who makes pictures, and the pictures of one condition by its name."""
+    """What a process holds: its device, who makes images, and the images of one condition by its name."""
 
     device: str
     team: Team
     held: dict[str, Tensors] = field(default_factory=dict)
-    on_device: tuple[str, DeviceTeam] | None = None  # who makes the pictures of a condition on a GPU, and its name
+    on_device: tuple[str, DeviceTeam] | None = None  # who makes the images of a condition on a GPU, and its name
     given: Sequence[Any] = ()  # models that are tested as they are
 
     def maker(self, spec: TrainSpec, trained_on: str, shown: Sequence[Showing]) -> DeviceTeam | None:
-        """Return who makes a condition's pictures on this GPU; None where there is none, or it cannot make them."""
+        """Return who makes a condition's images on this GPU; None where there is none, or it cannot make them."""
         if not self.device.startswith("cuda") or not can_make(shown):
             return None
         if self.on_device is None or self.on_device[0] != trained_on:
@@ -96,7 +96,7 @@ class TrainingResources:
 
 
 class TrainingWorker:
-    """Trains and tests classifiers one after the other; the pictures of a condition serve all jobs that train on it."""
+    """Trains and tests classifiers one after the other; the images of a condition serve all jobs that train on it."""
 
     fitting: type[Fit] = Fit
     masks = False  # whether networks learn where the object is
@@ -112,12 +112,12 @@ class TrainingWorker:
 
     @property
     def memory(self) -> int:
-        """Return the bytes of pictures that may be held: as asked for, or a share of this machine's."""
+        """Return the bytes of images that may be held: as asked for, or a share of this machine's."""
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return int(self.spec.memory * 2**30) or share_of(OF_MACHINE * machine)
 
     def load(self) -> TrainingResources:
-        """Return resources without pictures, on the device of the machine that does the work."""
+        """Return resources without images, on the device of the machine that does the work."""
         device = resolve_device(self.device)
         if device.startswith("cuda:"):
             torch.cuda.set_device(torch.device(device))
@@ -140,7 +140,7 @@ class TrainingWorker:
             yield from self.tested(resources, job, model)
 
     def tested(self, resources: TrainingResources, job: ModelTest, model: Any) -> Iterator[Row]:
-        """Show a model the pictures of its test, and yield their rows."""
+        """Show a model the images of its test, and yield their rows."""
         renderer = self._renderer(resources, self.tested_size(model), hashed=True)
         answers = self.answers(model)
         for _, alike in groupby(zip(job.parts, job.ids, strict=True), key=lambda pair: pair[0].condition):
@@ -162,7 +162,7 @@ class TrainingWorker:
             if facts is None or not self._record(job).is_file():
                 self._train(resources, job, facts)
             return self.model(resources, job)
-        except UserError as error:  # such as a class without pictures: other jobs can still be trained
+        except UserError as error:  # such as a class without images: other jobs can still be trained
             raise SampleError(str(error)) from error
 
     def _train(self, resources: TrainingResources, job: TrainingJob, facts: dict[str, Any] | None) -> None:
@@ -180,10 +180,10 @@ class TrainingWorker:
         write_json(self._record(job), self._about(job) | known | done | {"class_balance": balance, "status": "ok"})
 
     def _source(self, resources: TrainingResources, job: TrainingJob) -> tuple[Source, Sequence[Sample], int]:
-        """Return the pictures of a job's condition, their samples, and how many could not be made."""
+        """Return the images of a job's condition, their samples, and how many could not be made."""
         shown = job.trained_pictures(self.collection.samples, self.spec.seed)
         recipe = self.spec.settled()
-        # With crops, a picture is held somewhat larger, and every epoch takes another part of it.
+        # With crops, an image is held somewhat larger, and every epoch takes another part of it.
         maker = resources.maker(self.spec, job.trained_on, shown)
         renderer = replace(self._renderer(resources, recipe.scaled or recipe.size), device=maker)
         if len(shown) * (4 if self.masks else 3) * renderer.size**2 > self.memory:
@@ -217,11 +217,11 @@ class TrainingWorker:
         return local_dir.load(Name("local-dir", str(folder)), device=resources.device)
 
     def tested_size(self, model: Any) -> int:
-        """Return the width and height of the pictures that a model is tested on."""
+        """Return the width and height of the images that a model is tested on."""
         return int(model.preprocessing.size[0])
 
     def answers(self, model: Any) -> Answers:
-        """Return how a model's answers to pictures become outcome columns."""
+        """Return how a model's answers to images become outcome columns."""
         label_map = map_labels(self.classes, {}, LabelSpace(tuple(self.classes)))
         flat = torch.from_numpy(np.stack(proof.flat_images(model))).permute(0, 3, 1, 2)
         proof.check_flat(model, model.predict_prepared(list(_as_loaded(flat, model))))
@@ -254,12 +254,12 @@ _FACTS = ("epochs", "best_epoch", "train_images", "validation_images", "pieces",
 
 
 def team_of(spec: TrainSpec) -> Team:
-    """Return as many processes that make pictures as a specification asks for; this machine's share of them."""
+    """Return as many processes that make images as a specification asks for; this machine's share of them."""
     return Team(share_of(spec.renderers) if spec.renderers else core_count())
 
 
 def _as_loaded(images: torch.Tensor, classifier: TorchClassifier) -> torch.Tensor:
-    """Return pictures exactly as the model's own preparation makes them."""
+    """Return images exactly as the model's own preparation makes them."""
     mean, std = (
         torch.tensor(values).view(-1, 1, 1) for values in (classifier.preprocessing.mean, classifier.preprocessing.std)
     )
@@ -360,7 +360,7 @@ def _execute(
         executor = LocalExecutor(workers)
     if executor.shares_memory:
         worker.watch = lambda done, total: progress("epochs", done, total)
-    # The folds of a network share pictures: they stay together, as long as every worker has some.
+    # The folds of a network share images: they stay together, as long as every worker has some.
     folds = worker.spec.folds
     size = folds if workers > 1 and todo.count >= 2 * workers * folds else 1
 

@@ -81,7 +81,7 @@ def feature_distance(oracle: Oracle, size: int) -> FeatureDistance | None:
 
 
 def _last_maps(module: Any, classifier: Any, size: int) -> list[Any]:
-    """Return the layers whose output is the last of its resolution, found with one grey picture."""
+    """Return the layers whose output is the last of its resolution, found with one grey image."""
     last: dict[tuple[int, ...], Any] = {}
 
     def note(layer: Any, inputs: Any, output: Any) -> None:
@@ -158,7 +158,7 @@ def walk_key(
 
 @dataclass(frozen=True)
 class WalkRecorder:
-    """Turns finished walks into rows with their details, and writes pictures."""
+    """Turns finished walks into rows with their details, and writes images."""
 
     spec: PerturbSpec
     dataset: str
@@ -222,7 +222,7 @@ class WalkRecorder:
         return f"people are asked about step {walk.walked.asking[-1][0]}"
 
     def _answers(self, model: Tested, finished: Sequence[FinishedWalk]) -> dict[tuple[str, str], Row]:
-        """Return (sample_id, condition) → outcome columns, for every picture there is."""
+        """Return (sample_id, condition) → outcome columns, for every image there is."""
         asked: list[tuple[Sample, str, Image]] = []
         for walk in finished:
             if walk.walked is not None and walk.original is not None:
@@ -255,7 +255,7 @@ class WalkRecorder:
         return dict(zip(ids, self.distance(originals, images), strict=True))
 
     def _details(self, model: Tested, walk: FinishedWalk, walk_id: str, apart: float | None) -> dict[str, list[Row]]:
-        """Return the rows of a walk in the tables beside, by the table's name; write its pictures."""
+        """Return the rows of a walk in the tables beside, by the table's name; write its images."""
         walked, original, kept = walk.walked, walk.original, ""
         assert walked is not None
         assert original is not None
@@ -277,7 +277,7 @@ class WalkRecorder:
         return {"walks": [row], "frames": frames, "latents": latents}
 
     def _frame(self, frame: Frame, walk_id: str) -> Row:
-        """Write the picture of one step; return its row."""
+        """Write the image of one step; return its row."""
         place = f"frames/{walk_id}/{frame.step:03d}.png"
         write_atomic(self.run / place, encode_image(frame.image))
         same = {name: getattr(frame, name) for name in ("step", "loss", "probability", "prediction", "accepted")}

@@ -28,7 +28,7 @@ from holdfast.pipeline.walk.resources import UnderTest, check_gradients, losses,
 
 State = dict[str, "torch.Tensor"]  # what a batch carries from step to step, first axis the images
 LOG = logging.getLogger(__name__)
-_SAME = 0.1  # relative distance of pictures and gradients that bfloat16 explains
+_SAME = 0.1  # relative distance of images and gradients that bfloat16 explains
 _LOOKED_AT = ("latent", "original", "label")  # what of a state a look reads
 _RECORDED_AFTER = 3  # looks at batches of one size
 _SCORE = 2  # the oracle's, of the facts of a look
@@ -338,7 +338,7 @@ def _check_alike(*pairs: tuple[torch.Tensor, torch.Tensor]) -> None:
     for known, ours in pairs:
         apart, size = (float(values.nan_to_num().norm()) for values in (ours - known, known))
         if apart > _SAME * size or bool((ours.isfinite() != known.isfinite()).any()):
-            raise ValueError(f"its pictures or gradients are off by {apart:.2g} of {size:.2g}")
+            raise ValueError(f"its images or gradients are off by {apart:.2g} of {size:.2g}")
 
 
 def _judging(oracle: Oracle) -> tuple[Callable[[Any, Any], tuple[Any, Any, Any, Any]], list[str]]:

@@ -1,4 +1,4 @@
-"""Attribution maps over their pictures, from the files that ``holdfast explain`` kept."""
+"""Attribution maps over their images, from the files that ``holdfast explain`` kept."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PHOTOS, MODELS, CONDITIONS = 3, 3, 8  # Limits that keep the page small
 def maps_shown(
     frame: pd.DataFrame, folders: Mapping[str, Path], short: Mapping[str, str], method_name: Callable[[str], str]
 ) -> list[page.Part]:
-    """Return the maps of some photos under every condition and model, then of one photo by every method."""
+    """Return the maps of some images under every condition and model, then of one image by every method."""
     kept = frame[frame["picture"].fillna("") != ""]
     if kept.empty:
-        return [page.Notice("The maps: none was kept as a picture; explain --pictures N keeps some.")]
+        return [page.Notice("The maps: none was kept as an image; explain --pictures N keeps some.")]
     method, target = kept["method"].iloc[0], kept["target"].iloc[0]
     first = kept[(kept["method"] == method) & (kept["target"] == target)]
     sources = list(dict.fromkeys(first["source_id"]))[:PHOTOS]
@@ -33,13 +33,13 @@ def maps_shown(
             rows = _ordered(own).head(CONDITIONS).to_dict("records")
             tiles = _tiles(rows, folders, lambda row: condition_label(str(row["condition"])))
             if tiles:
-                of = f"as {short[model]} looks at it, a photo of"
+                of = f"as {short[model]} looks at it, an image of"
                 photos.append(page.Photo(str(source), str(own["label"].iloc[0]), _summary(own), tiles, of))
     if not photos:
-        return [page.Notice("The maps: their pictures are not in the run folder any more.")]
+        return [page.Notice("The maps: their images are not in the run folder any more.")]
     more = f" Of {listing(list(short.values()), 6)}, the first {len(models)} are shown." if len(short) > MODELS else ""
     text = (
-        f"{plural(len(sources), 'photo')}, the first of their classes rather than picked by result, under up to "
+        f"{plural(len(sources), 'image')}, the first of their classes rather than picked by result, under up to "
         f"{CONDITIONS} conditions, by {method_name(str(method))}. Bright is where the map is high, scaled to each "
         "map's maximum and smoothed a little; the line is the edge of the mask; a dashed frame marks a wrong answer."
         + more
@@ -65,8 +65,8 @@ def _by_method(
         tiles = _tiles(rows, folders, lambda row: method_name(str(row["method"])))
         if tiles:
             label = str(rows[0]["label"])
-            photos.append(page.Photo(source, label, "", tiles, f"as {short[model]} looks at it, a photo of"))
-    return [page.Heading("One photo by every method"), page.Gallery(photos)] if photos else []
+            photos.append(page.Photo(source, label, "", tiles, f"as {short[model]} looks at it, an image of"))
+    return [page.Heading("One image by every method"), page.Gallery(photos)] if photos else []
 
 
 def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
@@ -81,7 +81,7 @@ def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
 def _tiles(
     rows: Sequence[dict[Any, Any]], folders: Mapping[str, Path], caption: Callable[[dict[Any, Any]], str]
 ) -> list[page.Tile]:
-    """Return a tile per row, without those whose picture is missing."""
+    """Return a tile per row, without those whose image is missing."""
     jpegs = [_read(folders[str(row["folder"])], str(row["picture"])) for row in rows]
     tiles = [page.tile(caption(row), jpeg, _answers(row)) for row, jpeg in zip(rows, jpegs, strict=True)]
     return [shown for shown in tiles if shown.picture]
@@ -98,7 +98,7 @@ def _answers(row: dict[Any, Any]) -> list[page.Answer]:
 
 
 def _read(folder: Path, name: str) -> bytes:
-    """Return a picture's bytes; nothing for a file that is missing, too large, or outside the run."""
+    """Return an image's bytes; nothing for a file that is missing, too large, or outside the run."""
     path = (folder / name).resolve()
     inside = path.is_relative_to(folder.resolve())
     return path.read_bytes() if inside and path.is_file() and path.stat().st_size <= page.LARGEST_PICTURE else b""

@@ -29,9 +29,9 @@ from holdfast.store import Parts, Run, as_photos, copies_of
 TITLE = "Where the models look"
 METHODS = {"gradcam": "Grad-CAM", "integrated_gradients": "integrated gradients", "occlusion": "occlusion"}
 MEANING = (
-    "An attribution map says which places of a picture speak for an answer. The share on the foreground is the part of "
+    "An attribution map says which places of an image speak for an answer. The share on the foreground is the part of "
     "the map's sum that lies on the mask (the object, or the defect, that it marks); a map without preference has the "
-    "share of the area. Everything is measured in the model's own view of the picture, after its resizing and cropping."
+    "share of the area. Everything is measured in the model's own view of the image, after its resizing and cropping."
 )
 STAGES = ("the last layer", "the last quarter", "the last half", "the last three quarters", "all layers")
 """What is shuffled, in the order of ``explain.DEPTHS``."""
@@ -41,7 +41,7 @@ _OVER = {
     "conditions": "model × condition",
     "classes": "model × class",
     "models": "model",
-    "images": "model × photo × condition",
+    "images": "model × image × condition",
 }
 
 
@@ -73,7 +73,7 @@ def looking(frame: pd.DataFrame, *, resamples: int, seed: int) -> Section:
     table = attributions.shares(frame, resamples=resamples, seed=seed)
     table = table[table["n"] > 0].reset_index(drop=True)
     if table.empty:
-        section.parts = [Notice("No map could be made of any picture, or all of them are zero everywhere.")]
+        section.parts = [Notice("No map could be made of any image, or all of them are zero everywhere.")]
         return section
     first = _first(table).sort_values("share", ascending=False, kind="stable")
     table = table.assign(
@@ -118,7 +118,7 @@ def _findings(table: pd.DataFrame, short: dict[str, str]) -> list[str]:
     on = first[first["condition"] == ORIGINAL]
     on = (on if len(on) else first).sort_values("share", ascending=False, kind="stable")
     ends = on if len(on) <= 2 else on.iloc[[0, -1]]
-    what = "originals" if len(on) and on["condition"].iloc[0] == ORIGINAL else "pictures"
+    what = "originals" if len(on) and on["condition"].iloc[0] == ORIGINAL else "images"
     shares = [
         f"{short[row['model']]} {estimate(row['share'], row['low'], row['high'])}, {number(row['ratio'])} times the "
         f"{percent(row['area'])} that the mask covers"
@@ -160,7 +160,7 @@ def _checked(checked: pd.DataFrame, short: dict[str, str]) -> list[str]:
     names = [f"{short[row['model']]} by {method_name(str(row['method']))}" for row in same.to_dict("records")]
     return [
         f"The maps of {listing(names)} hardly change when the weights are shuffled (mean rank correlation "
-        f"{number(ALIKE)} or more): they show the picture or the architecture rather than what was learned, and their "
+        f"{number(ALIKE)} or more): they show the image or the architecture rather than what was learned, and their "
         "shares should not be read as what the model looks at."
     ]
 
@@ -192,7 +192,7 @@ def _share_parts(table: pd.DataFrame, short: dict[str, str]) -> list[Part]:
         means = tidy.groupby("model", sort=False)["share"].mean()
         finding = "Mean share: " + "; ".join(f"{name} {percent(float(value))}" for name, value in means.items()) + "."
         title = f"Share of the map on the foreground, {method_name(str(method))} of the {_answer(str(target))}"
-        note = "With 95 % intervals over photos. To the right of the mask's area a map prefers the foreground."
+        note = "With 95 % intervals over images. To the right of the mask's area a map prefers the foreground."
         rows = [condition_label(name) for name in order]
         look: dict[str, Any] = {"models": names, "rows": rows, "axis": "share on the foreground", "note": note}
         parts.append(charts.dot_figure(f"looking_{place + 1}", title, finding, drawn, **look))
@@ -203,7 +203,7 @@ def _share_parts(table: pd.DataFrame, short: dict[str, str]) -> list[Part]:
         Column("target", "Answer", show=_answer),
         Column("n", "Maps", "integer"),
         Column("share", "Share", "percent", "low", "high", hint="of the map on the foreground"),
-        Column("area", "Area", "percent", hint="of the picture that the foreground covers"),
+        Column("area", "Area", "percent", hint="of the image that the foreground covers"),
         ranged("ratio", "Share / area", "number", digits=2, hint="1 is no preference"),
         ranged("hits", "Maximum on it", hint="pointing game"),
         ranged("change", "Change", "points", hint="of the share against originals"),
@@ -244,18 +244,18 @@ def _related_parts(
                 "Share on the foreground against the accuracy lost, a dot per model and condition",
                 f"{plural(len(dots), 'dot')}; rank correlation {number(float(known['rho'].iloc[0]))}.",
                 lambda width: scatter(dots, width, models=names),
-                "Shares and drops are of the explained photos only, so drops differ from those of the whole run.",
+                "Shares and drops are of the explained images only, so drops differ from those of the whole run.",
             )
         )
     columns = [
         Column("over", "A dot is a …", show=lambda over: _OVER[over]),
         Column("method", "Method", show=method_name),
         Column("target", "Answer", show=_answer),
-        *plain("integer", n="Dots", photos="Photos"),
+        *plain("integer", n="Dots", photos="Images"),
         Column("rho", "Rank correlation", "number", "low", "high", digits=2),
     ]
     note = (
-        "Spearman's, with 95 % intervals by resampling photos. Negative: the more on the foreground, the less is "
+        "Spearman's, with 95 % intervals by resampling images. Negative: the more on the foreground, the less is "
         "lost. A dot of a condition has the share there; the others have the share on originals."
     )
     caption = "Share on the foreground and accuracy lost"
@@ -312,7 +312,7 @@ def _cascade_parts(table: pd.DataFrame, short: Mapping[str, str]) -> list[Part]:
         names = list(dict.fromkeys(tidy["model"]))
         parts.append(Text([f"By {method_name(str(method))}: {_cascade_finding(tidy, names)}"]))
         title = f"Maps by {method_name(str(method))} as ever more layers are shuffled"
-        note = "1 is the same map; near 0 nothing is left of it. With 95 % intervals over photos."
+        note = "1 is the same map; near 0 nothing is left of it. With 95 % intervals over images."
         look: dict[str, Any] = {
             "rows": list(STAGES),
             "axis": "rank correlation of the maps",
@@ -363,13 +363,13 @@ def build_looking(run: Run, out: Path, *, resamples: int = RESAMPLES, seed: int 
     section = looking(frame, resamples=resamples, seed=seed)
     facts = page_facts(
         (frame["model"].nunique(), "model"),
-        (frame["source_id"].nunique(), "photo"),
+        (frame["source_id"].nunique(), "image"),
         (frame["condition"].nunique(), "condition"),
         (len(frame), "map"),
     )
     limits = (
         "A map shows what an answer depends on by one method's definition, not what a model understands. Intervals are "
-        "at the 95 % level and treat photos, not maps, as independent."
+        "at the 95 % level and treat images, not maps, as independent."
     )
     sentences = section.lead[1:]  # after what a map is
     front = Front(

@@ -39,7 +39,7 @@ _LOOK: dict[str, Any] = {"axis": "share of wrong answers", "domain": (0, 1)}
 
 
 def failure_section(modes: Modes, pictures: Thumbnails | None = None, *, name: str = "modes") -> Section:
-    """Return what explains the wrong answers of every model, with pictures of every mode."""
+    """Return what explains the wrong answers of every model, with images of every mode."""
     short = short_names(modes.answers.models)
     section = Section(name, "Why models are wrong")
     if modes.explained.empty:
@@ -229,7 +229,7 @@ def build(results: Sequence[tuple[Modes, Thumbnails | None]], out: Path) -> Path
             (f"{len(models)}", "models"),
             (f"{sum(len(answer.images) for answer in answers):,}", "images as evidence"),
         ],
-        "Shares are of wrong predictions, with intervals at the 95 % level that treat prompts (or photos), not images, "
+        "Shares are of wrong predictions, with intervals at the 95 % level that treat prompts (or source images) "
         "as independent. An explanation is an association across images, not an experiment on this one.",
         proof([part for section in sections for part in section.parts], tiles=2, rows=2),
         first_figure([part for section in sections for part in section.parts]),

@@ -51,7 +51,7 @@ class MinedSet:
         return frame
 
     def words(self, text: str) -> str:
-        """Return a text about prompts, or about photos where the pool has no prompts."""
+        """Return a text about prompts, or about images where the pool has no prompts."""
         source = self.facts.get("source", "prompt")
         return text.replace("prompt", source).replace("Prompt", source.capitalize())
 
@@ -64,7 +64,7 @@ def luck(mined: MinedSet) -> Section:
     if frame.empty and mined.words("prompt") == "prompt":
         section.parts = [Notice("The hard prompts were not repainted, so this is unknown.")]
     elif frame.empty:
-        section.lead = ["How much of a failure belongs to the photo, and how much to what was done to it."]
+        section.lead = ["How much of a failure belongs to the image, and how much to what was done to it."]
     else:
         row = frame[(frame["what"] == "shared failure") & (frame["subset"] == "valid")].iloc[0]
         section.lead = [
@@ -139,7 +139,7 @@ def hard_and_easy(mined: MinedSet, images: pd.DataFrame, thumbnails: Thumbnails 
 
 
 def gallery(mined: MinedSet, images: pd.DataFrame, thumbnails: Thumbnails | None) -> Section:
-    """Return pictures of hard images by kind of nuisance, of rejected ones, and of controls."""
+    """Return galleries of hard images by kind of nuisance, of rejected ones, and of controls."""
     hard = images[images["set"] == "hard"]
     kinds = [
         (sentence(str(kind).replace("_", " ")), "hard and valid", part)
@@ -159,7 +159,7 @@ def gallery(mined: MinedSet, images: pd.DataFrame, thumbnails: Thumbnails | None
     section = Section("gallery", "What the images look like")
     section.lead = [
         "Picked by hash, a category at a time; hard images are not typical, they were chosen because they fail. Below "
-        "each picture what it should show, and what every model and the oracle said."
+        "each image what it should show, and what every model and the oracle said."
     ]
     section.parts = grouped(
         picked, thumbnails, lambda _, name, jpeg: _tile(mined, images.loc[name], jpeg), missing="pool is"

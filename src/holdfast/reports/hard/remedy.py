@@ -120,7 +120,7 @@ def _shown(table: pd.DataFrame, answers: pd.DataFrame, described: str) -> list[P
             [
                 Column("set", "Images", show=sentence),
                 Column("n", "n", "integer"),
-                Column("prompts", "Prompts", "integer", hint="Or photos: what counts as independent."),
+                Column("prompts", "Prompts", "integer", hint="Or images: what counts as independent."),
                 *plain("percent", before="Before", after="After"),
                 Column("estimate", "Change", "points", "low", "high"),
                 *plain("integer", gained="Gained", lost="Lost"),

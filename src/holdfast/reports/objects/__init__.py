@@ -1,1 +1,1 @@
-"""Sections on object detectors: verdict, numbers, and pictures with boxes."""
+"""Sections on object detectors: verdict, numbers, and images with boxes."""

@@ -1,4 +1,4 @@
-"""Pictures with boxes, and the galleries made of them: the same photo under every condition, and lost objects.
+"""Images with boxes, and the galleries made of them: the same image under every condition, and lost objects.
 
 What happened to an object is told by the line and by a sign, not by the colour alone.
 """
@@ -45,7 +45,7 @@ KEY = (
     "! and a dotted line: a false alarm, nothing of that class is there."
 )
 
-PHOTOS, LOST = 3, 8  # photos of the gallery, and objects of the filmstrip
+PHOTOS, LOST = 3, 8  # images of the gallery, and objects of the filmstrip
 PICTURE, CROP = 220, 140  # pixels of their longer side
 
 Pictures = Mapping[tuple[str, str], bytes]
@@ -63,7 +63,7 @@ class DrawnBox:
 
 
 def boxes_of(answers: DetectorAnswers, picture: int) -> list[DrawnBox]:
-    """Return the boxes of one picture: its true objects, and predictions at the threshold that match none of them."""
+    """Return the boxes of one image: its true objects, and predictions at the threshold that match none of them."""
     own = answers.objects[(answers.objects["picture"] == picture) & (answers.objects["status"] != "invalid")]
     objects = own[own["status"].isin(["ok", "removed"])]
     first, last = np.searchsorted(answers.guess_picture, [picture, picture + 1])
@@ -93,7 +93,7 @@ def boxes_of(answers: DetectorAnswers, picture: int) -> list[DrawnBox]:
 
 
 def with_boxes(jpeg: bytes, boxes: Sequence[DrawnBox], size: int, *, around: Sequence[float] | None = None) -> bytes:
-    """Return the picture with boxes as a JPEG, its longer side ``size`` pixels; empty where it cannot be read.
+    """Return the image with boxes as a JPEG, its longer side ``size`` pixels; empty where it cannot be read.
 
     ``boxes``: what to draw; found ones lie below the others. ``around``: x1, y1, x2, y2 of what to show, with some room
     around it; None: everything.
@@ -186,7 +186,7 @@ def _sign(canvas: ImageDraw, outcome: BoxOutcome, left: float, top: float, side:
 
 
 def picked_photos(evidence: DetectorEvidence) -> list[str]:
-    """Return the photos of the gallery: where the worst model loses most, of unlike classes where possible."""
+    """Return the images of the gallery: where the worst model loses most, of unlike classes where possible."""
     lost = lost_objects(evidence)
     own = lost[lost["model"] == evidence.worst_model]
     if own.empty:
@@ -199,7 +199,7 @@ def picked_photos(evidence: DetectorEvidence) -> list[str]:
 
 
 def turning_photo(evidence: DetectorEvidence) -> list[str]:
-    """Return a photo whose objects the worst model finds in the original without a false alarm, and loses elsewhere."""
+    """Return an image whose objects the worst model finds in the original without a false alarm, but not elsewhere."""
     frame = evidence.answers.pictures
     frame = frame[frame["model"] == evidence.worst_model]
     objects = evidence.answers.counted[evidence.answers.counted["model"] == evidence.worst_model]
@@ -233,15 +233,15 @@ def lost_objects(evidence: DetectorEvidence) -> pd.DataFrame:
 
 
 def photo_gallery(evidence: DetectorEvidence, images: Pictures, picked: Sequence[str]) -> Section:
-    """Return the picked photos under every condition, with the boxes of the worst model."""
-    section = Section("gallery", "The same photo under every condition")
+    """Return the picked images under every condition, with the boxes of the worst model."""
+    section = Section("gallery", "The same image under every condition")
     name = evidence.short[evidence.worst_model]
     section.lead = [
-        f"What {name} sees, the detector that loses most. The photos were picked because it loses objects there, so "
+        f"What {name} sees, the detector that loses most. The images were picked because it loses objects there, so "
         f"they are not typical. {KEY}"
     ]
     if not images:
-        section.parts.append(Notice("The pictures: the photos are not at hand or have changed since the run."))
+        section.parts.append(Notice("The images: the images are not at hand or have changed since the run."))
     photos = []
     for source in picked:
         tiles = photo_tiles(evidence, images, source, evidence.conditions, PICTURE)
@@ -329,7 +329,7 @@ def _crop(evidence: DetectorEvidence, images: Pictures, row: Mapping[Any, Any], 
 def _lost_table(evidence: DetectorEvidence, lost: pd.DataFrame) -> Table:
     frame = lost.assign(conditions=[", ".join(map(condition_label, names)) for names in lost["conditions"]])
     columns = [
-        Column("source_id", "Photo"), Column("object_id", "Object"), Column("label", "Class", show=class_words),
+        Column("source_id", "Image"), Column("object_id", "Object"), Column("label", "Class", show=class_words),
         model_column(evidence.short), Column("times", "Times lost", "integer"),
         Column("score", "Score in the original", "number", digits=2), Column("conditions", "Lost under"),
     ]  # fmt: skip

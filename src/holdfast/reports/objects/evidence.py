@@ -29,7 +29,7 @@ class DetectorEvidence:
     """The answers of detectors."""
 
     runs: Sequence[Run]  # the runs that have some
-    answers: DetectorAnswers  # pictures, objects and predictions
+    answers: DetectorAnswers  # images, objects and predictions
     resamples: int = RESAMPLES
     seed: int = 0
 
@@ -63,7 +63,7 @@ class DetectorEvidence:
 
     @cached_property
     def worst_model(self) -> str:
-        """The model that loses most recall over all conditions, which the pictures are about."""
+        """The model that loses most recall over all conditions, which the images are about."""
         drops = self.table.groupby("model")["recall_drop"].mean().fillna(0)
         return str(drops.sort_values(ascending=False, kind="stable").index[0])
 
@@ -72,11 +72,11 @@ class DetectorEvidence:
         pictures, objects = self.answers.pictures, self.answers.objects
         return page_facts(
             (len(self.answers.models), "model"),
-            (len(self.answers.sources), "photo"),
+            (len(self.answers.sources), "image"),
             (len(objects[["sample_id", "object_id"]].drop_duplicates()), "object"),
             (len(self.answers.labels), "class", "classes"),
             (len(self.answers.conditions), "condition"),
-            (len(pictures), "picture answered", "pictures answered"),
+            (len(pictures), "image answered", "images answered"),
         )
 
     def limits(self) -> str:
@@ -84,16 +84,16 @@ class DetectorEvidence:
         text = (
             "An object is found when a prediction of its class at the threshold overlaps it by half or more (IoU). "
             "Thresholds were set on the originals and then kept. Every object counts the same; intervals are at the "
-            "95 % level and treat photos, not objects, as independent. What "
-            f"{plural(len(self.answers.sources), 'photo')} cannot show, this report does not claim."
+            "95 % level and treat images, not objects, as independent. What "
+            f"{plural(len(self.answers.sources), 'image')} cannot show, this report does not claim."
         )
         missing = len(self.answers.failed)
         total = missing + len(self.answers.pictures)
-        return text + (f" {missing:,} of {total:,} pictures have no answer and count nowhere." if missing else "")
+        return text + (f" {missing:,} of {total:,} images have no answer and count nowhere." if missing else "")
 
 
 def read_boxes(runs: Sequence[Run]) -> DetectorAnswers:
-    """Return pictures, objects and predictions of runs of detectors, each row once."""
+    """Return images, objects and predictions of runs of detectors, each row once."""
     row_ids = {
         name
         for run in runs

@@ -1,4 +1,4 @@
-"""Sections on detectors: the verdict, the numbers, the same photo with its boxes, lost objects, scores."""
+"""Sections on detectors: the verdict, the numbers, the same image with its boxes, lost objects, scores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOTHING = "No detector has a prediction for any image"
 FRONT_ROWS = 5  # The original and the worst conditions of the first chart
 
 LARGE_PICTURE = 320  # pixels of the longer side
-FULL_SIZE = 100_000  # Longer side that is asked for: boxes are measured in the picture as the detector saw it
+FULL_SIZE = 100_000  # Longer side that is asked for: boxes are measured in the image as the detector saw it
 
 
 def detector_sections(evidence: DetectorEvidence, pictures: page.RunPictures | None) -> list[page.Section]:
@@ -102,12 +102,12 @@ def detector_steps(evidence: DetectorEvidence) -> list[tuple[str, str]]:
     records = _records(evidence)
     steps: list[tuple[str, str]] = []
     if any("open" in (row["leans"], row["sees"]) for row in records):
-        steps.append(("More photos, with more backgrounds, narrow the interval of an inconclusive verdict.", ""))
+        steps.append(("More images, with more backgrounds, narrow the interval of an inconclusive verdict.", ""))
     label = _most_lost_class(evidence)
     if label:
         steps.append((label, ""))
     if any(row["leans"] == "yes" for row in records):
-        steps.append(("Train on pictures whose backgrounds do not give the class away: the same objects, pasted.", ""))
+        steps.append(("Train on images whose backgrounds do not give the class away: the same objects, pasted.", ""))
     run = str(evidence.runs[0].path) if evidence.runs else "RUN"
     return [*steps, compare_step(run, [str(row["model"]) for row in records])]
 
@@ -162,12 +162,12 @@ def _numbers(evidence: DetectorEvidence) -> page.Section:
                 Column("gained", "gained", "integer"),
                 ranged("wrong_class", "Wrong class", hint="objects in whose place another class was seen"),
                 ranged("false_alarms", "False alarms per image", "number", 2),
-                ranged("false_alarms_change", "change", "number", 2, "against the same photos' originals"),
+                ranged("false_alarms_change", "change", "number", 2, "against the same images' originals"),
                 ranged("predictions", "Predictions per image", "number", 2),
                 Column("predictions_ratio", "of the originals'", "percent", digits=0),
                 Column("objects", "Objects", "integer"),
             ],
-            "Each change is on the same objects or photos as in the original. † No object is in the picture.",
+            "Each change is on the same objects or images as in the original. † No object is in the image.",
         ),
         Table(
             "average_precision", "Average precision, as pycocotools computes it", frame,
@@ -188,7 +188,7 @@ def _numbers(evidence: DetectorEvidence) -> page.Section:
     gone = frame[frame["removed"] > 0]
     if len(gone):
         columns = [names, CONDITION, ranged("still_seen", "Still seen"), Column("removed", "Objects", "integer")]
-        section.parts.append(Table("still_seen", "Objects that were taken out of the picture", gone, columns))
+        section.parts.append(Table("still_seen", "Objects that were taken out of the image", gone, columns))
     section.parts += _errors(evidence)
     return section
 
@@ -258,7 +258,7 @@ def _scores(evidence: DetectorEvidence) -> page.Section:
 
 
 def _errors(evidence: DetectorEvidence) -> list[page.Part]:
-    """Return pictures without an answer and objects that could not be asked about, by reason."""
+    """Return images without an answer and objects that could not be asked about, by reason."""
     failed = evidence.answers.failed
     objects = evidence.answers.objects
     odd = objects[~objects["status"].isin(["ok", "removed"])].assign(condition="")
@@ -276,7 +276,7 @@ def _errors(evidence: DetectorEvidence) -> list[page.Part]:
     ]  # fmt: skip
     counted = counted.sort_values("size", ascending=False, kind="stable")
     text = "These count in no number above; objects of classes that a model does not have are its missing outputs."
-    return [page.Text([text]), Table("detector_errors", "Pictures and objects without an answer", counted, columns)]
+    return [page.Text([text]), Table("detector_errors", "Images and objects without an answer", counted, columns)]
 
 
 def detected(report: ReportEvidence) -> DetectorEvidence:

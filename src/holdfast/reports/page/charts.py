@@ -119,7 +119,7 @@ def model_figure(
 ) -> Figure:
     """Return a ``dot_figure`` of a statistic of models, straight from its frame.
 
-    ``finding``: the text that replaces the picture. ``frame``: ``model``, the column ``by``, ``value``, and its
+    ``finding``: the text that replaces the image. ``frame``: ``model``, the column ``by``, ``value``, and its
     interval as ``value_low`` and ``value_high``, or as ``low`` and ``high``. ``short``: model → its name beside a
     chart, in order. ``words``: returns the name of a row. ``options``: of ``dot_figure``.
     """
@@ -278,7 +278,7 @@ def _shades(rows: Sequence[str], columns: Sequence[str], longest: int, *, angle:
     scale = {"domain": [0, 1], "range": list(HEAT)}
     shade = {"field": "estimate", "type": "quantitative", "scale": scale, "legend": legend}
     tip = tooltip({"row": "class", "column": "condition"}, {"estimate": legend["title"]})
-    tip.append({"field": "n", "title": "photos"})
+    tip.append({"field": "n", "title": "images"})
     return [layer("rect", {"x": x, "y": y, "color": shade, "tooltip": tip}, stroke="white", strokeWidth=1)]
 
 

@@ -46,7 +46,7 @@ class ReportRows:
 
     @cached_property
     def copies(self) -> dict[str, str]:
-        """Photo → the photo whose image it repeats."""
+        """Image → the image that it repeats, byte for byte."""
         return copies_of(self.runs)
 
     def counts(self, chosen: ds.Expression | None = None, *, order: list[str] | None = None) -> Counts:
@@ -55,7 +55,7 @@ class ReportRows:
         return reduce(rows, order=order, copies=self.copies)
 
     def photos(self, columns: list[str], chosen: ds.Expression | None = None) -> pa.Table:
-        """Return a table of the rows in which copies of a photo are that photo."""
+        """Return a table of the rows in which copies of an image are that image."""
         return as_photos(self.dataset.to_table(columns=columns, filter=chosen), self.copies)
 
     def runs_with(self, chosen: ds.Expression) -> list[Run]:
@@ -71,8 +71,8 @@ def details(runs: Sequence[Run], name: str, schema: pa.Schema) -> pa.Table:
 def join_runs(runs: Sequence[Run]) -> ReportRows:
     """Return the rows of all runs, each row once.
 
-    Raises UserError where there is no run, where the runs have different datasets (their photos cannot be paired),
-    and where they hold different rows for the same model, photo and condition.
+    Raises UserError where there is no run, where the runs have different datasets (their images cannot be paired),
+    and where they hold different rows for the same model, image and condition.
     """
     if not runs:
         raise UserError("a report needs at least one run directory")
@@ -102,7 +102,7 @@ def rows_of_tasks(tasks: Collection[str]) -> ds.Expression:
 
 
 def recorded_rounds(runs: Sequence[Run]) -> dict[str, list[list[str]]]:
-    """Return model → the photos of each round, of runs that stopped as soon as they were sure."""
+    """Return model → the images of each round, of runs that stopped as soon as they were sure."""
     return {
         str(model): spec["rounds"]
         for run, spec in ((run, run.spec()) for run in runs)
@@ -124,13 +124,13 @@ def _check_keys(rows: ds.Dataset) -> None:
         ).fetchone()
     if twice:
         raise UserError(
-            f"two of these runs have different answers of {twice[0]} under {twice[1]} to the same photo (other weights "
-            "or changed photos): make one report per run"
+            f"two of these runs have different answers of {twice[0]} under {twice[1]} to the same image (other weights "
+            "or changed images): make one report per run"
         )
 
 
 def answers(rows: ReportRows, sources: Collection[str], conditions: Collection[str]) -> pd.DataFrame:
-    """Return the rows of some photos, with ``name``: the condition's name as in ``stats.core.reduce``."""
+    """Return the rows of some images, with ``name``: the condition's name as in ``stats.core.reduce``."""
     wanted = ds.field("source_id").isin(pa.array(sorted(sources), pa.string())) & (ds.field("task") == "classify")
     frame: pd.DataFrame = rows.dataset.to_table(columns=_COLUMNS, filter=wanted).to_pandas()
     for column in ("condition", "variant", "parameters", "model", "label", "prediction", "prediction_restricted"):
@@ -197,7 +197,7 @@ class Evidence:
     every: Counts | None = None
     """Counts with models trained on other conditions, which only the score uses; None where there are none."""
     rounds: Mapping[str, RoundPlan] = field(default_factory=dict)
-    """Model → the photos of each round, where it was asked in rounds: its verdict's intervals hold at any stop."""
+    """Model → the images of each round, where it was asked in rounds: its verdict's intervals hold at any stop."""
 
     @property
     def resampling(self) -> dict[str, Any]:

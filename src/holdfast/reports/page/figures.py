@@ -36,12 +36,12 @@ _THEME = (Path(__file__).parent / "templates" / "vega.json").read_text(encoding=
 class Figure:
     """A figure of a page.
 
-    ``note``: how to read it. wide, narrow: addresses of the pictures for a desk and for a phone, once it is drawn.
+    ``note``: how to read it. wide, narrow: addresses of the images for a desk and for a phone, once it is drawn.
     """
 
     name: str  # name of its files
     title: str  # what is shown, in sentence case
-    finding: str  # the text that replaces the picture for readers who cannot see it
+    finding: str  # the text that replaces the image for readers who cannot see it
     draw: Callable[[int], Chart]  # returns the Vega-Lite specification for a width in pixels
     note: str = ""
     wide: str = ""
@@ -102,7 +102,7 @@ def _drawable(value: Any) -> Any:
 
 
 def as_picture(svg: str) -> str:
-    """Return the SVG as the address of a picture: a page of a dozen charts then has a dozen elements, not thousands."""
+    """Return the SVG as the address of an image: a page of a dozen charts then has a dozen elements, not thousands."""
     return f"data:image/svg+xml;base64,{base64.b64encode(_shorter(svg).encode()).decode()}"
 
 

@@ -80,7 +80,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Tile:
-    """A picture in base64 (or empty), the words below it, and the answers to it.
+    """An image in base64 (or empty), the words below it, and the answers to it.
 
     ``mark`` stands behind the caption; ``count`` sums up more than four answers.
     """
@@ -104,7 +104,7 @@ class Photo:
     label: str
     summary: str
     tiles: Sequence[Tile]
-    of: str = "a photo of"
+    of: str = "an image of"
     against: str = ""
 
 
@@ -216,18 +216,18 @@ def proof(parts: Sequence[Part], tiles: int = 3, rows: int = 1) -> Gallery | Non
 
 
 class RunPictures(Protocol):
-    """Makes JPEGs of some photos of a run, by (sample_id, condition name)."""
+    """Makes JPEGs of some images of a run, by (sample_id, condition name)."""
 
     def __call__(
         self, run: Run, source_ids: Collection[str], /, *, size: int = ..., only: Collection[str] = ...
     ) -> dict[tuple[str, str], bytes]:
-        """Return the pictures, their longer side ``size`` pixels; ``only`` names the conditions, if not all."""
+        """Return the images, their longer side ``size`` pixels; ``only`` names the conditions, if not all."""
 
 
 def pictures_of(
     pictures: RunPictures | None, runs: Sequence[Run], sources: Collection[str], **options: Any
 ) -> dict[tuple[str, str], bytes]:
-    """Return the pictures of some photos, each from the first run that can make it; none where nobody makes any."""
+    """Return renderings of some images, each from the first run that can make it; none without a maker."""
     images: dict[tuple[str, str], bytes] = {}
     if pictures is not None:
         for run in runs:
@@ -236,8 +236,8 @@ def pictures_of(
 
 
 Thumbnails = Callable[[Container[str]], dict[str, bytes]]  # Makes JPEGs of some images, by sample_id
-LARGEST_PICTURE = 60_000  # Bytes of a picture; larger ones are left out, so that the page stays small
-TILES = 8  # Pictures per group
+LARGEST_PICTURE = 60_000  # Bytes of an image; larger ones are left out, so that the page stays small
+TILES = 8  # Images per group
 
 
 def judged(who: str, said: str, right: bool, confidence: float | None = None) -> Answer:
@@ -289,10 +289,10 @@ def grouped(
     *,
     missing: str,
 ) -> list[Part]:
-    """Return a gallery with a row of tiles per group, behind a notice where no picture can be had.
+    """Return a gallery with a row of tiles per group, behind a notice where no image can be had.
 
     ``groups``: title, what the group holds, and the sample_ids to show. ``make_tile``: returns the tile for the group's
-    title, a sample_id and its JPEG, which may be empty. ``missing``: what is not at hand where there are no pictures.
+    title, a sample_id and its JPEG, which may be empty. ``missing``: what is not at hand where there are no images.
     """
     wanted = {sample_id for _, _, ids in groups for sample_id in ids}
     jpegs = thumbnails(wanted) if thumbnails is not None else {}
@@ -300,5 +300,5 @@ def grouped(
         Photo(title, label, "", [make_tile(title, name, jpegs.get(name, b"")) for name in ids], of=f"{len(ids)} of")
         for title, label, ids in groups
     ]
-    notice = [] if jpegs else [Notice(f"The pictures: the {missing} not at hand.")]
+    notice = [] if jpegs else [Notice(f"The images: the {missing} not at hand.")]
     return [*notice, Gallery(photos)]

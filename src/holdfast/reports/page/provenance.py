@@ -73,7 +73,7 @@ def trouble(evidence: Evidence, runs: Sequence[Run], *, ended: int = 0) -> Secti
 
 
 def _add_rejected(section: Section, evidence: Evidence, filtered: pd.DataFrame) -> None:
-    """Add the painted pictures that the filter rejected; they are the same for every model, so they count once."""
+    """Add the painted images that the filter rejected; they are the same for every model, so they count once."""
     by_model = filtered.groupby(["condition", "error", "model"], as_index=False).agg({"n": "sum", "example": "min"})
     pictures = by_model.groupby(["condition", "error"], as_index=False).agg({"n": "max", "example": "min"})
     cells = evidence.counts.cells
@@ -81,17 +81,17 @@ def _add_rejected(section: Section, evidence: Evidence, filtered: pd.DataFrame) 
     left_out = int(pictures["n"].sum())
     reasons = [f"{row['n']:,} {row['error']}" for row in pictures.to_dict("records")]
     section.lead.append(
-        f"{left_out:,} of {left_out + int(used.max() if len(used) else 0):,} pictures with a generated background were "
+        f"{left_out:,} of {left_out + int(used.max() if len(used) else 0):,} images with a generated background were "
         f"rejected by the filter and count in no statistic ({'; '.join(reasons)}). What is reported of that condition "
         "is about the others."
     )
     columns = [
         CONDITION,
         Column("error", "Reason"),
-        Column("n", "Pictures", "integer"),
+        Column("n", "Images", "integer"),
         Column("example", "For example"),
     ]
-    section.parts.append(Table("rejected", "Pictures rejected by the filter, by reason", pictures, columns))
+    section.parts.append(Table("rejected", "Images rejected by the filter, by reason", pictures, columns))
 
 
 def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, Any], *options: str) -> Section:
@@ -99,7 +99,7 @@ def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, An
     section = Section("run", "What was run")
     section.lead = [
         f"{plural(len(runs), 'run')}: {listing([run.run_id for run in runs], 8)}. The commands below repeat what was "
-        "done; the same specification, photos, masks, seed and weights give the same rows. This report took "
+        "done; the same specification, images, masks, seed and weights give the same rows. This report took "
         + ", ".join(f"{name} = {value}" for name, value in settings.items())
         + "."
     ]
@@ -115,14 +115,12 @@ def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, An
         )
     command = shlex.join(["holdfast", "report", *(str(run.path) for run in runs), *options, "--out", "DIR"])
     section.parts.append(Code("To make this report again", command))
-    section.parts.append(
-        Text(["Intervals are at the 95 % level. Rows of one photo are never counted as independent photos."])
-    )
+    section.parts.append(Text(["Intervals are at the 95 % level. Rows of one image never count as independent."]))
     return section
 
 
 _FAST = (
-    "fast (--fast): pictures made in batches on the device and not hashed, networks in bfloat16 on a GPU; "
+    "fast (--fast): images made in batches on the device and not hashed, networks in bfloat16 on a GPU; "
     "probabilities may differ from exact ones, answers where two classes are nearly tied"
 )
 

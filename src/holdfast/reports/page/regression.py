@@ -222,8 +222,8 @@ def _about_errors(fitted: Regression) -> str:
     if fitted.errors == "published":
         return ""
     return (
-        f" Errors are clustered by {fitted.errors}, because answers on one photo depend on each other; the published "
-        "ones take every cell for independent, and make classes look surer than their photos are."
+        f" Errors are clustered by {fitted.errors}, because answers on one image depend on each other; the published "
+        "ones take every cell for independent, and make classes look surer than their images are."
     )
 
 

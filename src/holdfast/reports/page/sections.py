@@ -56,7 +56,7 @@ class ReportEvidence:
         score_conditions: returns the conditions of the robustness score.
         background_conditions: returns the conditions that leave the object unchanged.
         analysis: groups, reference levels and attributes.
-        pictures: makes JPEG thumbnails of some photos of a run; None if there are none.
+        pictures: makes JPEG thumbnails of some images of a run; None if there are none.
         votes: of people on accepted images of walks.
         steps: what to do first, each with a command or nothing.
     """

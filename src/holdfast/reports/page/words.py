@@ -19,7 +19,7 @@ def listing(items: Sequence[str], most: int = 4) -> str:
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
-    """Return ``1 photo`` or ``1,200 photos``."""
+    """Return ``1 image`` or ``1,200 images``."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
@@ -33,7 +33,7 @@ def page_facts(*counts: tuple[int, str] | tuple[int, str, str]) -> list[tuple[st
     return [(f"{count:,}", noun if count == 1 else (*nouns, f"{noun}s")[0]) for count, noun, *nouns in counts]
 
 
-DAGGER = "† The object is not in the picture: a right answer there comes from something else."
+DAGGER = "† The object is not in the image: a right answer there comes from something else."
 
 
 def condition_label(name: str) -> str:
@@ -102,7 +102,7 @@ def compare_step(run: str, models: Sequence[str], early: bool = False) -> tuple[
     if len(models) > 1:
         place, names = shlex.quote(run), [shlex.quote(name) for name in models[:2]]
         command = f"holdfast compare {place} {place} --old-model {names[0]} --new-model {names[1]}{old}"
-        return f"May {models[1]} replace {models[0]}, photo by photo?", command
+        return f"May {models[1]} replace {models[0]}, image by image?", command
     return (
         "Before a new version goes out, compare it with this one.",
         f"holdfast compare {shlex.quote(run)} NEW_RUN{old}",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates"
-DRAWN_WORLD = "Drawn scenes: the truth is known there, and photos may differ."
+DRAWN_WORLD = "Drawn scenes: the truth is known there, and photographs may differ."
 
 
 def about_world(data: str) -> str:

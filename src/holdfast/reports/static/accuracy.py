@@ -65,7 +65,7 @@ def _notes(evidence: Evidence) -> str:
     if evidence.counts.attacks:
         attacks = listing([condition_label(name) for name in evidence.counts.attacks])
         notes.append(
-            f"Attacks ({attacks}) change each picture against each model at its own input, so that no two models saw "
+            f"Attacks ({attacks}) change each image against each model at its own input, so that no two models saw "
             "the same; no score, ranking or regression counts them."
         )
     return " ".join(notes)
@@ -94,7 +94,7 @@ def scenario_columns(short: Mapping[str, str]) -> list[Column]:
     return [
         CONDITION,
         model_column(short),
-        Column("n", "Photos", "integer"),
+        Column("n", "Images", "integer"),
         Column("accuracy", "Accuracy", "percent", "low", "high"),
         Column("worst_class", "Worst class", show=class_words),
         Column("worst_class_accuracy", "its accuracy", "percent", "worst_class_low", "worst_class_high"),
@@ -185,7 +185,7 @@ def _map_lead(evidence: Evidence, frame: pd.DataFrame) -> str:
     return (
         f"{text} Over models and conditions that keep the object, {worst} has the lowest accuracy "
         f"({percent(means.iloc[0])}) and {best} the highest ({percent(means.iloc[-1])}); the class that loses most to "
-        f"the background may be another. A class has {size} {'photo' if size == '1' else 'photos'}, so "
+        f"the background may be another. A class has {size} {'image' if size == '1' else 'images'}, so "
         "single cells are rough."
     )
 
@@ -196,7 +196,7 @@ def _class_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
         CONDITION,
         model_column(evidence.short),
         Column("accuracy", "Accuracy", "percent", "low", "high"),
-        Column("n", "Photos", "integer"),
+        Column("n", "Images", "integer"),
     ]
     ordered = frame.assign(_control=frame["condition"].map(without_object)).sort_values(
         ["_control", "accuracy"], kind="stable"
@@ -220,7 +220,7 @@ class Labelled:
 
     def front(self) -> Front:
         """Return the top of a page that is about labels only."""
-        facts = page_facts((self.table["model"].nunique(), "model"), (len(self.rows["source_id"].unique()), "photo"),
+        facts = page_facts((self.table["model"].nunique(), "model"), (len(self.rows["source_id"].unique()), "image"),
                           (self.table["label"].nunique(), "label"), (len(self.rows), "answer"))  # fmt: skip
         first = label_section(self).lead[0]
         worst = self.table.head(LABELS_SHOWN)
@@ -237,8 +237,8 @@ class Labelled:
         """Return what right means on the page."""
         return (
             "A label is a yes-or-no question: yes where its score reaches the threshold. Right is the mean of two "
-            "shares, yes where the photo has the label and no where it has not, so a guess is right in 50 %. Intervals "
-            "hold for all labels together at the 95 % level and treat photos as independent."
+            "shares, yes where the image has the label and no where it has not, so a guess is right in 50 %. Intervals "
+            "hold for all labels together at the 95 % level and treat images as independent."
         )
 
 
@@ -258,7 +258,7 @@ def label_section(labelled: Labelled) -> Section:
     shares = plain("percent", original="Right before", accuracy="Right after", recall="Yes where there",
                    alarms="Yes where not there")  # fmt: skip
     columns = [Column("label", "Label"), model_column(short_names(list(dict.fromkeys(table["model"])))), CONDITION,
-               Column("drop", "Lost", "points", "low", "high"), *shares, *plain("integer", n="Photos")]  # fmt: skip
+               Column("drop", "Lost", "points", "low", "high"), *shares, *plain("integer", n="Images")]  # fmt: skip
     section.parts = [Table("labels", "What every condition costs each label, the largest loss first.", table, columns,
                            labelled.limits())]  # fmt: skip
     return section

@@ -27,15 +27,15 @@ from holdfast.stats.regression.fit import fit as fit_regression
 
 
 def comparison(evidence: Evidence) -> Section:
-    """Return ranks, pairs and drops, all paired on the photo."""
+    """Return ranks, pairs and drops, all paired on the image."""
     section = Section("comparison", "Paired comparison")
     section.lead = [
-        "Models are compared on the same photos, so that what makes a photo hard cancels out. p-values are corrected "
+        "Models are compared on the same images, so that what makes an image hard cancels out. p-values are corrected "
         "by Holm within each family: the pairs of models are one, the drops under the conditions another."
     ]
     if len(evidence.models) == 1:
         section.lead = [
-            "What each condition costs, on the same photos as the original. p-values are corrected by Holm over all "
+            "What each condition costs, on the same images as the original. p-values are corrected by Holm over all "
             "drops. There is one model only, so there are no ranks and no pairs."
         ]
         section.parts = drop_parts(evidence)
@@ -54,12 +54,12 @@ def _ranks(evidence: Evidence) -> list[Part]:
     tidy = table.assign(model="", row=labels, estimate=table["accuracy"])
     sentence = _rank_sentence(evidence, table)
     title = "Models by mean accuracy over the conditions, with simultaneous 95 % intervals and possible ranks"
-    note = "The number before a name is its rank; a span of ranks means that the photos do not decide between them."
+    note = "The number before a name is its rank; a span of ranks means that the images do not decide between them."
     figure = charts.dot_figure("ranks", title, sentence, tidy, axis="mean accuracy over conditions", note=note)
     columns = [
         *plain("text", model="Model", rank="Rank"),
         Column("accuracy", "Mean accuracy", "percent", "low", "high"),
-        Column("n", "Photos", "integer"),
+        Column("n", "Images", "integer"),
     ]
     shown_table = Table("ranking", "Ranks: models that cannot be told apart share theirs", table, columns, folded=True)
     return [Heading("Ranks"), Text([sentence]), figure, shown_table]
@@ -67,7 +67,7 @@ def _ranks(evidence: Evidence) -> list[Part]:
 
 def _rank_sentence(evidence: Evidence, table: pd.DataFrame) -> str:
     first = table[table["rank_low"] == 1]
-    photos = plural(int(table["n"].iloc[0]), "photo")
+    photos = plural(int(table["n"].iloc[0]), "image")
     names = [
         f"{evidence.name(row['model'])} ({percent(row['accuracy'])}, {span(row['low'], row['high'])})"
         for row in first.to_dict("records")
@@ -90,12 +90,12 @@ def _pairs(evidence: Evidence) -> list[Part]:
         Column("second", "Second", show=evidence.name),
         Column("difference", "First − second", "points", "low", "high"),
         *plain("p", p="p", p_holm="p (Holm)"),
-        Column("first_only", "First better", "integer", hint="photos on which the first was right more often"),
-        Column("second_only", "Second better", "integer", hint="photos on which the second was right more often"),
+        Column("first_only", "First better", "integer", hint="images on which the first was right more often"),
+        Column("second_only", "Second better", "integer", hint="images on which the second was right more often"),
     ]
     ordered = table.sort_values("p_holm", kind="stable")
     parts.append(
-        Table("pairs", "Differences of mean accuracy, paired on the photo", ordered, columns, folded=len(table) > 6)
+        Table("pairs", "Differences of mean accuracy, paired on the image", ordered, columns, folded=len(table) > 6)
     )
     detail = pairs(evidence.counts, by_condition=True, **evidence.settings).table
     detail = detail.sort_values(["p_holm", "p"], kind="stable")
@@ -162,7 +162,7 @@ def drop_parts(evidence: Evidence) -> list[Part]:
     parts: list[Part] = [heading, Text([sentence, *_power(kept, donors_of(evidence.counts))])]
     if rows:
         figure = charts.model_figure(
-            "drops", "Points of accuracy lost against the original on the same photos, with 95 % intervals", sentence,
+            "drops", "Points of accuracy lost against the original on the same images, with 95 % intervals", sentence,
             kept.assign(solid=kept["p_holm"] < 0.05), "drop", short=evidence.short, rows=rows,
             axis="points lost (to the right) or gained", zero=True,
             note="Filled marks: the loss or gain stands after Holm's correction over all drops. Hollow: it may be "
@@ -176,7 +176,7 @@ def drop_parts(evidence: Evidence) -> list[Part]:
         columns.append(Column("wide_class", "Wide because of", show=class_words, hint=hint))
     note = DAGGER if frame["condition"].map(without_object).any() else ""
     table = Table(
-        "drops", "Accuracy lost against the original, paired on the photo", ordered, columns, note, folded=True
+        "drops", "Accuracy lost against the original, paired on the image", ordered, columns, note, folded=True
     )
     return [*parts, table]
 
@@ -187,15 +187,15 @@ def drop_columns(short: Mapping[str, str]) -> list[Column]:
         CONDITION,
         model_column(short),
         Column("drop", "Lost", "points", "low", "high"),
-        Column("lost", "Photos lost", "integer", hint="right on the original, wrong here"),
-        Column("gained", "Photos gained", "integer", hint="wrong on the original, right here"),
+        Column("lost", "Images lost", "integer", hint="right on the original, wrong here"),
+        Column("gained", "Images gained", "integer", hint="wrong on the original, right here"),
         *plain("p", p="p (McNemar)", p_holm="p (Holm)"),
-        Column("n", "Photos", "integer"),
+        Column("n", "Images", "integer"),
     ]
 
 
 def _power(kept: pd.DataFrame, donors: dict[str, int]) -> list[str]:
-    """Return a sentence on how small a drop these photos can show."""
+    """Return a sentence on how small a drop these images can show."""
     if kept.empty:
         return []
     sizes = sample_sizes(kept, difference=0.02, donors=donors)
@@ -204,7 +204,7 @@ def _power(kept: pd.DataFrame, donors: dict[str, int]) -> list[str]:
         fewest, most = (int(sizes["photos_needed"].quantile(share)) for share in (0.25, 0.75))
         needed = f"; a drop of 2 points would need {fewest:,} to {most:,}, as half of the comparisons have it"
     return [
-        f"In the middle of these comparisons, {plural(int(sizes['n'].median()), 'photo')} find a drop of "
+        f"In the middle of these comparisons, {plural(int(sizes['n'].median()), 'image')} find a drop of "
         f"{points(sizes['detectable'].median())} four times in five{needed}."
     ]
 
@@ -213,7 +213,7 @@ def _drop_sentence(evidence: Evidence, kept: pd.DataFrame) -> str:
     sure = kept[(kept["p_holm"] < 0.05) & (kept["drop"] > 0)].sort_values("drop", ascending=False)
     if sure.empty:
         return (
-            f"None of {plural(len(kept), 'drop')} stands after Holm's correction: these photos show for no single "
+            f"None of {plural(len(kept), 'drop')} stands after Holm's correction: these images show for no single "
             "condition that it costs accuracy. Families and the regression pool conditions, and may show more."
         )
     row = sure.iloc[0]

@@ -104,7 +104,7 @@ def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
         Column("aurc", "AURC", "number", digits=3, hint="area under the risk–coverage curve; lower is better"),
         Column("confidence_wrong", "Confidence when wrong", "percent"),
     ]
-    note = "Confidence belongs to the answer over all outputs, so right means that here; every photo counts the same."
+    note = "Confidence belongs to the answer over all outputs, so right means that here; every image counts the same."
     return Table("confidence", "Calibration by condition and model", ordered, columns, note, folded=True)
 
 
@@ -120,8 +120,8 @@ def _without_object(evidence: Evidence) -> list[Part]:
         for row in (first, last)
     ]
     text = (
-        "The chance that a model is surer of a photo than of its empty background (area under the ROC curve; 0.5 means "
-        f"that it does not notice): {ends[0]}{'; the lowest is ' + ends[1] if len(frame) > 1 else ''}."
+        "The chance that a model is surer of an image than of its empty background (area under the ROC curve; 0.5 "
+        f"means that it does not notice): {ends[0]}{'; the lowest is ' + ends[1] if len(frame) > 1 else ''}."
     )
     columns = [
         model_column(evidence.short),

@@ -113,7 +113,7 @@ def _models_table(evidence: Evidence, errors: CorruptionError, reference: str | 
         model_column(evidence.short),
         Column("error", "Mean corruption error", "percent", "low", "high"),
         Column("clean_error", "Error on originals", "percent"),
-        Column("n", "Photos", "integer"),
+        Column("n", "Images", "integer"),
     ]
     if reference is not None:
         columns[2:2] = [ranged("mce", "mCE")]
@@ -128,7 +128,7 @@ def _corruptions_table(
         model_column(evidence.short),
         Column("severities", "Severities"),
         Column("error", "Error", "percent", "low", "high"),
-        Column("n", "Photos", "integer"),
+        Column("n", "Images", "integer"),
     ]
     if reference is not None:
         columns[4:4] = [ranged("ratio", "of the reference's")]
@@ -148,7 +148,7 @@ def failure_point_section(
     if points.points.empty:
         return []
     order = points.points.groupby("scenario")["mean"].mean().sort_values(kind="stable").index
-    title = "Severities survived on average, with 95 % intervals over photos; the most harmful first"
+    title = "Severities survived on average, with 95 % intervals over images; the most harmful first"
     look: dict[str, Any] = {
         "by": "scenario",
         "words": condition_words,
@@ -158,7 +158,7 @@ def failure_point_section(
     section = Section("failure_points", SEVERITY_TITLE)
     section.lead = [
         points.sentence,
-        "Counted on photos that the model recognises as they are; a photo survives a severity if its answer is right "
+        "Counted on images that the model recognises as they are; an image survives a severity if its answer is right "
         "there and at all weaker ones.",
     ]
     section.parts = [
@@ -172,9 +172,9 @@ def failure_point_section(
                 model_column(evidence.short),
                 ranged("median", "Median", "integer"),
                 *plain("integer", back="Right again later", whole="of those asked at all severities"),
-                *plain("integer", never="Never fail", n="Photos"),
+                *plain("integer", never="Never fail", n="Images"),
             ],
-            "One more than the strongest severity means that more than half of the photos survive all of them.",
+            "One more than the strongest severity means that more than half of the images survive all of them.",
         ),
     ]
     if rows is not None and pictures is not None:
@@ -183,7 +183,7 @@ def failure_point_section(
         section.parts.append(
             Table(
                 "failure_orders",
-                "Two models on photos that both recognise: difference of the severities survived",
+                "Two models on images that both recognise: difference of the severities survived",
                 points.orders,
                 [
                     Column("scenario", "Scenario", show=condition_words),
@@ -191,7 +191,7 @@ def failure_point_section(
                     Column("second", "Against", show=evidence.name),
                     Column("difference", "Difference", "number", "low", "high"),
                     Column("turns", "Order turns", show=yes_no),
-                    Column("n", "Photos", "integer"),
+                    Column("n", "Images", "integer"),
                 ],
                 folded=True,
             )
@@ -202,7 +202,7 @@ def failure_point_section(
 def _filmstrips(
     evidence: Evidence, points: FailurePoints, scenarios: list[str], rows: ReportRows, pictures: RunPictures
 ) -> list[Part]:
-    """Return a photo of each scenario as it is, just before it breaks and just after; nothing without pictures."""
+    """Return an image of each scenario as it is, just before it breaks and just after; nothing without images."""
     strips = breaking_photos(evidence.counts, points, scenarios, outcome=evidence.outcome)
     images = pictures_of(pictures, rows.runs, {strip.source for strip in strips})
     said = with_display_names(answers(rows, [strip.source for strip in strips], evidence.counts.conditions))
@@ -218,7 +218,7 @@ def _filmstrips(
                 tiles.append(tile(caption, images.get((str(shown[0]["sample_id"]), condition), b""), [answer]))
         if any(shown_tile.picture for shown_tile in tiles):
             what = f"{condition_words(strip.scenario)}: {evidence.name(strip.model)} breaks here on"
-            summary = f"{what} {plural(strip.alike, 'photo')}, this one among them."
+            summary = f"{what} {plural(strip.alike, 'image')}, this one among them."
             photos.append(Photo("", class_words(str(own["label"].iloc[0])), summary, tiles))
     return [Gallery(photos)] if photos else []
 

@@ -62,7 +62,7 @@ def _columns(evidence: Evidence) -> list[Column]:
         Column("group", "Group"),
         Column("drop", "Lost", "points", "low", "high"),
         Column("p_holm", "p (Holm)", "p"),
-        *plain("integer", conditions="Scenarios", n="Photos"),
+        *plain("integer", conditions="Scenarios", n="Images"),
     ]
 
 
@@ -90,7 +90,7 @@ def _groups(lost: FamilyDrops) -> list[Heading | Text | Table]:
         said = [f"{plural(end['models'], f'{group} model')} lose {points(end['drop'])}" for group, end in ends.items()]
         texts.append(
             f"On average {said[0]} and {said[1]}: a difference of {points(row['difference'])} "
-            f"({span(row['low'], row['high'])} with other photos, {p_words(row['p'])}"
+            f"({span(row['low'], row['high'])} with other images, {p_words(row['p'])}"
             + (
                 f"; {span(row['models_low'], row['models_high'])} with other models of the groups, too)."
                 if row["models_low"] == row["models_low"]
@@ -104,7 +104,7 @@ def _groups(lost: FamilyDrops) -> list[Heading | Text | Table]:
         )
     grouped = [
         *plain("text", family="Family", group="Group"),
-        Column("drop", "Lost", "points", "low", "high", hint="with other photos"),
+        Column("drop", "Lost", "points", "low", "high", hint="with other images"),
         *plain("points", models_low="Other models: from", models_high="to"),
         Column("models", "Models", "integer"),
     ]
@@ -146,13 +146,13 @@ def _attribute_section(evidence: Evidence, name: str, things: str) -> Section:
         )
     section.lead.append(
         "Groups are what the samples' attribute says. Intervals hold for all groups of a model together, so the widest "
-        "gap may be read like any other. A gap may come from the group or from what else its photos share: look again "
-        "with other photos."
+        "gap may be read like any other. A gap may come from the group or from what else its images share: look again "
+        "with other images."
     )
     values = list(dict.fromkeys(frame.sort_values("error", ascending=False)["value"]))
     title = f"{wrong} by {name}, with 95 % intervals for all groups together"
     solid = frame.assign(solid=(frame["low"] > 0) | (frame["high"] < 0))
-    note = "Filled marks differ from the other photos of the same classes; hollow ones may be chance."
+    note = "Filled marks differ from the other images of the same classes; hollow ones may be chance."
     figure = charts.model_figure(
         f"groups_{key}", title, section.lead[0], solid, "error", short=evidence.short, by="value", words=str,
         rows=values, domain=(0, 1), note=note, axis=wrong.lower(),
@@ -176,14 +176,14 @@ def _attribute_section(evidence: Evidence, name: str, things: str) -> Section:
     lost = attribute_drops(evidence.counts, grouped, **evidence.settings)
     lost = lost[lost["trained_on"].isin(["", ORIGINAL])]
     title = f"What conditions cost, by {name}; intervals hold for all groups of a condition together"
-    title += "; each photo counts the same" if things == "objects" else ""
+    title += "; each image counts the same" if things == "objects" else ""
     columns = [
         Column("value", name),
         CONDITION,
         model_column(evidence.short),
         Column("drop", "Drop", "points", "low", "high"),
         *plain("percent", original="Original", accuracy="Recall" if things == "objects" else "Accuracy"),
-        Column("n", "Photos", "integer"),
+        Column("n", "Images", "integer"),
     ]
     section.parts += [Table(f"group_drops_{key}", title, lost, columns)] if len(lost) else []
     section.parts += _group_verdicts(evidence, name, key)
@@ -224,7 +224,7 @@ def _group_verdicts(evidence: Evidence, name: str, key: str) -> list[Table]:
     columns = [
         Column("value", name), model_column(evidence.short), Column("headline", "Verdict"),
         *with_intervals("points", background_effect="Background effect", object_effect="Object effect"),
-        *plain("integer", n="Photos"),
+        *plain("integer", n="Images"),
     ]  # fmt: skip
     note = "Each verdict is that of its group alone, at the 95 % level: of many groups one may stand out by chance."
     title = f"Verdicts by {name}, the largest background effect first"
@@ -245,15 +245,15 @@ def shape_and_texture(evidence: Evidence) -> list[Section]:
             f"{plural(row['shape'] + row['texture'], 'decision')} under {condition_label(row['condition'])}"
             for row in ends
         ]
-        section.lead.append(f"Of the answers that name the photo's class or the texture's: {'; '.join(said)}.")
+        section.lead.append(f"Of the answers that name the image's class or the texture's: {'; '.join(said)}.")
     section.lead.append(
         "The texture is that of an object of another class, as in the cue conflicts of Geirhos et al. (2019), where "
-        "people named the shape in 96 % and ResNet-50 in 22 %. Photos count whose original the model names rightly. "
-        "Answers with neither class are left out of the share: where they are many, the picture was hard to read."
+        "people named the shape in 96 % and ResNet-50 in 22 %. Images count whose original the model names rightly. "
+        "Answers with neither class are left out of the share: where they are many, the image was hard to read."
     )
     columns = [
         CONDITION, model_column(evidence.short), Column("share", "Shape share", "percent", "low", "high"),
-        *plain("integer", shape="Shape", texture="Texture", neither="Neither", n="Pictures"),
+        *plain("integer", shape="Shape", texture="Texture", neither="Neither", n="Images"),
     ]  # fmt: skip
     shown = frame.dropna(subset=["share"]).assign(solid=lambda each: (each["low"] > 0.5) | (each["high"] < 0.5))
     figure = charts.model_figure(

@@ -1,4 +1,4 @@
-"""The first screen of a report: the verdict, three pictures, one chart, what to do next, and what it rests on."""
+"""The first screen of a report: the verdict, three images, one chart, what to do next, and what it rests on."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ CARDS = 4  # Models that get a card of their own; where there are more, those wi
 
 LARGE_PICTURE = 320
 CHARTED = (ORIGINAL, SAME, RANDOM, ONLY)  # Conditions of the first chart
-FEWEST = 5  # Photos of a class below which its drop is no advice
-FEW = 30  # Photos of a class below which its drop, picked as the largest, may well be chance
+FEWEST = 5  # Images of a class below which its drop is no advice
+FEW = 30  # Images of a class below which its drop, picked as the largest, may well be chance
 
 
 def classified_front(report: ReportEvidence) -> page.Front:
@@ -102,7 +102,7 @@ def _item(model: str, row: Mapping[Any, Any]) -> page.ModelVerdict:
 
 @dataclass(frozen=True)
 class Flip:
-    """A photo and a model, with the conditions to show, the original first; whether the last one turns the answer."""
+    """An image and a model, with the conditions to show, the original first; whether the last one turns the answer."""
 
     source: str
     model: str
@@ -111,10 +111,10 @@ class Flip:
 
 
 def pick_flip(evidence: Evidence, doubtful: Collection[str] = ()) -> Flip | None:
-    """Return a photo that the model most given to the background answers rightly until its background changes.
+    """Return an image that the model most given to the background answers rightly until its background changes.
 
     The best example is right on a background of its own class and wrong on one of another class, with that class as the
-    answer. Where no answer turns, it is any photo that is answered rightly. Photos with a ``doubtful`` mask are taken
+    answer. Where no answer turns, it is any image that is answered rightly. Images with a ``doubtful`` mask are taken
     only where there are no others.
     """
     judged = evidence.holds[evidence.holds["unjudged"] == ""]
@@ -169,7 +169,7 @@ def _three_images(
 
 
 def _flips(evidence: Evidence, flip: Flip, label: str) -> str:
-    """Return how often an answer turns as in the pictures."""
+    """Return how often an answer turns as in the images."""
     last = flip.conditions[-1]
     drops = evidence.drops[(evidence.drops["model"] == flip.model) & (evidence.drops["condition"] == last)]
     where = f"under {condition_label(last)}"
@@ -186,7 +186,7 @@ def _flips(evidence: Evidence, flip: Flip, label: str) -> str:
 
 
 def answer_figure(evidence: Evidence) -> Figure:
-    """Return accuracy on the photos and on other backgrounds; of many models, what the background costs each."""
+    """Return accuracy on the images and on other backgrounds; of many models, what the background costs each."""
     if len(evidence.models) > CARDS:
         frame = evidence.holds.assign(row=evidence.holds["model"].map(evidence.short), model="")
         frame = frame.rename(columns={f"background_effect{end}": name for end, name in _ENDS.items()})
@@ -200,10 +200,10 @@ def answer_figure(evidence: Evidence) -> Figure:
     chosen = [name for name in CHARTED if name in set(frame["condition"])]
     if len(chosen) < 2:
         chosen = [name for name in evidence.conditions if not without_object(name)][:5]
-    kind = "mean of the classes" if evidence.average == "macro" else "all photos"
+    kind = "mean of the classes" if evidence.average == "macro" else "all images"
     return charts.model_figure(
         "answer", f"Right answers ({kind}), with 95\N{NO-BREAK SPACE}% intervals",
-        "Accuracy on the photos, on other backgrounds, and on the background alone.",
+        "Accuracy on the images, on other backgrounds, and on the background alone.",
         frame[frame["condition"].isin(chosen)], "accuracy", short=evidence.short,
         rows=list(map(condition_label, chosen)), axis="right answers", domain=(0, 1),
         note="† Without the object a right answer comes from the background." if ONLY in chosen else "",
@@ -217,7 +217,7 @@ def early_words(evidence: Evidence) -> str:
     names = listing([evidence.name(name) for name in evidence.rounds], 6)
     return (
         f"Two kinds of intervals: {names} stopped early, and the verdict's intervals hold whenever one stops. All "
-        f"others are for a number of photos that was fixed beforehand, and too narrow where they are about {names}."
+        f"others are for a number of images that was fixed beforehand, and too narrow where they are about {names}."
     )
 
 
@@ -227,7 +227,7 @@ def narrowing_figure(evidence: Evidence) -> Figure:
     for model, rounds in evidence.rounds.items():
         looks = sequential_looks(evidence.counts, model, rounds, outcome=evidence.outcome)
         for place in sorted({*range(0, len(looks), -(-len(looks) // LOOKS)), len(looks) - 1}):
-            names.append(f"after {sum(map(len, rounds[: place + 1])):,} photos")
+            names.append(f"after {sum(map(len, rounds[: place + 1])):,} images")
             for kind, effect in (("background", looks[place].background), ("object", looks[place].object)):
                 what = f"{kind} effect" + (f", {evidence.name(model)}" if len(evidence.rounds) > 1 else "")
                 rows.append((what, names[-1], effect.value, effect.low, effect.high))
@@ -242,7 +242,7 @@ def narrowing_figure(evidence: Evidence) -> Figure:
 
 _MEND = (
     "holdfast mask TRAINING_PHOTOS --out training-masks; "
-    "holdfast synth TRAINING_PHOTOS --masks training-masks --scenarios random_background --out training-pictures"
+    "holdfast synth TRAINING_PHOTOS --masks training-masks --scenarios random_background --out training-images"
 )
 _ENDS = {"": "estimate", "_low": "low", "_high": "high"}
 
@@ -272,7 +272,7 @@ def step_list(
     missing = [row for row in open_rows if row["why_leans"] == "missing"]
     if missing and counts is not None and (unmasked := without_mask(counts)):
         steps.append((
-            f"Make masks: {plural(unmasked, 'photo')} have none, and no background changes without them; then "
+            f"Make masks: {plural(unmasked, 'image')} have none, and no background changes without them; then "
             "holdfast eval with --masks masks.",
             f"holdfast mask {data} --out masks",
         ))  # fmt: skip
@@ -283,20 +283,18 @@ def step_list(
     if asking:
         whose = f"{asking[0]['model']}: " if len(records) > 1 else ""
         advice = "Add some and give the same command again: it goes on." if early else photo_advice(asking[0])
-        steps.append((f"More photos. {whose}{advice}", ""))
+        steps.append((f"More images. {whose}{advice}", ""))
     leaning = [row for row in records if row["leans"] == "yes"]
     if leaning:
         name = str(leaning[0]["model"]) if len(records) > 1 else "it"
         steps.append((f"See where {name} looks.", f"holdfast explain {place}"))
-        steps.append(
-            (f"Train {name} on pictures whose backgrounds do not give the class away, of other photos.", _MEND)
-        )
+        steps.append((f"Train {name} on new images whose backgrounds do not give the class away.", _MEND))
     steps += [(lost, "")] if lost else []
     return [*steps, compare_step(str(run.path) if run else "RUN", [str(row["model"]) for row in records], early)]
 
 
 def without_mask(counts: Counts) -> int:
-    """Return how many photos were skipped because they have no mask."""
+    """Return how many images were skipped because they have no mask."""
     skipped = counts.trouble[counts.trouble["error"].astype(str).str.contains(NEEDS_MASK, regex=False)]
     return int(skipped.groupby(["model", "condition"], observed=True)["n"].sum().max()) if len(skipped) else 0
 
@@ -317,7 +315,7 @@ def most_lost(frame: pd.DataFrame) -> str:
         return ""
     return (
         f"Look at {class_words(label)}: accuracy falls by {points(lost.max(), 0)} when only the background changes, "
-        f"the most of {len(lost)} classes ({plural(n, 'photo')}{', so it may be chance' if n < FEW else ''})."
+        f"the most of {len(lost)} classes ({plural(n, 'image')}{', so it may be chance' if n < FEW else ''})."
     )
 
 
@@ -327,7 +325,7 @@ def facts_of(evidence: Evidence) -> list[tuple[str, str]]:
     photos = counts.cells["source_id"].nunique() if len(counts.cells) else 0
     return page_facts(
         (len(evidence.models), "model"),
-        (photos, "photo"),
+        (photos, "image"),
         (len(counts.classes), "class", "classes"),
         (len(counts.conditions), "condition"),
         (int(counts.cells["n"].sum()) if len(counts.cells) else 0, "answer"),
@@ -352,10 +350,10 @@ def limits_of(evidence: Evidence, *, walks: bool) -> str:
     counts = evidence.counts
     outcome = "over all outputs of a model" if evidence.outcome == "full" else "among the dataset's classes only"
     average = (
-        "every class counts the same (macro)" if evidence.average == "macro" else "every photo counts the same (micro)"
+        "every class counts the same (macro)" if evidence.average == "macro" else "every image counts the same (micro)"
     )
     text = (
-        f"Right means right {outcome}; in averages, {average}. Intervals are at the 95 % level and treat photos, not "
+        f"Right means right {outcome}; in averages, {average}. Intervals are at the 95 % level and treat images, not "
         "answers, as independent."
     )
     if evidence.rounds:
@@ -364,7 +362,7 @@ def limits_of(evidence: Evidence, *, walks: bool) -> str:
         text += " Latent walks state their own label space, and every image counts the same in them."
     if len(counts.cells):
         photos = counts.cells["source_id"].nunique()
-        text += f" What {plural(photos, 'photo')} cannot show, this report does not claim."
+        text += f" What {plural(photos, 'image')} cannot show, this report does not claim."
     text += _unanswered(evidence)
     if ORIGINAL not in counts.conditions:
         text += " The originals were not among the conditions, so drops and verdicts are missing."

@@ -1,4 +1,4 @@
-"""Sections: the same photo under every condition, and the worst classes and images."""
+"""Sections: the same image under every condition, and the worst classes and images."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from holdfast.stats.core.reduce import right_column
 NO_ANSWER = "no answer"
 
 PHOTOS = 4
-LARGE = 3  # Pictures that are shown large beside each other
+LARGE = 3  # Images that are shown large beside each other
 WORST = 25
 
-_NO_OBJECT = "No condition of these keeps the object in the picture, so there is nothing to get right."
+_NO_OBJECT = "No condition of these keeps the object in the image, so there is nothing to get right."
 
 
 def most_harmed(evidence: Evidence) -> pd.DataFrame:
-    """Return a row per photo, the most lost first.
+    """Return a row per image, the most lost first.
 
     ``answers`` counts the answers under conditions that keep the object, ``wrong`` the wrong ones among them, ``lost``
     those that are wrong although the original was answered rightly; ``original`` is the share of models right on it.
@@ -55,19 +55,19 @@ def most_harmed(evidence: Evidence) -> pd.DataFrame:
 def gallery(
     evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures: page.RunPictures | None
 ) -> page.Section:
-    """Return some photos under every condition with each model's answer."""
-    section = page.Section("gallery", "The same photo under every condition")
+    """Return some images under every condition with each model's answer."""
+    section = page.Section("gallery", "The same image under every condition")
     if harmed.empty:
         section.parts = [page.Notice(_NO_OBJECT)]
         return section
     picked = _one_per_class(harmed[harmed["lost"] > 0], PHOTOS)
     if picked.empty:
-        section.lead = ["No photo that was answered rightly as an original was lost under any condition."]
+        section.lead = ["No image that was answered rightly as an original was lost under any condition."]
         picked = _one_per_class(harmed, min(2, PHOTOS))
     else:
         first = picked.iloc[0]
         section.lead = [
-            f"{plural(len(picked), 'photo')} that a model answers rightly as they are, those lost most often when "
+            f"{plural(len(picked), 'image')} that a model answers rightly as they are, those lost most often when "
             f"something is changed; {first['source_id']} was lost {first['lost']:.0f} times. They were picked because "
             "they fail, so they are not typical. The original comes first, then the most harmful condition; a dashed "
             "frame and ✗ mark a wrong answer."
@@ -76,9 +76,7 @@ def gallery(
     images = page.pictures_of(pictures, rows.runs, set(picked["source_id"]))
     if not images:
         section.parts.append(
-            page.Notice(
-                "The pictures: the photos are not at hand or have changed since the run, so answers stand alone."
-            )
+            page.Notice("The images: the images are not at hand or have changed since the run, so answers stand alone.")
         )
     groups = dict(tuple(with_display_names(said).groupby("source_id")))
     shown_photos = [
@@ -91,7 +89,7 @@ def gallery(
 
 
 def _one_per_class(photos: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Return the first photo of each class, then others, at most ``most``."""
+    """Return the first image of each class, then others, at most ``most``."""
     first = photos.drop_duplicates("label").head(most)
     rest = photos.drop(first.index).head(most - len(first))
     return first if len(first) == most or first.empty else photos.loc[[*first.index, *rest.index]]
@@ -132,7 +130,7 @@ def _is_right(evidence: Evidence, row: dict[Any, Any] | None) -> bool:
 
 
 def model_answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, condition: str) -> page.Answer:
-    """Return what a model said about a picture, with the sign of right or wrong where the object is in it."""
+    """Return what a model said about an image, with the sign of right or wrong where the object is in it."""
     name = evidence.short[model]
     if row is None or row["status"] != "ok":
         return page.Answer(name, NO_ANSWER, "–", "none")
@@ -152,7 +150,7 @@ def wrong_as_they_are(
     *,
     most: int = page.TILES,
 ) -> page.Gallery | None:
-    """Return originals that no model answers rightly, of as many classes as can be; None without their pictures."""
+    """Return originals that no model answers rightly, of as many classes as can be; None without their images."""
     picked = _one_per_class(harmed[harmed["original"] == 0], most)
     if picked.empty:
         return None
@@ -175,7 +173,7 @@ def wrong_as_they_are(
 def worst(
     evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures: page.RunPictures | None = None
 ) -> page.Section:
-    """Return the tables of the worst classes and images, and the photos that are wrong as they are."""
+    """Return the tables of the worst classes and images, and the images that are wrong even when unchanged."""
     section = page.Section("worst", "The worst classes and images")
     if harmed.empty:
         section.parts = [page.Notice(_NO_OBJECT)]
@@ -187,7 +185,7 @@ def worst(
     section.lead = [
         f"Over all models and conditions that keep the object, {class_words(first['label'])} is answered rightly least "
         f"often ({percent(first['accuracy'])} of {first['n']:,} answers).",
-        f"{plural(len(never), 'photo is', 'photos are')} answered wrongly by every model even without any change"
+        f"{plural(len(never), 'image is', 'images are')} answered wrongly by every model even without any change"
         + (": look at their labels first." if len(never) else ", so no label stands out as doubtful."),
     ]
     top = photos.head(WORST)

@@ -131,7 +131,7 @@ def _parts_table(evidence: Evidence, table: pd.DataFrame) -> Table:
         Column("debiased", "Debiased", "number", digits=4, hint="without the noise that squaring adds"),
         Column("n_conditions", "Conditions", "integer"),
     ]
-    note = f"{convention(evidence)} Intervals treat photos as independent and do not include other trainings."
+    note = f"{convention(evidence)} Intervals treat images as independent and do not include other trainings."
     kept = [column for column in columns if column.key in table]
     return Table("score_parts", "The robustness score and its parts", table, kept, note)
 

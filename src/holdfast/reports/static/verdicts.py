@@ -17,7 +17,7 @@ from holdfast.reports.static.score import score_parts
 from holdfast.stats.effects.verdict_words import score_weakness
 
 _RESTS_ON = (
-    ("background_effect", "Background effect", "same-class background minus random background, same photos"),
+    ("background_effect", "Background effect", "same-class background minus random background, same images"),
     ("object_effect", "Object effect", "answers with the background's class: object agrees minus object does not"),
     ("paste_effect", "Paste effect", "original minus same-class background"),
     ("capture", "Capture", "answers with the donor's class minus the rate on the originals"),
@@ -32,7 +32,7 @@ def verdict_columns(short: Mapping[str, str]) -> list[Column]:
         model_column(short),
         Column("headline", "Verdict"),
         *(ranged(key, title, "points", hint=hint) for key, title, hint in _RESTS_ON),
-        Column("n", "Photos", "integer"),
+        Column("n", "Images", "integer"),
     ]
 
 
@@ -152,10 +152,10 @@ def score_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
         Column("score", "Robustness score, published", "number", "score_low", "score_high", digits=3, beside="weakness",
                hint="1 minus the spread of the accuracies"),
         Column("parameters", "Parameters (M)", "number", digits=1, hint="millions of learned numbers"),
-        Column("milliseconds", "Time (ms)", "number", "fast", "slow", digits=1, hint="per picture, with quartiles"),
+        Column("milliseconds", "Time (ms)", "number", "fast", "slow", digits=1, hint="per image, with quartiles"),
     ]  # fmt: skip
     columns = [column for column in columns if column.key in frame]
-    kind = "Accuracies are means over classes" if evidence.average == "macro" else "Every photo counts the same"
+    kind = "Accuracies are means over classes" if evidence.average == "macro" else "Every image counts the same"
     note = (
         f"{kind}; 95 % intervals, those of the mean over conditions hold for all models at once. The background effect "
         f"is a drop: positive is lost. {evidence.analysis.timing}"

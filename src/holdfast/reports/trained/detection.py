@@ -32,7 +32,7 @@ TITLE = "Telling generated from real"
 ARTEFACTS = (
     "What gives a kind away need not be the scene. A pasted or painted background has its own grain, sharpness and "
     "JPEG history, and the edge of the mask may show (--feather softens it). Two controls look at that: the same "
-    "pictures as JPEG, which wipes fine traces, and backgrounds of the same class, which are pasted but fit."
+    "images as JPEG, which wipes fine traces, and backgrounds of the same class, which are pasted but fit."
 )
 
 
@@ -50,7 +50,7 @@ def detection(counts: Counts, rows: pa.Table | None = None) -> Section:
     section = Section("detection", TITLE)
     accuracies = with_display_names(detected.accuracies(counts))
     if accuracies.empty:
-        section.parts = [Notice("No picture was answered; the reasons are below.")]
+        section.parts = [Notice("No image was answered; the reasons are below.")]
         return section
     accuracies = accuracies.sort_values("accuracy", ascending=False, kind="stable", ignore_index=True)
     short = short_names([str(name) for name in accuracies["model"]])
@@ -67,14 +67,14 @@ def detection(counts: Counts, rows: pa.Table | None = None) -> Section:
 def _accuracy_words(accuracies: pd.DataFrame, short: dict[str, str]) -> list[str]:
     row = accuracies.iloc[0]
     share = estimate(row["accuracy"], row["low"], row["high"])
-    verdict = "more than chance explains" if row["above_chance"] else "which these photos do not set apart from chance"
-    who = f"{short[str(row['model'])]} names the kind of {share} of {int(row['n']):,} pictures"
+    verdict = "more than chance explains" if row["above_chance"] else "which these images do not set apart from chance"
+    who = f"{short[str(row['model'])]} names the kind of {share} of {int(row['n']):,} images"
     best = f"Of {len(accuracies)} networks the best: {who}" if len(accuracies) > 1 else who
     printed = listing([f"{name} {percent(value)}" for name, value in PRINTED.items()])
     return [
-        f"Three kinds of picture of every photo: as it is, before a generated background, before one of another class. "
+        f"Three versions of every image: unchanged, on a generated background, and on one of another class. "
         f"{best}, {verdict} ({percent(CHANCE)}).",
-        f"The paper prints {printed} for its own three kinds. Those are other photos, another generator and another "
+        f"The paper prints {printed} for its own three kinds. Those are other images, another generator and another "
         "way of pasting: they stand beside these figures, and nothing follows from the difference.",
     ]
 
@@ -105,7 +105,7 @@ def _accuracy_table(accuracies: pd.DataFrame, short: dict[str, str]) -> Table:
     columns = [
         *plain("text", model="Network", whose="Where"),
         Column("accuracy", "Accuracy", "percent", "low", "high"),
-        Column("n", "Pictures", "integer"),
+        Column("n", "Images", "integer"),
     ]
     return Table("detection", "Accuracy on the three kinds", table, columns)
 
@@ -131,7 +131,7 @@ def _matrix_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
         parts.append(
             Figure(
                 f"confusion_{place + 1}",
-                f"Kind of picture (rows) and answer (columns), {short[model]}",
+                f"Kind of image (rows) and answer (columns), {short[model]}",
                 finding,
                 lambda width, tidy=tidy: matrix(tidy, width),  # type: ignore[misc]
                 "Shares of the row, with 95 % intervals below.",
@@ -142,7 +142,7 @@ def _matrix_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
         Column("label", "Kind", show=condition_words),
         Column("prediction", "Answer", show=condition_words),
         Column("share", "Share", "percent", "low", "high"),
-        *plain("integer", n="Pictures", total="Of"),
+        *plain("integer", n="Images", total="Of"),
     ]
     return [*parts, Table("confusion", "Confusion matrix", frame, columns, folded=True)]
 
@@ -246,7 +246,7 @@ def _control_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
             *plain("percent", original="As they are", accuracy="As JPEG"),
             Column("drop", "Lost", "points", "low", "high"),
         ]
-        parts.append(Table("detection_jpeg", "The same pictures as JPEG of quality 75", squeezed, columns))
+        parts.append(Table("detection_jpeg", "The same images as JPEG of quality 75", squeezed, columns))
     pasted = with_display_names(detected.pasting(counts))
     if len(pasted):
         columns = [
@@ -255,7 +255,7 @@ def _control_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
                 "percent", other="Background of another class", same="Background of the same class", none="Originals"
             ),
         ]
-        caption = "How often a picture is called one with a random background"
+        caption = "How often an image is called one with a random background"
         parts.append(Table("detection_pasting", caption, pasted, columns))
     return [Heading("Is it told by the scene, or by traces of the making?"), *parts] if parts else []
 
@@ -278,15 +278,15 @@ def build_detection(runs: Sequence[Run], out: Path, *, note: str = "") -> Path:
     sections.append(what_was_run(evidence, runs, {"outcome": "full", "average": "micro"}))
     facts = [
         *page_facts(
-            (len(counts.models), "network"), (counts.cells["source_id"].nunique() if len(counts.cells) else 0, "photo")
+            (len(counts.models), "network"), (counts.cells["source_id"].nunique() if len(counts.cells) else 0, "image")
         ),
         (f"{len(KINDS)}", "kinds"),
         (f"{int(counts.cells['n'].sum()) if len(counts.cells) else 0:,}", "answers"),
     ]
     limits = (
-        "A network that tells these kinds apart tells those of this generator and this way of pasting; of others "
-        "nothing follows. No photo, and no photo that lent a background, is on both sides of a split. Intervals are at "
-        "the 95 % level and treat photos, not pictures, as independent."
+        "A network that tells these kinds apart does so for this generator and this way of pasting; nothing follows "
+        "for others. No image, including those that lent a background, is on both sides of a split. Intervals are at "
+        "the 95 % level and treat source images, not their renderings, as independent."
     )
     sentences = sections[0].lead
     front = Front(

@@ -110,10 +110,10 @@ class Segmented:
         good = self.rows[self.rows["status"] == "ok"]
         facts = page_facts(
             (self.rows["model"].nunique(), "model"),
-            (good["source_id"].nunique(), "photo"),
+            (good["source_id"].nunique(), "image"),
             (self.rows["label"].nunique(), "class", "classes"),
             (self.rows["condition"].nunique(), "condition"),
-            (len(good), "segmented picture"),
+            (len(good), "segmented image"),
         )
         title = "How well is the object segmented when the image changes?"
         if self.frame.empty:
@@ -125,13 +125,13 @@ class Segmented:
     def limits(self) -> str:
         """Return what the numbers mean."""
         text = (
-            "Pixels are summed over photos before they are divided; every class, and the background, counts the same. "
-            "Intervals are at the 95 % level and treat photos, not pixels, as independent. What "
-            f"{plural(self.rows['source_id'].nunique(), 'photo')} cannot show, this report does not claim."
+            "Pixels are summed over images before they are divided; every class, and the background, counts the same. "
+            "Intervals are at the 95 % level and treat images, not pixels, as independent. What "
+            f"{plural(self.rows['source_id'].nunique(), 'image')} cannot show, this report does not claim."
         )
         missing = int((self.rows["status"] != "ok").sum())
         return text + (
-            f" {missing:,} of {len(self.rows):,} pictures have no answer and count nowhere." if missing else ""
+            f" {missing:,} of {len(self.rows):,} images have no answer and count nowhere." if missing else ""
         )
 
 
@@ -145,15 +145,15 @@ def read_segments(
     return Segmented(runs, frame, segmented(table), resamples, seed, analysis or AS_PUBLISHED)
 
 
-STRIPS = 12  # Pictures of the gallery
-PNG = 2_000_000  # Bytes of a kept picture; a larger file is not ours
+STRIPS = 12  # Images of the gallery
+PNG = 2_000_000  # Bytes of a kept image; a larger file is not ours
 
 
 def segmentation(segmented: Segmented) -> Section:
-    """Return tables, charts, the regression and a few pictures."""
+    """Return tables, charts, the regression and a few images."""
     section = Section("segmentation", "Segmentation")
     if segmented.frame.empty:
-        notice = Notice("No picture was segmented; the reasons are below.")
+        notice = Notice("No image was segmented; the reasons are below.")
         section.parts = [notice, *_trainings(segmented), *_errors(segmented)]
         return section
     section.lead = [_finding(segmented), *_cost(segmented), _HOW]
@@ -187,7 +187,7 @@ def _by_attribute(segmented: Segmented) -> list[Part]:
         key = "".join(letter if letter.isalnum() else "_" for letter in name)
         columns = [
             Column("value", name), CONDITION, model_column(segmented.short),
-            ranged("miou", "Mean IoU"), ranged("drop", "Drop", "points"), *plain("integer", n="Pictures"),
+            ranged("miou", "Mean IoU"), ranged("drop", "Drop", "points"), *plain("integer", n="Images"),
         ]  # fmt: skip
         title = f"Segmentation by {name}, the worst first; intervals hold for all groups of a condition together"
         parts.append(Table(f"segments_by_{key}", title, frame, columns))
@@ -220,14 +220,14 @@ def _cost(segmented: Segmented) -> list[str]:
         if (row := rows.get(name)) and not name.endswith(WITHIN)
     ]
     return [
-        f"{condition_label(worst).capitalize()} costs most: {listing(said)} of mean IoU, against the same photos' "
+        f"{condition_label(worst).capitalize()} costs most: {listing(said)} of mean IoU, against the same images' "
         "originals."
     ]
 
 
 _HOW = (
     "IoU is what truth and answer share of a class's pixels, over what either has. The boundary score asks how much of "
-    "the two outlines lies within 0.75 % of the picture's diagonal of the other. Where a scenario moves the object, "
+    "the two outlines lies within 0.75 % of the image's diagonal of the other. Where a scenario moves the object, "
     "the truth moves with it."
 )
 
@@ -239,11 +239,11 @@ def _table(segmented: Segmented) -> Table:
         CONDITION,
         model_column(segmented.short),
         ranged("miou", "Mean IoU"),
-        ranged("drop", "Lost", "points", hint="mean IoU of the same photos' originals minus this"),
+        ranged("drop", "Lost", "points", hint="mean IoU of the same images' originals minus this"),
         *with_intervals("percent", pixel_accuracy="Pixels right", boundary_f="Boundary F"),
         ranged("recall", "Objects found", hint="overlapped by half or more"),
         ranged("recall_drop", "Objects lost", "points"),
-        Column("n", "Pictures", "integer"),
+        Column("n", "Images", "integer"),
     ]
     columns = [column for column in columns if column.key in frame]
     return Table("segmentation", "Segmentation by condition and model", frame, columns)
@@ -276,7 +276,7 @@ def _class_table(segmented: Segmented) -> Table:
         model_column(segmented.short),
         *with_intervals("percent", iou="IoU", pixel_accuracy="Its pixels found", boundary_f="Boundary F"),
         *plain("percent", boundary_precision="Boundary precision", boundary_recall="Boundary recall"),
-        Column("n", "Pictures", "integer"),
+        Column("n", "Images", "integer"),
     ]
     frame = segmented.classes.sort_values("iou", kind="stable")
     caption = "Segmentation by class, the lowest IoU first"
@@ -284,7 +284,7 @@ def _class_table(segmented: Segmented) -> Table:
 
 
 def _gallery(segmented: Segmented) -> list[Part]:
-    """Return some pictures beside the truth and the best model's answers: originals and what harms most."""
+    """Return some images beside the truth and the best model's answers: originals and what harms most."""
     wanted = segmented.conditions[:3]
     rows = segmented.frame.drop_duplicates(["row_id", "model"])
     rows = rows[(rows["model"] == segmented.models[0]) & rows["condition"].isin(wanted)]
@@ -299,11 +299,11 @@ def _gallery(segmented: Segmented) -> list[Part]:
     if not tiles:
         return []
     text = (
-        f"Above the picture and the object as it is, below what {segmented.short[segmented.models[0]]} answers and "
+        f"Above the image and the object as it is, below what {segmented.short[segmented.models[0]]} answers and "
         "where it is right (green), misses the object (orange) or sees one where none of its class is (blue): "
         "originals and the conditions that harm most. Every class has its colour."
     )
-    return [Heading("Some of the pictures"), Text([text]), Gallery([Photo("", "", "", tiles)])]
+    return [Heading("Some of the images"), Text([text]), Gallery([Photo("", "", "", tiles)])]
 
 
 def _fitted(segmented: Segmented) -> list[Part]:
@@ -337,7 +337,7 @@ def _trainings(segmented: Segmented) -> list[Part]:
         f"{plural(len(jobs), 'training')}, {number(float(jobs['seconds'].sum()) / 60, 1)} minutes in all. Recipe "
         f"{runs[0].spec().get('recipe')}: {recipe.get('optimiser')} at {recipe.get('rate')}, at most "
         f"{recipe.get('epochs')} epochs in batches of {recipe.get('batch_size')}, {recipe.get('size')} pixels. The "
-        "epoch with the best mean IoU on validation photos was kept; test photos took no part in that choice."
+        "epoch with the best mean IoU on validation images was kept; test images took no part in that choice."
     )
     parts: list[Part] = [Heading("How they were trained"), Text([sentence])]
     if len(failed):
@@ -368,7 +368,7 @@ def _curves(curves: pd.DataFrame) -> Figure:
 
 
 def _errors(segmented: Segmented) -> list[Part]:
-    """Return the pictures without an answer, by reason."""
+    """Return the images without an answer, by reason."""
     bad = segmented.rows[segmented.rows["status"] != "ok"]
     if bad.empty:
         return []
@@ -378,11 +378,11 @@ def _errors(segmented: Segmented) -> list[Part]:
     columns = [
         *plain("text", error="Reason", status="Status", model="Model"),
         CONDITION,
-        Column("n", "Pictures", "integer"),
+        Column("n", "Images", "integer"),
         Column("example", "For example"),
     ]
     frame = counted.reset_index().sort_values("n", ascending=False, kind="stable")
-    return [Table("segmentation_errors", "Pictures without an answer, by reason", frame, columns)]
+    return [Table("segmentation_errors", "Images without an answer, by reason", frame, columns)]
 
 
 def _segmented(report: ReportEvidence) -> Segmented:

@@ -44,12 +44,12 @@ class Contrast:
 
 INSIDE = Contrast(
     "{}", "trained_within", "within", "within each condition", "Training within a condition instead of on originals",
-    "What it does not bring back is not in the picture, or is too much for the network or for a training of this "
+    "What it does not bring back is not in the image, or is too much for the network or for a training of this "
     "length.",
 )  # fmt: skip
 UNSEEN = Contrast(
     "all but {}", "trained_without", "on all others", "on all conditions but the tested one",
-    "Training on a mixture of all other conditions instead of on originals, with as many pictures,",
+    "Training on a mixture of all other conditions instead of on originals, with as many images,",
     "A condition was never seen before its test: what is gained came over from the others.",
 )  # fmt: skip
 
@@ -142,7 +142,7 @@ def _compared(evidence: Evidence, short: dict[str, str], lead: list[str], contra
         condition_label(name) for name in sorted(means.index, key=lambda name: (name != ORIGINAL, means[name], name))
     ]
     title = f"Accuracy of networks trained on originals and of the same networks trained {contrast.title}"
-    note = "Intervals are over photos; trainings differ, too, which the table of gains counts where there are folds."
+    note = "Intervals are over images; trainings differ, too, which the table of gains counts where there are folds."
     look: dict[str, Any] = {"models": models, "rows": rows, "axis": "accuracy", "domain": (0, 1), "note": note}
     figure = charts.dot_figure(contrast.name, title, lead[-1], tidy, **look)
     columns = [
@@ -150,7 +150,7 @@ def _compared(evidence: Evidence, short: dict[str, str], lead: list[str], contra
         model_column(short, "Network"),
         *with_intervals("percent", originals="On originals", within=contrast.words.capitalize()),
         Column("gain", "Gain", "points", "low", "high"),
-        Column("n", "Photos", "integer"),
+        Column("n", "Images", "integer"),
     ]
     caption = f"Trained on originals and {contrast.title}"
     table = Table(contrast.name, caption, frame, columns, folded=True)
@@ -271,7 +271,7 @@ def _front(report: ReportEvidence) -> Front:
             (len(every.conditions), "condition"),
         ),
         "Each network is tested on images that it did not see in training. Intervals are at the 95 % level and treat "
-        "photos as independent.",
+        "images as independent.",
         images_of_classes(every, rows, report.pictures, classes=3, columns=4),
         first_figure(charts_of_curves) or first_figure(section.parts),
     )

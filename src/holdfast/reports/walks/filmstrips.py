@@ -1,4 +1,4 @@
-"""Sections: where walks end and why, walks that stopped, and their steps as pictures."""
+"""Sections: where walks end and why, walks that stopped, and their steps as images."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PHOTOS = 4
 STRIPS = 6
 FRAMES_SHOWN = 8
 LARGE = 256  # Pixels of the longer side of an image on the first screen
-SIDE = 112  # Pixels of the longer side of a picture on the page
+SIDE = 112  # Pixels of the longer side of an image on the page
 
 STOPS = {
     "budget": ("all steps taken", "#0072b2"),
@@ -53,8 +53,8 @@ MAX_BYTES = 20_000_000  # Limits of a frame's file; no generator here makes larg
 
 
 def ends_of_walks(walks: ReportWalks) -> Section:
-    """Return a row of pictures per photo: the original, and what the walk against each model left of it."""
-    section = Section("ends", "Photos and what walks left of them")
+    """Return a row per image: the original, and what the walk against each model left of it."""
+    section = Section("ends", "Images and what walks left of them")
     folders = [run.path for run in walks.runs]
     photos = []
     for name, group in walks.images.groupby("sample_id", sort=True):
@@ -68,11 +68,11 @@ def ends_of_walks(walks: ReportWalks) -> Section:
         if len(photos) == PHOTOS:
             break
     if not photos:
-        section.parts = [Notice("This run kept no pictures; holdfast perturb keeps those of --pictures photos.")]
+        section.parts = [Notice("This run kept no images; holdfast perturb keeps those of --pictures images.")]
         return section
     section.lead = [
-        "One photo a row: the original, then the last image that the oracle accepted on the walk against each model, "
-        "with the model's answer and the oracle's. Photos are spread over the data, not picked by their outcome. A "
+        "One image a row: the original, then the last image that the oracle accepted on the walk against each model, "
+        "with the model's answer and the oracle's. Images are spread over the data, not picked by their outcome. A "
         "dashed frame marks a wrong answer."
     ]
     section.parts = [Gallery(photos, steps=True)]
@@ -80,7 +80,7 @@ def ends_of_walks(walks: ReportWalks) -> Section:
 
 
 def _end(walks: ReportWalks, folders: Sequence[Path], record: dict[Any, Any], label: str) -> Tile:
-    """Return the tile of one model's walk; without a picture where the oracle accepted nothing."""
+    """Return the tile of one model's walk; without an image where the oracle accepted nothing."""
     caption = walks.row(record["model"], record["walk"])
     accepted = bool(record["validated"])
     verdict = "accepts" if accepted else "rejects the first image"
@@ -95,7 +95,7 @@ def _end(walks: ReportWalks, folders: Sequence[Path], record: dict[Any, Any], la
 
 
 def _first(folders: Sequence[Path], name: str, side: int = SIDE) -> tuple[str, int, int]:
-    """Return the picture of a file from the first run folder that has it."""
+    """Return the image of a file from the first run folder that has it."""
     return next((picture for folder in folders if (picture := _picture(folder, name, side))[0]), ("", 0, 0))
 
 
@@ -126,7 +126,7 @@ def filmstrips(walks: ReportWalks) -> Section:
     ]
     section.parts = [Gallery(strips, steps=True)]
     if not any(step.picture for strip in strips for step in strip.tiles):
-        section.parts.insert(0, Notice("The pictures: their files are not in the run folder any more."))
+        section.parts.insert(0, Notice("The images: their files are not in the run folder any more."))
     return section
 
 

@@ -24,7 +24,7 @@ MEANING = (
 ASSUMED = (
     "Where people judged a sample, the judged images of a class, those the model gets right and those it gets wrong "
     "each by themselves, are taken as a random sample of the accepted ones; people's verdict is taken as the truth, "
-    "and what the oracle rejected stays rejected. Intervals resample photos, judged or not."
+    "and what the oracle rejected stays rejected. Intervals resample images, judged or not."
 )
 
 

@@ -226,7 +226,7 @@ def _ranks(walks: ReportWalks, resamples: int, seed: int) -> list[Part]:
         ]
         caption = f"{where}Ranks by FMR; models that cannot be told apart share theirs"
         name = "fmr_ranks" if not walks.several else f"fmr_ranks_{walk}"
-        note = "Paired on the photo: max-t over all pairs in resamples of photos, on the images that every model has."
+        note = "Paired on the image: max-t over all pairs in resamples of images, on the images that every model has."
         parts += [Text([where + text]), Table(name, caption, ranking.table, columns, note, folded=True)]
     return parts
 

@@ -90,7 +90,7 @@ def time(walks: ReportWalks) -> list[Part]:
     if not records:
         return []
     frame = pd.DataFrame(records)
-    sentence = f"A walk took {number(float(timed['seconds'].mean()), 2)} s a photo on average."
+    sentence = f"A walk took {number(float(timed['seconds'].mean()), 2)} s an image on average."
     pairs = _dense_and_sparse(walks, timed)
     if len(pairs):
         said = [
@@ -98,12 +98,12 @@ def time(walks: ReportWalks) -> list[Part]:
             f"{number(row['sparse'], 2)} s in the sparse one, {_saved(row['sparse'] / row['dense'])}"
             for row in pairs.to_dict("records")
         ]
-        sentence = f"Time of a walk, on photos walked both ways with the same other options: {'; '.join(said)}."
+        sentence = f"Time of a walk, on images walked both ways with the same other options: {'; '.join(said)}."
     columns = [
         *first_columns(walks), Column("latent", "Latent"), Column("n", "Images", "integer"),
-        Column("total", "Seconds", "number", digits=1), Column("each", "a photo", "number", digits=3),
+        Column("total", "Seconds", "number", digits=1), Column("each", "an image", "number", digits=3),
     ]  # fmt: skip
-    note = "Of the steps alone: encoding, decoding, model and oracle; photos of one batch share its time."
+    note = "Of the steps alone: encoding, decoding, model and oracle; images of one batch share its time."
     return [Heading("Time"), Text([sentence]), Table("walk_time", "Time of the walks", frame, columns, note)]
 
 
@@ -112,9 +112,9 @@ def _saved(ratio: float) -> str:
 
 
 def _dense_and_sparse(walks: ReportWalks, timed: pd.DataFrame) -> pd.DataFrame:
-    """Return ``dense`` and ``sparse`` seconds a photo per ``row``, a model's sparse walk, and ``n`` photos.
+    """Return ``dense`` and ``sparse`` seconds an image per ``row``, a model's sparse walk, and ``n`` images.
 
-    Of the photos that have both times, and only where a dense walk has the same other options.
+    Of the images that have both times, and only where a dense walk has the same other options.
     """
     like = [{key: value for key, value in setting.items() if key != "sparse"} for setting in walks.settings]
     mean = timed.groupby(["model", "walk", "sample_id"])["seconds"].mean()

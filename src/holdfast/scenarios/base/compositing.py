@@ -20,7 +20,7 @@ def composite(
 ) -> Image:
     """Return ``inside`` where the mask is true and ``outside`` elsewhere.
 
-    A ``feather`` of 0 takes every pixel whole from one of the two. Pass the ``context`` if ``mask`` is the photo's own,
+    A ``feather`` of 0 takes every pixel whole from one of the two. Pass the ``context`` if ``mask`` is the image's own,
     whose soft edge is then cached. ``reuse``: whether ``outside`` may become the result; a fresh array costs several
     times as much as filling it.
     """

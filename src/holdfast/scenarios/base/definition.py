@@ -75,7 +75,7 @@ class Scenario:
     leaves_while: Mapping[str, Value] = field(default_factory=dict)
     # Must be set if the function calls ``context.donor``: row ids then include the donor pool.
     donor: Literal["", "other_class", "same_class"] = ""
-    # Pictures of other than 8 bits and three bands that it takes: none, RGB of any depth, or any depth and bands.
+    # Images of other than 8 bits and three bands that it takes: none, RGB of any depth, or any depth and bands.
     native: Literal["", "rgb", "bands"] = ""
     paints: bool = False  # Whether it asks the context for new surroundings, which takes ``--generator``
     # The network of the user's that it asks the context for: ``style`` needs ``--stylist``, ``fill`` takes ``--fill``.
@@ -85,10 +85,10 @@ class Scenario:
     variants: Mapping[str, Mapping[str, Value]] = field(default_factory=lambda: {PAPER: {}})
     # 1..5 → parameters that differ from the defaults; empty where nothing has a natural strength.
     severities: Mapping[int, Mapping[str, Value]] = field(default_factory=dict)
-    # ``module:function`` that changes the picture against each model at its input (see
+    # ``module:function`` that changes the image against each model at its input (see
     # ``holdfast.models.attacks.Attack``); empty for scenarios, which know no model.
     attack: str = ""
-    version: int = 1  # Goes up when the same parameters give another picture
+    version: int = 1  # Goes up when the same parameters give another image
     source: str = ""  # Hash of the module for ``python:`` scenarios, whose authors count no versions
 
     def __call__(
@@ -129,9 +129,9 @@ def scenario(
         family: The kind of change: a name for weights of ``choose``; reports count only the static group by family.
         composites: Whether it joins two images along the mask's edge; it then takes ``feather``, too, and what it
             promises holds with feather 0.
-        changes: Which part the function changes: it then returns the whole picture changed (or that and details), of
-            which this part is taken; the rest is the photo's.
-        shared: Whether that picture is kept for other conditions (``context.memo``), so that it must be copied.
+        changes: Which part the function changes: it then returns the whole image changed (or that and details), of
+            which this part is taken; the rest is the image's.
+        shared: Whether that image is kept for other conditions (``context.memo``), so that it must be copied.
         parameters: What can be set.
         variants: Beside ``paper``.
         leaves_while: See Scenario.
@@ -171,7 +171,7 @@ def scenario(
 
 
 def _joined(function: Callable[..., Any], behind: bool, shared: bool) -> Callable[..., Rendered]:
-    """Return a function that takes the background (``behind``) or the object from the picture of ``function``."""
+    """Return a function that takes the background (``behind``) or the object from the image of ``function``."""
 
     @functools.wraps(function)
     def joined(image: Image, mask: Mask, *, context: Context, feather: float, **settings: Any) -> Rendered:

@@ -26,7 +26,7 @@ def render(
     context: Context,
     definition: Scenario | None = None,
 ) -> Rendered:
-    """Make one condition's picture.
+    """Make one condition's image.
 
     Args:
         condition: The scenario and its parameters.

@@ -16,12 +16,12 @@ _FINER = 9  # points along each side of a pixel by which its covered share is to
 
 @corruption(
     id="gaussian_blur",
-    summary="Gaussian blur of the whole picture (ImageNet-C)",
-    settings=(("sigma", "standard deviation in pixels of a picture of 224", 0, 100),),
+    summary="Gaussian blur of the whole image (ImageNet-C)",
+    settings=(("sigma", "standard deviation in pixels of an image of 224", 0, 100),),
     table=((1.0,), (2.0,), (3.0,), (4.0,), (6.0,)),
 )
 def gaussian_blur(image: Image, mask: Mask, *, scale: float, sigma: float, **_: Any) -> Image:
-    """Blur with a Gaussian; edges are repeated beyond the picture."""
+    """Blur with a Gaussian; edges are repeated beyond the image."""
     return picture_of(gaussian(values_of(image), sigma * scale))
 
 
@@ -29,7 +29,7 @@ def gaussian_blur(image: Image, mask: Mask, *, scale: float, sigma: float, **_: 
     id="defocus_blur",
     summary="a lens out of focus (ImageNet-C)",
     settings=(
-        ("radius", "of the disc, in pixels of a picture of 224", 0, 100),
+        ("radius", "of the disc, in pixels of an image of 224", 0, 100),
         ("softness", "standard deviation of the disc's edge", 0.01, 10),
     ),
     table=((3.0, 0.1), (4.0, 0.5), (6.0, 0.5), (8.0, 0.5), (10.0, 0.5)),
@@ -40,7 +40,7 @@ def defocus_blur(image: Image, mask: Mask, *, scale: float, radius: float, softn
 
 
 def defocus_kernel(radius: float, softness: float, scale: float) -> NDArray[np.float32]:
-    """Return the disc to which a point blurs, for pictures of this scale."""
+    """Return the disc to which a point blurs, for images of this scale."""
     return disc(radius, softness) if scale == 1 else _covered(radius * scale, softness * scale)
 
 
@@ -70,7 +70,7 @@ def _softened(share: NDArray[np.float32], radius: float, softness: float) -> NDA
     id="glass_blur",
     summary="through frosted glass: pixels strewn about (ImageNet-C)",
     settings=(
-        ("sigma", "of the blur before and after, in pixels of a picture of 224", 0, 100),
+        ("sigma", "of the blur before and after, in pixels of an image of 224", 0, 100),
         ("reach", "how far a pixel may come from", 1, 100),
         ("rounds", "how often", 1, 20),
     ),
@@ -91,7 +91,7 @@ def glass_blur(
 def sources(height: int, width: int, reach: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return for every pixel in reading order the place whose value it gets.
 
-    The published loop goes backwards over the picture and means to swap each pixel with a neighbour at -reach to
+    The published loop goes backwards over the image and means to swap each pixel with a neighbour at -reach to
     reach - 1. What it assigns are views of one array, so it copies the neighbour instead; and a neighbour that had its
     turn hands on what it got. Following those hand-overs, two at a time, gives the same places without the loop.
     """
@@ -117,7 +117,7 @@ def sources(height: int, width: int, reach: int, rng: np.random.Generator) -> ND
     id="motion_blur",
     summary="a camera moved while it looked (ImageNet-C)",
     settings=(
-        ("radius", "the streak has 2·radius + 1 pixels, of a picture of 224", 1, 200),
+        ("radius", "the streak has 2·radius + 1 pixels, of an image of 224", 1, 200),
         ("sigma", "of the half Gaussian along it", 0.1, 200),
     ),
     table=((10.0, 3.0), (15.0, 5.0), (15.0, 8.0), (15.0, 12.0), (20.0, 15.0)),
@@ -139,7 +139,7 @@ def motion_blur(
     table=((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
 )
 def zoom_blur(image: Image, mask: Mask, *, end: float, step: float, **_: Any) -> Image:
-    """Return the mean of the picture and its enlargements."""
+    """Return the mean of the image and its enlargements."""
     values = values_of(image)
     factors = np.arange(1, end, step)
     total = values.copy()

@@ -1,9 +1,9 @@
-"""Shared by the nineteen corruptions: their declaration, and how they take pictures of any size.
+"""Shared by the nineteen corruptions: their declaration, and how they take images of any size.
 
 They are those of ImageNet-C (Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions
-and Perturbations", 2019), whose parameters are stated for pictures that were shrunk to 256 pixels on the shorter side
-and cropped to 224. So a larger picture is first shrunk to 256 (``size``): a model does that anyway, and noise on the
-pixels of a large photo would be averaged away. Pictures of 224 to 256 take the published parameters as they are. On
+and Perturbations", 2019), whose parameters are stated for images that were shrunk to 256 pixels on the shorter side
+and cropped to 224. So a larger image is first shrunk to 256 (``size``): a model does that anyway, and noise on the
+pixels of a large image would be averaged away. Images of 224 to 256 take the published parameters as they are. On
 smaller ones, and on larger ones that are to keep their size (``?size=0``), lengths in pixels go with the shorter side,
 and layers of snow, fog, frost and the like are made at the published scale and resized; noise stays a pixel's.
 """
@@ -30,15 +30,15 @@ MIDDLE = 3
 """The severity of a corruption where none is named."""
 
 CROPPED, SHRUNK = 224, 256
-"""Shorter sides of the published parameters: of ImageNet-C's pictures, and before their crop."""
+"""Shorter sides of the published parameters: of ImageNet-C's images, and before their crop."""
 
 LONGEST = 1024
-"""Layers are made on a grid that is at most this long, for thin pictures too."""
+"""Layers are made on a grid that is at most this long, for thin images too."""
 
 SIZE = Parameter(
     "size",
     SHRUNK,
-    "pictures with a longer shorter side are first shrunk to this one (0: never; lengths then grow with the picture)",
+    "images with a longer shorter side are first shrunk to this one (0: never; lengths then grow with the image)",
     minimum=0,
     maximum=100_000,
 )
@@ -83,7 +83,7 @@ def corruption(
 
 
 def shrunk(image: Image, mask: Mask, size: int) -> tuple[Image, Mask]:
-    """Return picture and mask (or None) with a shorter side of at most ``size``."""
+    """Return image and mask (or None) with a shorter side of at most ``size``."""
     height, width = image.shape[:2]
     if size == 0 or min(height, width) <= size:
         return image, mask
@@ -96,14 +96,14 @@ def shrunk(image: Image, mask: Mask, size: int) -> tuple[Image, Mask]:
 
 
 def scale_of(height: int, width: int) -> float:
-    """Return the factor on the published lengths for a picture of this size."""
+    """Return the factor on the published lengths for an image of this size."""
     shorter, longer = sorted((height, width))
     scale = shorter / CROPPED if shorter < CROPPED else max(1.0, shorter / SHRUNK)
     return max(scale, longer / LONGEST)
 
 
 def layer(image: Image, scale: float, make: Callable[[int, int], NDArray[Any]]) -> Values:
-    """Return ``make(height, width)`` at the published scale, resized to the picture; HW."""
+    """Return ``make(height, width)`` at the published scale, resized to the image; HW."""
     height, width = image.shape[:2]
     if scale == 1:
         return make(height, width).astype(np.float32, copy=False)

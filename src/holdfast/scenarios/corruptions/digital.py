@@ -31,7 +31,7 @@ def brightness(image: Image, mask: Mask, *, added: float, **_: Any) -> Image:
 @corruption(
     id="contrast",
     summary="little contrast (ImageNet-C)",
-    settings=(("kept", "share of the distance from the picture's mean", 0, 1),),
+    settings=(("kept", "share of the distance from the image's mean", 0, 1),),
     table=((0.4,), (0.3,), (0.2,), (0.1,), (0.05,)),
 )
 def contrast(image: Image, mask: Mask, *, kept: float, **_: Any) -> Image:
@@ -87,7 +87,7 @@ def pixelate(image: Image, mask: Mask, *, kept: float, **_: Any) -> Image:
     summary="stretched and bent (ImageNet-C); the mask goes with it",
     settings=(
         ("alpha", "factor of the smoothed displacements", 0, 10_000),
-        ("sigma", "of their smoothing, in pixels of a picture of 224", 0.1, 1000),
+        ("sigma", "of their smoothing, in pixels of an image of 224", 0.1, 1000),
         ("shear", "farthest way of a corner in the affine part", 0, 1000),
     ),
     table=(
@@ -142,7 +142,7 @@ def corner_map(height: int, width: int, shear: float, rng: np.random.Generator) 
 def smoothing(length: int, sigma: float) -> NDArray[np.float64]:
     """Return the matrix of a Gaussian filter along an axis, mirrored at the ends, cut off at three deviations.
 
-    Theirs is up to five times as wide as the picture, which as a matrix costs nothing.
+    Theirs is up to five times as wide as the image, which as a matrix costs nothing.
     """
     from scipy.ndimage import gaussian_filter1d
 

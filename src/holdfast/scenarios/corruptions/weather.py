@@ -34,9 +34,9 @@ MUD = np.array([63, 42, 20], np.float32) / 255
         ("sigma", "of that noise", 0, 10),
         ("zoom", "size of the flakes", 1, 100),
         ("threshold", "noise below it is no flake", -10, 10),
-        ("radius", "of the streaks, in pixels of a picture of 224", 1, 200),
+        ("radius", "of the streaks, in pixels of an image of 224", 1, 200),
         ("streak_sigma", "of the half Gaussian along a streak", 0.1, 200),
-        ("kept", "share of the picture that is not whitened", 0, 1),
+        ("kept", "share of the image that is not whitened", 0, 1),
     ),
     table=(
         (0.1, 0.3, 3.0, 0.5, 10.0, 4.0, 0.8),
@@ -61,7 +61,7 @@ def snow(
     kept: float,
     **_: Any,
 ) -> Image:
-    """Whiten the picture, and add flakes and the same flakes rotated by 180°."""
+    """Whiten the image, and add flakes and the same flakes rotated by 180°."""
     angle = rng.uniform(-135, -45)
 
     def flakes(height: int, width: int) -> NDArray[Any]:
@@ -79,7 +79,7 @@ def snow(
 @corruption(
     id="frost",
     summary="ice on the lens (ImageNet-C, with drawn frost)",
-    settings=(("kept", "weight of the picture", 0, 1), ("ice", "weight of the frost", 0, 1)),
+    settings=(("kept", "weight of the image", 0, 1), ("ice", "weight of the frost", 0, 1)),
     table=((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
 )
 def frost(
@@ -110,7 +110,7 @@ def frost_piece(height: int, width: int, scale: float, rng: np.random.Generator)
     id="fog",
     summary="clouds of fog (ImageNet-C)",
     settings=(
-        ("density", "how much fog is added, on a 0..1 scale of the picture", 0, 100),
+        ("density", "how much fog is added, on a 0..1 scale of the image", 0, 100),
         ("decay", "how much rougher clouds are held back from octave to octave", 1.01, 10),
     ),
     table=((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4)),
@@ -121,7 +121,7 @@ def fog(
     """Add plasma clouds, then darken everything until its brightest value is as before."""
 
     def clouds(height: int, width: int) -> NDArray[Any]:
-        # The clouds have no seam, so that a picture wider than they are goes on with their beginning.
+        # The clouds have no seam, so that an image wider than they are goes on with their beginning.
         tiles = (-(-height // CLOUD_SIDE), -(-width // CLOUD_SIDE))
         return np.tile(plasma(CLOUD_SIDE, decay, rng), tiles)[:height, :width]
 
@@ -137,7 +137,7 @@ def fog(
     settings=(
         ("mean", "of the noise that drops are cut from", -10, 10),
         ("sigma", "of that noise", 0, 10),
-        ("smoothing", "of that noise, in pixels of a picture of 224", 0.1, 100),
+        ("smoothing", "of that noise, in pixels of an image of 224", 0.1, 100),
         ("threshold", "noise below it is no drop", -10, 10),
         ("strength", "of the water; of the mud, the softness of its edges", 0, 100),
         ("mud", "0: water, 1: mud", 0, 1),

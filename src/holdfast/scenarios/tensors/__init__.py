@@ -1,4 +1,4 @@
-"""The scenarios that ``eval --fast`` makes, as batched tensor code on any device: the same pictures as OpenCV's."""
+"""The scenarios that ``eval --fast`` makes, as batched tensor code on any device: the same images as OpenCV's."""
 
 from holdfast.scenarios.tensors.arithmetic import on_device
 from holdfast.scenarios.tensors.batches import (

@@ -69,13 +69,13 @@ def turn_hue(images: Tensor, shifts: Tensor, wrap: int) -> Tensor:
 def brighten(
     images: Tensor, *, kernel: tuple[int, ...], image_weight: float, blur_weight: float, offset: float
 ) -> Tensor:
-    """Return ``cv2.addWeighted`` of pictures and of their blur: rounded (halves to even) and clipped to 0..255."""
+    """Return ``cv2.addWeighted`` of images and of their blur: rounded (halves to even) and clipped to 0..255."""
     base = convolve(images, kernel).float().mul_(blur_weight).add_(offset)
     return base.add_(images.float(), alpha=image_weight).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def descent(sigma: float, radius: int, height: int, width: int) -> dict[str, Any]:
-    """Return how ``descend`` blurs pictures of a size: levels of the pyramid, and the kernel on the lowest.
+    """Return how ``descend`` blurs images of a size: levels of the pyramid, and the kernel on the lowest.
 
     As ``scenarios.blur.gaussian_blur``: plain where it has a radius or a small σ, else down a pyramid and up again.
     """
@@ -86,7 +86,7 @@ def descent(sigma: float, radius: int, height: int, width: int) -> dict[str, Any
 
 
 def descend(images: Tensor, *, levels: int, kernel: tuple[int, ...]) -> Tensor:
-    """Return the pictures blurred by a kernel after this many halvings."""
+    """Return the images blurred by a kernel after this many halvings."""
     work, sizes = images.float(), []
     for _ in range(levels):
         sizes.append((work.shape[2], work.shape[3]))

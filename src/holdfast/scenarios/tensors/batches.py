@@ -1,6 +1,6 @@
-"""All conditions that ``eval --fast`` makes, of a batch of pictures that have one size.
+"""All conditions that ``eval --fast`` makes, of a batch of images that have one size.
 
-Heavy arithmetic is compiled for pictures of one size: fewer passes over memory.
+Heavy arithmetic is compiled for images of one size: fewer passes over memory.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ APART = 1e-3
 PIXELS = 128 * 375 * 500
 """About how many pixels are rendered at a time, under all conditions: enough to fill a GPU, in 4 GB."""
 
-MOST = 128  # pictures rendered at a time
+MOST = 128  # images rendered at a time
 
 
 def at_once(height: int, width: int) -> int:
-    """Return how many pictures of a size are rendered together."""
+    """Return how many images of a size are rendered together."""
     return max(1, min(MOST, PIXELS // (height * width)))
 
 
@@ -78,7 +78,7 @@ def compile_for(
 ) -> tuple[Compiled | None, str]:
     """Compile the functions of some conditions for batches NCHW of one shape, and try them.
 
-    Returns None and the reason where that fails, makes other pictures, or gains nothing.
+    Returns None and the reason where that fails, makes other images, or gains nothing.
     """
     compiled = Compiled(shape)
     rng = torch.Generator().manual_seed(0)
@@ -105,7 +105,7 @@ def compile_for(
                 share = (apart > 1).double().mean().item()
                 if share > APART:
                     return None, f"{condition.name} would differ in {share:.2%} of all values"
-    except Exception as error:  # a compiler fails in many ways, and none of them is a reason to have no pictures
+    except Exception as error:  # a compiler fails in many ways, and none of them is a reason to have no images
         return None, first_line(error)
     return (compiled, "") if after < before else (None, f"it takes {after / before:.1f} times as long")
 
@@ -127,7 +127,7 @@ def donor_backgrounds(donors: Tensor, donor_masks: Tensor | None, height: int, w
 def _without_objects(images: Tensor, masks: NDArray[np.bool_]) -> Tensor:
     """Return ``without_object`` for a batch.
 
-    A mirrored tile is a picture whose rows and columns are each looked up, so two short lists an image are all that
+    A mirrored tile is an image whose rows and columns are each looked up, so two short lists an image are all that
     the host sends.
     """
     count, height, width = masks.shape
@@ -192,11 +192,11 @@ class _Batch:
         return self.images.where(self.inside, background)
 
     def within(self, changed: Tensor) -> Tensor:
-        """Return the pictures with the objects of other ones."""
+        """Return the images with the objects of other ones."""
         return changed.where(self.inside, self.images)
 
     def backgrounds(self) -> Tensor:
-        """Return what donors lend, in the pictures' size, without their own objects where masks show those."""
+        """Return what donors lend, in the images' size, without their own objects where masks show those."""
         donors, (height, width) = self.donors, self.images.shape[2:]
         assert donors is not None, "checked"
         return self.memo("donors", lambda: donor_backgrounds(donors, self.donor_masks, int(height), int(width)))
@@ -240,7 +240,7 @@ def render_batch(
     matte: tuple[int, int, int] = WHITE,  # RGB under what is transparent
     compiled: Compiled | None = None,  # What ``compile_for`` made, for batches of its shape
 ) -> dict[Condition, Tensor]:
-    """Return the pictures that ``scenarios.render`` makes, as a batch over the matte, on the images' device.
+    """Return the images that ``scenarios.render`` makes, as a batch over the matte, on the images' device.
 
     The same bytes for the original, grey, the channels, cut-outs and backgrounds of the same size; within one of 255
     for hue, brightness, blur and resized donors, but for a pixel in a thousand at most (corruptions: see there).

@@ -1,8 +1,8 @@
-"""The nineteen corruptions of ImageNet-C for batches of pictures on any device.
+"""The nineteen corruptions of ImageNet-C for batches of images on any device.
 
 They follow ``scenarios.corruptions`` step by step. Scalars (angles, offsets) are drawn by the same generators as there,
-so corruptions without a random field make the same pictures within rounding. Random fields (noise, clouds,
-displacements) come from the device's own generator: other numbers of the same distribution, for each picture its own.
+so corruptions without a random field make the same images within rounding. Random fields (noise, clouds,
+displacements) come from the device's own generator: other numbers of the same distribution, for each image its own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 class Draws:
-    """Random numbers for a batch: fields from the device, scalars from the host, by each picture's own key."""
+    """Random numbers for a batch: fields from the device, scalars from the host, by each image's own key."""
 
     def __init__(self, condition: Condition, sample_ids: Sequence[str], seed: int, device: torch.device) -> None:
         self._device = device
@@ -58,7 +58,7 @@ class Draws:
         self._generators = [torch.Generator(device).manual_seed(seed_from(*key) >> 1) for key in self._keys]
 
     def scalars(self, draw: Callable[[np.random.Generator], Any]) -> list[Any]:
-        """Return one draw per picture, from the generator that ``scenarios.render`` uses."""
+        """Return one draw per image, from the generator that ``scenarios.render`` uses."""
         return [draw(generator(*key)) for key in self._keys]
 
     def normal(self, *shape: int) -> Tensor:
@@ -83,7 +83,7 @@ class Draws:
 
 
 def corrupt(condition: Condition, images: Tensor, draws: Draws) -> Tensor:
-    """Return the pictures under a corruption, NCHW uint8; larger ones are first shrunk as its ``size`` says."""
+    """Return the images under a corruption, NCHW uint8; larger ones are first shrunk as its ``size`` says."""
     settings = dict(condition.parameters)
     size = int(settings.pop("size"))
     height, width = images.shape[2:]

@@ -35,7 +35,7 @@ def picture_of(values: Tensor) -> Tensor:
 
 @lru_cache(maxsize=256)
 def edge_places(length: int, target: int, device: torch.device, start: int = 0) -> Tensor:
-    """Return the places start .. start + target - 1, with those beyond the picture moved to its edge."""
+    """Return the places start .. start + target - 1, with those beyond the image moved to its edge."""
     return torch.arange(start, start + target, device=device).clamp(0, length - 1)
 
 
@@ -44,7 +44,7 @@ def filtered(values: Tensor, kernels: NDArray[np.float32], anchor: tuple[int, in
 
     Args:
         values: the planes.
-        kernels: one per picture or one for all, as N × height × width.
+        kernels: one per image or one for all, as N × height × width.
         anchor: row and column of each kernel's origin.
         mirrors: whether pixels beyond the edge are mirrored (OpenCV's default); else the edge is repeated.
     """
@@ -74,7 +74,7 @@ def gaussian(values: Tensor, sigma: float) -> Tensor:
 
 
 def streaks(images: Tensor, radius: float, sigma: float, angles: Sequence[float]) -> Tensor:
-    """Return pictures of bytes blurred along angles (``declaring.streak``)."""
+    """Return images of bytes blurred along angles (``declaring.streak``)."""
     reach = 2 * int(np.ceil(radius))
     kernels = np.zeros((len(angles), 2 * reach + 1, 2 * reach + 1), np.float32)
     for kernel, angle in zip(kernels, angles, strict=True):
@@ -101,7 +101,7 @@ def _zoom_matrix(length: int, factor: float, device: torch.device) -> Tensor:
 
 
 def layer(images: Tensor, scale: float, make: Callable[[int, int], Tensor]) -> Tensor:
-    """Return ``make(height, width)``, N × height × width, at the published scale, resized to the pictures: N1HW."""
+    """Return ``make(height, width)``, N × height × width, at the published scale, resized to the images: N1HW."""
     height, width = images.shape[2:]
     if scale == 1:
         return make(height, width)[:, None]

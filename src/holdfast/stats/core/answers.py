@@ -85,7 +85,7 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class CountedEstimate:
-    """A number with its 95 % interval and how many photos or rows it is of."""
+    """A number with its 95 % interval and how many images or rows it is of."""
 
     value: float
     low: float
@@ -103,7 +103,7 @@ class Answers:
     trained_on: Codes
     labels: list[str]  # classes; ``label``: (cells,)
     label: Codes
-    sources: list[str]  # photos; ``source``: (cells,)
+    sources: list[str]  # images; ``source``: (cells,)
     source: Codes
     donor: Codes  # (cells,) codes of donors, whose names nobody needs
     donor_labels: list[str]  # classes of donors; ``donor_label``: (cells,)
@@ -112,7 +112,7 @@ class Answers:
     n: Floats  # (cells,) rows
     right: Floats  # (cells,) right answers of the outcome asked for; ``right_restricted``: among the dataset's classes
     right_restricted: Floats
-    captured: Floats  # (cells,) answers with the donor's class; ``captured_before``: of the same photos' originals
+    captured: Floats  # (cells,) answers with the donor's class; ``captured_before``: of the same images' originals
     captured_before: Floats
     given: Floats  # (trained, conditions, labels) how often each class was the answer, among the dataset's classes
     same_images: frozenset[str]  # conditions whose images repeat those of an earlier one, and count once
@@ -133,7 +133,7 @@ class Answers:
         return ORIGINAL if ORIGINAL in self.trained else ""
 
     def shares(self, where: NDArray[np.bool_], hits: Floats | None = None) -> Floats:
-        """Return the share of hits (right answers) among each photo's rows, (sources,); NaN where it has none."""
+        """Return the share of hits (right answers) among each image's rows, (sources,); NaN where it has none."""
         source, counted = self.source[where], self.right if hits is None else hits
         rows, right = (sums(source, values[where], len(self.sources)) for values in (self.n, counted))
         return ratio(right, rows)
@@ -251,7 +251,7 @@ def _into(place: dict[str, int], numbers: Codes, words: list[str]) -> Codes:
 
 
 def _answer_before(trained_on: Codes, source: Codes, fold: Codes, said: Codes, original: NDArray[np.bool_]) -> Codes:
-    """Return what was answered to the original of each row's photo (the first in the alphabet of several), −2: none."""
+    """Return what was answered to the original of each row's image (the first in the alphabet of several), −2: none."""
     run, runs = codes(trained_on * np.intp(2**32) + fold)
     photo = source * np.intp(max(runs, 1)) + run
     first = np.full(int(photo.max(initial=0)) + 1, np.iinfo(np.intp).max)

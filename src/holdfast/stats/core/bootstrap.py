@@ -1,8 +1,8 @@
-"""Resampling of whole clusters (photos, donors, prompts), and what it costs: the one bootstrap of the package.
+"""Resampling of whole clusters (images, donors, prompts), and what it costs: the one bootstrap of the package.
 
 The rule: how often each of G clusters is drawn depends on the seed, on G and on the number of resamples, on nothing
 else. So the same answers have the same interval in a report, on a board and in a notebook, and statistics of the same
-photos are resampled together. Clusters are numbered in sorted order. Every function takes ``resamples`` and ``seed``;
+images are resampled together. Clusters are numbered in sorted order. Every function takes ``resamples`` and ``seed``;
 the defaults are ``RESAMPLES`` and 0.
 """
 
@@ -84,9 +84,9 @@ def sums(number: Codes, values: Floats, count: int) -> Floats:
 
 
 def stratum_weights(stratum: Codes) -> tuple[Floats, float]:
-    """Return each photo's weight in a mean of class means, (photos,), and Satterthwaite's degrees of freedom."""
+    """Return each image's weight in a mean of class means, (images,), and Satterthwaite's degrees of freedom."""
     every = np.bincount(stratum)
-    sizes = every[every > 0]  # a stranger's table may have a label that no photo keeps
+    sizes = every[every > 0]  # a stranger's table may have a label that no image keeps
     return np.asarray(1 / (every[stratum] * len(sizes))), float(strata_freedom(every[:, None])[0])
 
 
@@ -104,7 +104,7 @@ def t_quantile(freedom: float, share: float = 0.975) -> float:
 
 
 def unseen(photos: ArrayLike, level: float = 0.95) -> Floats:
-    """Return the share of photos that may differ although none of these does: 1 − α^(1/photos), α at one end."""
+    """Return the share of images that may differ although none of these does: 1 − α^(1/photos), α at one end."""
     return np.asarray(1 - ((1 - level) / 2) ** (1 / np.maximum(photos, 1)))
 
 
@@ -169,9 +169,9 @@ def deviations(
 
 
 def donor_noise(values: Floats, photo: Codes, donor: Codes, column: Codes, columns: int) -> Floats:
-    """Return what donors add to the noise of sums beyond what photos do: rows whose products are its covariance.
+    """Return what donors add to the noise of sums beyond what images do: rows whose products are its covariance.
 
-    The two-way covariance (Cameron, Gelbach and Miller 2011) is that of photos + that of donors − that of photo ×
+    The two-way covariance (Cameron, Gelbach and Miller 2011) is that of images + that of donors − that of image ×
     donor. The rows, (at most columns, columns), hold the last two without negative eigenvalues, jackknifed and
     stretched for few donors as ``deviations`` is. ``values``: (cells,) what each cell adds to a sum's deviation from
     the truth.
@@ -191,7 +191,7 @@ def donor_noise(values: Floats, photo: Codes, donor: Codes, column: Codes, colum
 
 
 def lenders(donor: Codes, photo: Codes) -> Codes | None:
-    """Return who lent each row its background: a donor, or the photo itself where it has none (−1).
+    """Return who lent each row its background: a donor, or the image itself where it has none (−1).
 
     None where there are no donors at all.
     """
@@ -202,10 +202,10 @@ def lenders(donor: Codes, photo: Codes) -> Codes | None:
 def join_lent(
     residual: Floats, part: Floats, photo: Codes, lent: NDArray[np.bool_]
 ) -> tuple[NDArray[np.bool_], Floats]:
-    """Add cells without a donor (originals) to those of the same photo that have one.
+    """Add cells without a donor (originals) to those of the same image that have one.
 
     So the sum over a donor holds whole differences, not only what the pasted scenes did. ``part``: the cell's share of
-    its photo. Returns which cells are left, and the residuals.
+    its image. Returns which cells are left, and the residuals.
     """
     count = int(photo.max(initial=-1)) + 1
     parts = np.bincount(photo[lent], part[lent], count)
@@ -225,10 +225,10 @@ def left_out(statistic: Callable[[Floats], Floats], cells: Floats, share: float 
 
 
 class SharedClusters(NamedTuple):
-    """What shared donors do to an interval that comes from resampled photos.
+    """What shared donors do to an interval that comes from resampled images.
 
     Attributes:
-        stretch: the two-way standard error over that of photos alone.
+        stretch: the two-way standard error over that of images alone.
         freedom: the degrees of freedom that donors leave.
     """
 
@@ -237,7 +237,7 @@ class SharedClusters(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """Return by what a deviation is multiplied, where few photos are accounted for already."""
+        """Return by what a deviation is multiplied, where few images are accounted for already."""
         return self.stretch * t_quantile(self.freedom) / Z
 
 
@@ -247,8 +247,8 @@ NO_DONORS = SharedClusters()
 def shared_donors(residuals: ArrayLike, photo: Codes, donor: Codes) -> SharedClusters:
     """Return what donors do to the interval of a statistic, from what each cell (image) adds to its deviation.
 
-    For statistics that are no means, such as average precision or mIoU: their resamples of photos are stretched to the
-    two-way variance of their linear part. Cells of a difference that have no donor count with those of their photo.
+    For statistics that are no means, such as average precision or mIoU: their resamples of images are stretched to the
+    two-way variance of their linear part. Cells of a difference that have no donor count with those of their image.
     """
     values, lent = np.asarray(residuals, np.float64), donor >= 0
     if not lent.any():
@@ -284,7 +284,7 @@ def _freedom(share: Floats) -> float:
 
 
 def two_way_sums(parts: Floats, donors: Floats | None, *, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
-    """Return sums over resampled photos, (resamples, columns), plus normal noise for donors."""
+    """Return sums over resampled images, (resamples, columns), plus normal noise for donors."""
     moved = resampled_sums(parts, np.arange(len(parts)), resamples=resamples, seed=seed)
     if donors is None:
         return moved
@@ -331,10 +331,10 @@ def adjusted_mean(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """Return a mean of differences of fractions (−1..1) with its interval, also where few or no photos changed.
+    """Return a mean of differences of fractions (−1..1) with its interval, also where few or no images changed.
 
-    The bootstrap of ``deviations``, with one imagined photo that gains 1 and one that loses 1 (Bonett and Price's
-    adjustment). ``size``: the effective number of photos. ``residuals``: what each row adds to the mean's deviation.
+    The bootstrap of ``deviations``, with one imagined image that gains 1 and one that loses 1 (Bonett and Price's
+    adjustment). ``size``: the effective number of images. ``residuals``: what each row adds to the mean's deviation.
     """
     shrunk = value * size / (size + 2)
     strayed = deviations(
@@ -365,7 +365,7 @@ def _bags(number: Codes, count: int, seed: int) -> tuple[Codes, int]:
     """Throw very many clusters together at random into 5,000 bags that are resampled in their place.
 
     Sums of independent clusters vary as much in bags as one by one (the variance is met to ±2 %), and so many are
-    normal either way; the work no longer grows with the number of photos.
+    normal either way; the work no longer grows with the number of images.
     """
     if count <= 2 * _BAGS:
         return number, count
@@ -411,7 +411,7 @@ def paired_change(
 
 
 def mcnemar(fell: ArrayLike, rose: ArrayLike) -> NDArray[np.float64]:
-    """Return p of the exact McNemar test: was a photo that changed as likely to fall as to rise?"""
+    """Return p of the exact McNemar test: was an image that changed as likely to fall as to rise?"""
     down, up = np.asarray(fell), np.asarray(rose)
     tail = scipy_special.bdtr(np.minimum(down, up).astype(np.float64), down + up, 0.5)
     return np.asarray(np.where(down + up > 0, np.minimum(1.0, 2 * tail), 1.0))

@@ -26,18 +26,18 @@ from holdfast.stats.core.bootstrap import (
 )
 from holdfast.stats.core.reduce import Counts, Outcome
 
-Average = Literal["macro", "micro"]  # Every class weighs the same, or every photo does
+Average = Literal["macro", "micro"]  # Every class weighs the same, or every image does
 
 KEYS = ["model", "trained_on", "condition"]
 
-GROUP_MINIMUM = 5  # Photos a group (class × class of the background) needs before it can be called the worst
+GROUP_MINIMUM = 5  # Images a group (class × class of the background) needs before it can be called the worst
 
 
 def wilson(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
     """Return Wilson's score interval of a share, element by element; NaN where ``n`` is 0.
 
     (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n) with p = right / n. Counts may be fractional: an effective
-    number of photos.
+    number of images.
     """
     return wilson_at(np.asarray(right, np.float64), np.asarray(n, np.float64), _quantile(level))
 
@@ -65,7 +65,7 @@ def exact(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Floats, 
 def stratified(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     """Return the interval of a mean of class accuracies (macro accuracy), one count per class.
 
-    Wilson's interval on an effective number of photos, with a quantile of t, because a few small classes may make up
+    Wilson's interval on an effective number of images, with a quantile of t, because a few small classes may make up
     most of the variance (docs/statistics/accuracy.md). It keeps a width with all classes at 0 % or 100 %.
     """
     low, high = stratified_rows(np.asarray(right, np.float64)[None, :], np.asarray(n, np.float64)[None, :], level)
@@ -96,7 +96,7 @@ def share_of(right: float, n: float) -> Estimate:
 def newcombe(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> tuple[Floats, Floats, Floats]:
     """Return first − second of two independent estimates (value, low, high) with Newcombe's hybrid interval.
 
-    low = d − √((p₁ − l₁)² + (u₂ − p₂)²), high = d + √((u₁ − p₁)² + (p₂ − l₂)²). Where the two share photos or prompts
+    low = d − √((p₁ − l₁)² + (u₂ − p₂)²), high = d + √((u₁ − p₁)² + (p₂ − l₂)²). Where the two share images or prompts
     the true interval is narrower.
     """
     (value, low, high), (other, other_low, other_high) = (np.asarray(ends, np.float64) for ends in (first, second))
@@ -117,7 +117,7 @@ class ClassAccuracies:
 
 
 def class_accuracies(answers: Answers) -> ClassAccuracies:
-    """Return the accuracies of one training, with Wilson's interval: of an effective number where photos repeat."""
+    """Return the accuracies of one training, with Wilson's interval: of an effective number where images repeat."""
     shape = (len(answers.conditions), len(answers.labels))
     cell = answers.condition * np.intp(shape[1]) + answers.label
     size = shape[0] * shape[1]
@@ -132,7 +132,7 @@ def class_accuracies(answers: Answers) -> ClassAccuracies:
 def accuracy(counts: Counts, *, outcome: Outcome = "full") -> pd.DataFrame:
     """Return ``n``, ``right`` and the accuracy with its interval per model × trained_on × condition × class.
 
-    Intervals are Wilson's; where a photo has several rows, that of the smaller, effective number n / (design effect).
+    Intervals are Wilson's; where an image has several rows, that of the smaller, effective number n / (design effect).
     """
     rows: list[tuple[object, ...]] = []
     for model in counts.models:
@@ -173,7 +173,7 @@ def accuracies(answers: Answers, *, average: Average = "macro") -> dict[tuple[st
 def pooled_accuracy(
     answers: Answers, *, average: Average = "macro", level: float = 0.95, cluster: Codes | None = None
 ) -> CountedEstimate:
-    """Return the accuracy over all cells; NaN where there are none. ``cluster``: (cells,) clusters of photos."""
+    """Return the accuracy over all cells; NaN where there are none. ``cluster``: (cells,) clusters of images."""
     if not len(answers.n):
         return CountedEstimate(float("nan"), float("nan"), float("nan"), 0)
     group = np.zeros(len(answers.n), np.intp)
@@ -181,7 +181,7 @@ def pooled_accuracy(
 
 
 def pooled_influence(answers: Answers) -> Floats:
-    """Return what each photo adds to the deviation of ``pooled_accuracy`` from the truth, (sources,)."""
+    """Return what each image adds to the deviation of ``pooled_accuracy`` from the truth, (sources,)."""
     classes = len(answers.labels)
     n, right = (sums(answers.label, values, classes) for values in (answers.n, answers.right))
     share = right / np.maximum(n, 1)
@@ -235,7 +235,7 @@ def summary(
     Columns: ``n`` rows; ``accuracy`` with ``low`` and ``high`` (``level``), stratified (macro) or Wilson's (micro), on
     n / (design effect) where rows depend on each other; ``worst_class`` with its accuracy and a simultaneous interval,
     because the worst was picked by looking; ``worst_group`` and ``worst_group_donor``: class and background class with
-    the lowest accuracy among those with ≥ 5 photos. ``clusters``: source_id → cluster, for photos that are not
+    the lowest accuracy among those with ≥ 5 images. ``clusters``: source_id → cluster, for images that are not
     independent; by default, those of the counts.
     """
     clusters = counts.clusters if clusters is None else clusters
@@ -269,10 +269,10 @@ def design_effects(
 ) -> Floats:
     """Return how many times larger each group's variance is than that of as many independent rows; at least 1.
 
-    The cluster variance (two-way over photo and donor, as in ``bootstrap.two_way``) over the binomial one. Where the
-    binomial variance is 0 (all right or all wrong), the number of rows per photo, which is the most it could be.
+    The cluster variance (two-way over image and donor, as in ``bootstrap.two_way``) over the binomial one. Where the
+    binomial variance is 0 (all right or all wrong), the number of rows per image, which is the most it could be.
     ``stratum``: classes around whose accuracies answers vary, and how many there are; None: around the group's.
-    ``cluster``: (cells,) clusters of photos in place of photos.
+    ``cluster``: (cells,) clusters of images, in place of the images themselves.
     """
     number, count = stratum or (np.zeros(len(n), np.intp), 1)
     cell = group * np.intp(count) + number
@@ -331,10 +331,10 @@ def design_effect(rows: pd.DataFrame, column: str, *, by_class: bool, donors: bo
 
 
 def cluster_codes(sources: list[str], clusters: Mapping[str, str]) -> Codes:
-    """Return the cluster of each photo, as codes."""
+    """Return the cluster of each image, as codes."""
     missing = [source for source in sources if source not in clusters]
     if missing:
-        raise UserError(f"clusters has no entry for the photo {missing[0]!r}; name one for each")
+        raise UserError(f"clusters has no entry for the image {missing[0]!r}; name one for each")
     return codes(np.array([clusters[source] for source in sources], object))[0]
 
 
@@ -380,15 +380,15 @@ def _worst_group(answers: Answers, own: NDArray[np.bool_], photo: Codes) -> dict
 
 
 def _photos(number: Codes, photo: Codes, count: int) -> Floats:
-    """Return how many different photos each group has."""
+    """Return how many different images each group has."""
     width = np.intp(photo.max(initial=0)) + 1
     return np.bincount(np.unique(number * width + photo) // width, minlength=count).astype(np.float64)
 
 
 def _worst(right: Floats, n: Floats, photos: Floats) -> tuple[int, Estimate]:
-    """Return the place of the least accuracy (among equals of the most photos), and it with a simultaneous interval.
+    """Return the place of the least accuracy (among equals of the most images), and it with a simultaneous interval.
 
-    Several rows of a photo count as one.
+    Several rows of an image count as one.
     """
     worst = int(np.lexsort((-n, right / n))[0])
     size = min(n[worst], photos[worst])

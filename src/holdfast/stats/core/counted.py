@@ -1,6 +1,6 @@
 """Means of counts per image, such as false alarms, and of their changes: intervals of any size of count.
 
-The intervals of shares in ``bootstrap`` imagine a photo that gains 1 and one that loses 1, which is right where a photo
+The intervals of shares in ``bootstrap`` imagine an image that gains 1 and one that loses 1, which is right if an image
 changes by 1 at most.
 """
 
@@ -49,9 +49,9 @@ def mean_change(values: ArrayLike, photo: ArrayLike, donor: Codes | None = None)
 
 
 def _variance(column: np.ndarray, photo: ArrayLike, donor: Codes | None, *, least: float) -> tuple[float, float]:
-    """Return the variance of the mean, of photos or two-way with donors, and the quantile of t for it.
+    """Return the variance of the mean, of images or two-way with donors, and the quantile of t for it.
 
-    ``least``: the sum of squares that photos have at least, so that images that all agree do not pass for certainty.
+    ``least``: the sum of squares that images have at least, so that images that all agree do not pass for certainty.
     """
     number, count = codes(photo)
     residual = (column - column.mean()) / len(column)

@@ -1,4 +1,4 @@
-"""Photo × model × condition: the counts laid out for paired statistics, and resampling of their averages."""
+"""Image × model × condition: the counts laid out for paired statistics, and resampling of their averages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EQUAL = 1e-12  # differences of averages below this are rounding
 
 @dataclass(frozen=True)
 class Lent:
-    """Right answers to photos on backgrounds of donors; an element per photo × model × condition × donor, as codes."""
+    """Right answers to images on backgrounds of donors; an element per image × model × condition × donor, as codes."""
 
     photo: Codes
     model: Codes
@@ -46,16 +46,16 @@ class Lent:
 class AnswerGrid:
     """Right answers laid out."""
 
-    right: Floats  # (photos, models, conditions) right answers
-    n: Floats  # (photos, models, conditions) rows; 0 where the model gave no answer
-    classes: NDArray[np.intp]  # (photos,) number of the photo's class
-    sources: NDArray[np.object_]  # (photos,) ``source_id``
+    right: Floats  # (images, models, conditions) right answers
+    n: Floats  # (images, models, conditions) rows; 0 where the model gave no answer
+    classes: NDArray[np.intp]  # (images,) number of the image's class
+    sources: NDArray[np.object_]  # (images,) ``source_id``
     models: list[str]
     conditions: list[str]  # names, the original first
     lent: Lent | None = None  # the answers on donors' backgrounds among them, None where there are none
 
     def rate(self) -> Floats:
-        """Return the share of right answers, (photos, models, conditions), 0..1, NaN where the model gave none."""
+        """Return the share of right answers, (images, models, conditions), 0..1, NaN where the model gave none."""
         share: Floats = np.divide(self.right, self.n, out=np.full(self.n.shape, np.nan), where=self.n > 0)
         return share
 
@@ -114,14 +114,14 @@ def grid(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str]
 
 
 def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats]:
-    """Return averages over photos (columns,), NaN where no photo counts, and what each photo adds to their error.
+    """Return averages over images (columns,), NaN where no image counts, and what each image adds to their error.
 
-    The contribution of photo s of class k is √(n_k/(n_k − 1)) (y_s − mean_k) / (K n_k): sums of contributions over
-    resampled photos have the sampling variance of the average, with the classes' sizes held. A class with one photo is
+    The contribution of image s of class k is √(n_k/(n_k − 1)) (y_s − mean_k) / (K n_k): sums of contributions over
+    resampled images have the sampling variance of the average, with the classes' sizes held. A class with one image is
     centred at the overall average. Small classes tell their own spread badly, so contributions to a mean of classes of
-    uneven size are stretched by t with Satterthwaite's degrees of freedom over t with photos − 1.
+    uneven size are stretched by t with Satterthwaite's degrees of freedom over t with images − 1.
 
-    ``rate``: (photos, columns), NaN where a photo does not count.
+    ``rate``: (images, columns), NaN where an image does not count.
     """
     estimate, centre, scale = _centred(rate, classes, average)
     parts = np.where(np.isnan(rate), 0.0, (np.nan_to_num(rate) - centre) * scale)
@@ -139,7 +139,7 @@ def _small_classes(counted: NDArray[np.bool_], classes: NDArray[np.intp]) -> Flo
 
 
 def _centred(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats, Floats]:
-    """Return averages, and what each photo's rate is centred at and multiplied by, (photos, columns)."""
+    """Return averages, and what each image's rate is centred at and multiplied by, (images, columns)."""
     group = classes if average == "macro" else np.zeros(len(classes), np.intp)
     strata, count = codes(group)
     belongs = scipy_sparse.csr_array(
@@ -161,7 +161,7 @@ def donor_rows(
 ) -> Floats | None:
     """Return the rows of ``bootstrap.donor_noise`` for averages of the grid, None where no answer has a donor.
 
-    ``rate``: (photos, models, conditions), NaN where a photo does not count. ``column``: (models, conditions) the
+    ``rate``: (images, models, conditions), NaN where an image does not count. ``column``: (models, conditions) the
     column that an average is part of, −1 for none. ``weight``: (models, conditions) of an average in its column.
     """
     lent, shape = laid.lent, rate.shape
@@ -188,14 +188,14 @@ def judged(
     """Return low and high of the percentile interval and a two-sided p-value against 0, from resampled deviations.
 
     p inverts the interval; beyond the reach of the resamples it is the tail of a normal with their standard deviation,
-    and never below 2^(1 − photos), the least that a sign test can say. Where all photos agree exactly, the interval is
-    the exact one for the share of photos that could differ. ``deviations``: (resamples, columns); ``possible``: the
+    and never below 2^(1 − images), the least that a sign test can say. Where all images agree exactly, the interval is
+    the exact one for the share of images that could differ. ``deviations``: (resamples, columns); ``possible``: the
     range of the quantity, which no bound leaves.
     """
     resamples = len(deviations)
     count = np.maximum(np.broadcast_to(photos, estimate.shape), 2).astype(np.float64)
     tail_share = (1 - level) / 2
-    # A percentile interval from few photos is too short by about this much.
+    # A percentile interval from few images is too short by about this much.
     deviations = deviations * (scipy_stats.t.isf(tail_share, count - 1) / scipy_stats.norm.isf(tail_share))
     spread = deviations.std(axis=0)
     low, high = interval(estimate + deviations, level=level)

@@ -28,11 +28,11 @@ def outcome_counts(
         rows: the one table.
         details: returns a table of the task by name.
         order: names of conditions in the order wanted.
-        copies: photo → the photo whose image it repeats.
+        copies: image → the image that it repeats.
 
     Returns:
         Counts in which ``right`` and ``right_restricted`` are sums of ``task.outcome``. If an image has several units,
-        ``source_id`` names the unit and ``clusters`` its photo.
+        ``source_id`` names the unit and ``clusters`` its image.
     """
     own = rows.filter(pa.array([value == task.name for value in rows["task"].to_pylist()], pa.bool_()))
     units = task.units(own, details)

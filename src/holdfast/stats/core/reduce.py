@@ -47,11 +47,11 @@ class Counts:
 
     ``cells``: a row per model × trained_on × condition × label × source × donor × fold with ``n`` and how many were
     ``right`` (full) and ``right_restricted``; ``captured``: answered with the donor's class, and ``captured_before``:
-    how many of the same photos' originals were. Words are categories, photos' and donors' names, too. ``confidence``: a
+    how many of the same images' originals were. Words are categories, images' and donors' names, too. ``confidence``: a
     row per model × trained_on × condition × bin: ``n``, ``right``, and sums: ``confidence``, ``brier``. ``confusion``:
     a row per model × trained_on × condition × label × prediction: ``n`` (among the dataset's classes). ``attacks``: the
-    conditions whose pictures were made against each model; averages, scores and regressions leave them out unless
-    asked, because no two models saw the same pictures.
+    conditions whose images were made against each model; averages, scores and regressions leave them out unless
+    asked, because no two models saw the same images.
     """
 
     cells: pd.DataFrame
@@ -63,8 +63,8 @@ class Counts:
     conditions: list[str]  # in the order in which they were asked for, the original first
     classes: list[str]  # sorted
     attacks: tuple[str, ...] = ()
-    copies: int = 0  # photos whose image is another's, byte for byte, and which count as that one
-    clusters: Mapping[str, str] | None = None  # source → its photo, if sources are parts of photos, such as objects
+    copies: int = 0  # images that repeat another, byte for byte, and count as that one
+    clusters: Mapping[str, str] | None = None  # source → its image, if sources are parts of one, such as objects
     chance: float | None = None  # mean success of answers that ignore the image, if the task knows it
 
     def distinct(self) -> pd.DataFrame:
@@ -82,8 +82,8 @@ def reduce(
     """Count the answered rows of a task.
 
     ``rows``: the one table, or a part of it (any columns beyond those counted are ignored). ``order``: condition names
-    in the order wanted; others follow in alphabetical order. ``copies``: photo → the photo whose image it repeats, so
-    that both are one photo with several rows. ``task``: the value of the column ``task``; ``correct`` may be a number
+    in the order wanted; others follow in alphabetical order. ``copies``: image → the image that it repeats, so
+    that both are one image with several rows. ``task``: the value of the column ``task``; ``correct`` may be a number
     from 0 to 1.
     """
     import duckdb

@@ -63,8 +63,8 @@ def shares(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) ->
     """Return the share of attribution on the object: a row per method × target × model × trained_on × condition.
 
     Columns: ``n`` maps and ``photos``; ``share`` on the foreground, ``area`` of it, ``ratio`` = Σ share / Σ area,
-    ``hits`` (how often the maximum is on the foreground) and ``change`` against the same photos' originals, with 95 %
-    intervals over photos; ``empty``: maps of zeros.
+    ``hits`` (how often the maximum is on the foreground) and ``change`` against the same images' originals, with 95 %
+    intervals over images; ``empty``: maps of zeros.
     """
     rows = []
     for key, group in frame.groupby([*_OF, "condition"], sort=False):
@@ -104,7 +104,7 @@ def ratio_of_sums(
 
 
 def _change(frame: pd.DataFrame, key: tuple[Any, ...], fine: pd.DataFrame, **options: Any) -> Estimate:
-    """Return the mean change of share against the original, on the photos that have both."""
+    """Return the mean change of share against the original, on the images that have both."""
     same = (frame[_OF] == list(key[:-1])).all(axis=1)
     before = frame[same & (frame["condition"] == ORIGINAL) & (frame["status"] == "ok")]
     reference = before.groupby("source_id")["share"].mean()
@@ -121,7 +121,7 @@ def correlations(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int =
 
     ``over`` says what a dot is: ``conditions`` (the share there against the drop there), ``classes`` and ``models``
     (the share on originals against the mean drop) or ``images`` (the share on the original against the loss). ``rho``
-    has a 95 % percentile interval over photos; fewer than 4 dots, or dots that do not differ, have none.
+    has a 95 % percentile interval over images; fewer than 4 dots, or dots that do not differ, have none.
     """
     rows = []
     usable = frame[(frame["status"] == "ok") & frame["correct"].notna()]
@@ -139,7 +139,7 @@ def correlations(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int =
 
 
 def drops_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy lost under each condition on the explained photos."""
+    """Return the accuracy lost under each condition on the explained images."""
     usable = frame[(frame["status"] == "ok") & frame["correct"].notna()]
     paired = _paired(usable)
     means = paired.groupby(["model", "trained_on", "condition"])["drop"].mean()
@@ -147,7 +147,7 @@ def drops_of(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _paired(group: pd.DataFrame) -> pd.DataFrame:
-    """Return photos under changed conditions beside their originals: ``share``, ``share_original``, ``drop``."""
+    """Return images under changed conditions beside their originals: ``share``, ``share_original``, ``drop``."""
     keys = ["model", "trained_on", "source_id"]
     numbers = group.assign(right=group["correct"].astype(float))
     before = numbers[numbers["condition"] == ORIGINAL].groupby(keys, as_index=False)[["share", "right"]].mean()
@@ -164,7 +164,7 @@ def _spearman(paired: pd.DataFrame, keys: list[str], column: str, *, resamples: 
     share, drop = paired[column].to_numpy(np.float64), paired["drop"].to_numpy(np.float64)
     count = int(cell.max()) + 1
     estimate = NO_ESTIMATE
-    # Sums by photo and cell, sparse: most photos are in few cells.
+    # Sums by image and cell, sparse: most images are in few cells.
     sums = [
         scipy_sparse.csr_array((values, (photo, cell)), shape=(photos, count))
         for values in (np.ones(len(cell)), share, drop)
@@ -178,7 +178,7 @@ def _spearman(paired: pd.DataFrame, keys: list[str], column: str, *, resamples: 
 
 
 def _rhos(sums: list[Any], weights: Floats) -> Floats:
-    """Return Spearman's correlation of the cells' means, for every row of weights of the photos.
+    """Return Spearman's correlation of the cells' means, for every row of weights of the images.
 
     Cells that were not drawn are left out, others count once: they are ranked behind all that are there, and then
     weigh nothing.
@@ -201,7 +201,7 @@ def _rhos(sums: list[Any], weights: Floats) -> Floats:
 def sanity(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return how alike maps are to those of the same network with shuffled weights, per method × target × model.
 
-    ``rank_correlation`` with its 95 % interval over photos, ``structural_similarity``, ``share_randomised`` beside
+    ``rank_correlation`` with its 95 % interval over images, ``structural_similarity``, ``share_randomised`` beside
     ``share``; ``changed``: whether the mean correlation is below 0.5; ``zero``: maps of the shuffled network that are
     zero everywhere, which correlate with nothing.
     """
@@ -222,7 +222,7 @@ def sanity(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) ->
 def cascades(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return how alike maps stay as weights are shuffled from the last layer down, a row per ``stage`` as well.
 
-    Per method × target × model: ``rank_correlation`` with its 95 % interval over photos, ``structural_similarity``,
+    Per method × target × model: ``rank_correlation`` with its 95 % interval over images, ``structural_similarity``,
     ``zero`` (maps of zeros) and ``n`` maps. The last stage has all weights shuffled. Empty where none was asked for.
     """
     columns = [*_OF, "stage", "n", "rank_correlation", "low", "high", "structural_similarity", "zero"]

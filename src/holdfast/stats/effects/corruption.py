@@ -2,7 +2,7 @@
 
 Hendrycks and Dietterich (2019): the error of a model under a corruption is summed over its severities and divided by
 that of AlexNet; the mean of these ratios over fifteen corruptions is mCE. The relative one holds what a corruption adds
-to the error on clean photos against what it adds to the reference's.
+to the error on clean images against what it adds to the reference's.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class CorruptionError:
 
     ``models``: a row per model: ``error`` (mean over corruptions of the mean over severities), ``mce`` and
     ``relative_mce`` against the reference (1 is as bad as it), each with an interval, ``clean_error``, how many
-    ``corruptions`` and ``conditions`` these are means over, ``n`` photos. ``by_corruption``: a row per model and
+    ``corruptions`` and ``conditions`` these are means over, ``n`` images. ``by_corruption``: a row per model and
     corruption: ``counted`` in the means, ``severities``, ``error`` and its ``ratio`` to the reference's with intervals,
-    ``n`` photos.
+    ``n`` images.
     """
 
     models: pd.DataFrame
     by_corruption: pd.DataFrame
-    samples: Floats  # (resamples, models), ``error`` in resamples of photos
+    samples: Floats  # (resamples, models), ``error`` in resamples of images
     sentence: str  # what came out, in words
     reason: str = ""  # or why nothing did
 
@@ -76,7 +76,7 @@ def mean_corruption_error(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> CorruptionError:
-    """Return the mean corruption error of every model, on the photos that all models answered.
+    """Return the mean corruption error of every model, on the images that all models answered.
 
     ``reference``: the model, or the errors by corruption (``ALEXNET``), that ``mce`` is relative to. A corruption under
     which it makes no error, or that it has no number for, is left out of the ratio's mean. ``corruptions``: which to
@@ -105,7 +105,7 @@ def mean_corruption_error(
     columns = {name: places for name, places in columns.items() if places}
     wanted = [name for name in wanted if name in columns]
     if not wanted:
-        return _nothing("There is no photo that every model answered under a corruption.", resamples)
+        return _nothing("There is no image that every model answered under a corruption.", resamples)
     return _measured(shared, columns, wanted, by_corruption, reference, clean)
 
 

@@ -1,4 +1,4 @@
-"""What a condition costs: differences of accuracies, paired on the photo; of photos with several labels, each label."""
+"""What a condition costs: differences of accuracies, paired on the image; of images with several labels, each label."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from holdfast.stats.core.cells import Average, cluster_codes, ordered
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 
 DEFAULT_TEST_SHARE = 0.2
-"""Share of the photos tested in each training run, where the folds do not show it (80/20 split)."""
+"""Share of the images tested in each training run, where the folds do not show it (80/20 split)."""
 
 _COLUMNS = ["model", "trained_on", "condition", "n", "original", "accuracy", "drop", "low", "high", "lost", "gained"]
 _COLUMNS += ["p", "method", "wide_class"]
@@ -42,9 +42,9 @@ _COLUMNS += ["p", "method", "wide_class"]
 
 @dataclass(frozen=True)
 class Effect:
-    """A difference of two shares on the same photos, 0..1, with its 95 % interval.
+    """A difference of two shares on the same images, 0..1, with its 95 % interval.
 
-    ``n`` photos; ``first`` and ``second`` the two shares; ``value`` = first − second; ``fell`` and ``rose``: photos
+    ``n`` images; ``first`` and ``second`` the two shares; ``value`` = first − second; ``fell`` and ``rose``: images
     (or clusters of them) for which the second was lower or higher; ``p``: exact McNemar; ``wide_class``: the class that
     makes up most of a macro average's variance, as its code, −1 where none does.
     """
@@ -81,19 +81,19 @@ def drops(
     test_share: float | None = None,
     level: float = 0.95,
 ) -> pd.DataFrame:
-    """Return the accuracy lost against the original, on the photos that have both.
+    """Return the accuracy lost against the original, on the images that have both.
 
-    A row per model × trained_on × condition. Columns: ``n`` photos with both; ``original`` and ``accuracy`` on them;
-    ``drop`` = original − accuracy with ``low`` and ``high`` (``level``); ``lost`` and ``gained``: photos answered
+    A row per model × trained_on × condition. Columns: ``n`` images with both; ``original`` and ``accuracy`` on them;
+    ``drop`` = original − accuracy with ``low`` and ``high`` (``level``); ``lost`` and ``gained``: images answered
     rightly only before, only after; ``p``: exact McNemar (two-sided sign test on lost and gained); ``method``: how the
     interval was made; ``wide_class``: the class without which it would be far narrower, '' where there is none.
 
-    ``clusters``: source_id → cluster for photos that are not independent: the prompt pair of generated images; by
+    ``clusters``: source_id → cluster for images that are not independent: the prompt pair of generated images; by
     default, those of the counts.
-    ``test_share``: share of the photos tested by each training run, for models trained on several folds or seeds; read
+    ``test_share``: share of the images tested by each training run, for models trained on several folds or seeds; read
     off the folds where they do not overlap.
     """
-    kind = "photos" if clusters is None else "clusters"
+    kind = "images" if clusters is None else "clusters"
     clusters = counts.clusters if clusters is None else clusters
     rows = []
     for model in counts.models:
@@ -159,7 +159,7 @@ def paired_effect(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Effect:
-    """Return the difference of two shares on the photos that both frames of cells have, of one model."""
+    """Return the difference of two shares on the images that both frames of cells have, of one model."""
     names = ["source_id", "fold", "label", "donor_id", "n", column]
     both = pd.concat([frame[names].astype(dict.fromkeys(names[:4], object)) for frame in (first, second)])
     source, label, donor = (numbered_column(both, name)[0] for name in ("source_id", "label", "donor_id"))
@@ -178,12 +178,12 @@ def effect_of(
     cluster: Codes | None = None,
     level: float = 0.95,
 ) -> Effect:
-    """Return the difference of the two sides on the photos that have both.
+    """Return the difference of the two sides on the images that have both.
 
-    The mean of the photos' differences (micro) or the mean over classes of their means (macro). The interval is a
-    cluster bootstrap over photos, two-way with the donors where there are any, with one imagined photo that fell and
-    one that rose: Bonett and Price's adjustment, which keeps it honest when few or no photos changed. ``cluster``:
-    (sources,) the cluster of each photo, where photos are not independent.
+    The mean of the images' differences (micro) or the mean over classes of their means (macro). The interval is a
+    cluster bootstrap over images, two-way with the donors where there are any, with one imagined image that fell and
+    one that rose: Bonett and Price's adjustment, which keeps it honest when few or no images changed. ``cluster``:
+    (sources,) the cluster of each image, where images are not independent.
     """
     paired = _paired(cells, average)
     if paired is None:
@@ -205,16 +205,16 @@ def effect_of(
 def corrected_resampled_interval(
     differences: ArrayLike, *, test_share: float, level: float = 0.95
 ) -> tuple[float, float]:
-    """Return the interval of a mean difference over training runs that share training photos (Nadeau and Bengio 2003).
+    """Return the interval of a mean difference over training runs that share training images (Nadeau and Bengio 2003).
 
-    mean ± t(k − 1) · √((1/k + s/(1 − s)) · variance), k runs, s the share of photos tested in each: 1/k for k-fold
+    mean ± t(k − 1) · √((1/k + s/(1 − s)) · variance), k runs, s the share of images tested in each: 1/k for k-fold
     cross-validation. The plain 1/k would pretend that the runs were independent.
     """
     values = np.asarray(differences, np.float64)
     if len(values) < 2:
         raise UserError("an interval over training runs needs two runs or more")
     if not 0 < test_share < 1:
-        raise UserError(f"test_share is the share of photos tested in each run, between 0 and 1; {test_share} is not")
+        raise UserError(f"test_share is the share of images tested in each run, between 0 and 1; {test_share} is not")
     factor = 1 / len(values) + test_share / (1 - test_share)
     half = t_quantile(len(values) - 1, (1 + level) / 2) * float(np.sqrt(factor * values.var(ddof=1)))
     return float(values.mean()) - half, float(values.mean()) + half
@@ -222,12 +222,12 @@ def corrected_resampled_interval(
 
 @dataclass(frozen=True)
 class _Paired:
-    """Photos that two sides share, and the residuals of their cells.
+    """Images that two sides share, and the residuals of their cells.
 
-    ``weight`` (photos,): of each in the mean; ``freedom``: Satterthwaite's degrees of freedom, for classes of unlike
-    sizes with a variance alike; ``change`` (photos,): first − second; ``owner`` (photos,): the source.
-    ``residual`` (cells,): weight × ± (the cell's part of its photo's share − what the class has on average), so that
-    the sum over a photo is the photo's deviation and the sum over a donor the donor's; ``source``, ``donor`` (cells,).
+    ``weight`` (images,): of each in the mean; ``freedom``: Satterthwaite's degrees of freedom, for classes of unlike
+    sizes with a variance alike; ``change`` (images,): first − second; ``owner`` (images,): the source.
+    ``residual`` (cells,): weight × ± (the cell's part of its image's share − what the class has on average), so that
+    the sum over an image is the image's deviation and the sum over a donor the donor's; ``source``, ``donor`` (cells,).
     ``wide_class``: see ``Effect``.
     """
 
@@ -245,7 +245,7 @@ class _Paired:
 
 
 def _paired(cells: Pairs, average: Average) -> _Paired | None:
-    """Return None where the two sides have no photo in common."""
+    """Return None where the two sides have no image in common."""
     if not len(cells.n):
         return None
     fold, folds = codes(cells.fold)
@@ -265,7 +265,7 @@ def _paired(cells: Pairs, average: Average) -> _Paired | None:
     sizes = np.bincount(stratum)
     weight, freedom = stratum_weights(stratum)
     means = np.stack([np.bincount(stratum, values) / sizes for values in shares])
-    # a class's only photo has no deviation from the class's mean: take the mean of all
+    # a class's only image has no deviation from the class's mean: take the mean of all
     means[:, sizes == 1] = shares.mean(axis=1)[:, None]
     # n / (n − 1): deviations from a class's own mean are smaller than from the true one
     scale = weight * np.sqrt(sizes / np.maximum(sizes - 1, 1))[stratum]
@@ -316,9 +316,9 @@ _LABELS = ["label", "model", "condition", "n", "original", "accuracy", "drop", "
 
 
 def label_drops(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """Return a row per label × model × condition: what the condition costs the label, paired by photo.
+    """Return a row per label × model × condition: what the condition costs the label, paired by image.
 
-    ``original`` and ``accuracy`` are means of the share of yes where photos have the label and of no where they have
+    ``original`` and ``accuracy`` are means of the share of yes where images have the label and of no where they have
     not; ``drop`` with ``low`` and ``high``, which hold for all labels together (Bonferroni); ``recall``: share of yes
     where the label is there; ``alarms``: share of yes where it is not.
     """

@@ -1,7 +1,7 @@
-"""How much a model can take: the severity at which it first fails on each photo, as survival curves.
+"""How much a model can take: the severity at which it first fails on each image, as survival curves.
 
-A photo that the model recognises as it is fails at the first severity with a wrong answer; one that it never misses
-survives the strongest. Photos are the unit. A photo that was not asked at every severity (``eval --search``) counts
+An image that the model recognises as it is fails at the first severity with a wrong answer; one that it never misses
+survives the strongest. Images are the unit. An image that was not asked at every severity (``eval --search``) counts
 where its first failure is pinned between two neighbouring severities, its answers taken to be monotone; others are left
 out.
 """
@@ -48,9 +48,9 @@ ORDERS = ["scenario", "first", "second", "n", "difference", "low", "high", "turn
 class FailurePoints:
     """What came out.
 
-    ``curves``: a row per model, scenario and severity: the share of photos that ``survived`` it and all weaker ones.
+    ``curves``: a row per model, scenario and severity: the share of images that ``survived`` it and all weaker ones.
     ``points``: a row per model and scenario: ``median`` severity of the first failure (one more than the strongest
-    where more than half survive it), ``mean`` number of severities survived; photos that come ``back`` (right again
+    where more than half survive it), ``mean`` number of severities survived; images that come ``back`` (right again
     after a failure), that ``never`` fail, and that were asked at every severity (``whole``), of which alone it is known
     whether they come back. ``orders``: a row per pair of models and scenario: ``difference`` of the mean number of
     severities survived; ``turns`` where each is better at some severity.
@@ -132,19 +132,19 @@ def failure_differences(
 
 @dataclass(frozen=True)
 class BreakingPhoto:
-    """A photo with its original, the last condition before a model breaks on it, and the first one after."""
+    """An image with its original, the last condition before a model breaks on it, and the first one after."""
 
     scenario: str
     model: str
     source: str
     conditions: tuple[str, str, str]
-    alike: int  # photos that break at the same severity
+    alike: int  # images that break at the same severity
 
 
 def breaking_photos(
     counts: Counts, points: FailurePoints, scenarios: list[str], *, outcome: Outcome = "full"
 ) -> list[BreakingPhoto]:
-    """Return one photo per scenario, of the model that breaks first, at the severity where most of its photos break."""
+    """Return one image per scenario, of the model that breaks first, at the severity where most of its images break."""
     known, photos = _severities(counts.conditions), []
     for name in scenarios:
         rows = points.points[points.points["scenario"] == name]
@@ -164,7 +164,7 @@ def breaking_photos(
 
 
 _Survival = tuple[Floats, Floats, Floats, Floats]
-"""Photos that are right as they are; (photos, severities) 1 where all answers so far are right; who comes back; who was
+"""Images that are right as they are; (images, severities) 1 where all answers so far are right; who comes back; who was
 asked at every severity."""
 
 
@@ -197,7 +197,7 @@ def _survived(counts: Counts, model: str, outcome: Outcome, levels: dict[int, st
 
 
 def _median(shares: Floats, levels: list[int]) -> Floats:
-    """Return the first severity that half of the photos or fewer survive, one more than the strongest if none."""
+    """Return the first severity that half of the images or fewer survive, one more than the strongest if none."""
     fallen = shares <= 0.5
     place = np.where(fallen.any(axis=1), fallen.argmax(axis=1), len(levels))
     return np.array([*levels, levels[-1] + 1], np.float64)[place]
@@ -235,7 +235,7 @@ def _sentence(points: pd.DataFrame, orders: pd.DataFrame) -> str:
     worst = points.loc[[(points["mean"] / points["severities"]).idxmin()]].iloc[0]
     whole = int(points["whole"].sum())
     searched = whole < points["n"].sum()
-    whom = f" of {whole:,} photos asked at every severity" if searched else " of photos"
+    whom = f" of {whole:,} images asked at every severity" if searched else " of images"
     back = f"{percent(points['back'].sum() / whole, 0)}{whom} are right again after a failure." if whole else ""
     back += " The others were searched, their answers taken to be monotone." if searched else ""
     turned = int(orders["turns"].sum())

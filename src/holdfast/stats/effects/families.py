@@ -50,7 +50,7 @@ class FamilyDrops:
     """Drops by family of scenarios, or the ``reason`` why there are none.
 
     ``models``: a row per model × family (and ``EVERY``). ``groups``: a row per group of models × family; ``low``,
-    ``high``: other photos, these models; ``models_low``, ``models_high``: other models, too (t over the models' drops).
+    ``high``: other images, these models; ``models_low``, ``models_high``: other models, too (t over the models' drops).
     ``contrasts``: a row per family × pair of groups: ``difference`` = first − second, with the same two intervals (the
     second is Welch's).
     """
@@ -98,7 +98,7 @@ def family_drops(
     groups: Mapping[str, Sequence[str]] | None = None,
     **options: Unpack[AverageOptions],
 ) -> FamilyDrops:
-    """Return what each family of scenarios costs, on the photos that every model answered.
+    """Return what each family of scenarios costs, on the images that every model answered.
 
     ``families``: condition → family; conditions that are not in it are left out. ``groups``: group → names of models or
     patterns; by default CNNs and transformers, known from names.
@@ -111,7 +111,7 @@ def family_drops(
     shared = common(counts, **options | AverageOptions(conditions=[ORIGINAL, *named]))
     names = [name for name in shared.conditions if name != ORIGINAL]
     if ORIGINAL not in shared.conditions or not names:
-        return FamilyDrops(*empty, [], "There is no photo that every model answered under original and a scenario.")
+        return FamilyDrops(*empty, [], "There is no image that every model answered under original and a scenario.")
     everything = shared.everything
     clean = everything[:, :, shared.conditions.index(ORIGINAL)]
     kinds = list(dict.fromkeys(families[name] for name in names))
@@ -197,13 +197,13 @@ def _welch(ours: Floats, theirs: Floats) -> Floats:
 COLUMNS = ["model", "value", "n", "error", "error_low", "error_high", "rest", "gap", "low", "high", "classes"]
 UNKNOWN = "(not given)"
 FOLD = "fold"  # the attribute whose values are repetitions of one measurement
-MOST_VALUES = 50  # more different texts are names of photos rather than groups
+MOST_VALUES = 50  # more different texts are names of images rather than groups
 _FEW_NUMBERS = 12  # so many different numbers are groups of their own; more are cut into quarters
 IN_TAIL = 800  # resamples per group that leave 20 beyond each end of a simultaneous interval
 
 
 def grouped(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the group of each value: the value itself, or the quarter of the photos in which a number lies."""
+    """Return the group of each value: the value itself, or the quarter of the images in which a number lies."""
     texts = {name: str(value) for name, value in values.items()}
     numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
     if numbers.isna().any() or numbers.nunique() <= _FEW_NUMBERS:
@@ -221,14 +221,14 @@ def simultaneous(groups: int) -> float:
 def attribute_errors(
     counts: Counts, values: Mapping[str, str], *, outcome: Outcome = "full", average: Average = "macro"
 ) -> pd.DataFrame:
-    """Return each model's error rate on the photos with each value of an attribute beside the others', worst first.
+    """Return each model's error rate on the images with each value of an attribute beside the others', worst first.
 
-    Originals count, or all conditions where there are none. A row per model × value: ``n`` photos, ``error`` = 1 −
-    accuracy with ``error_low`` and ``error_high``; ``rest``: the error on all other photos of the same classes; ``gap``
-    = error − rest with Newcombe's interval ``low``, ``high`` (other photos on both sides); ``classes`` that the group
+    Originals count, or all conditions where there are none. A row per model × value: ``n`` images, ``error`` = 1 −
+    accuracy with ``error_low`` and ``error_high``; ``rest``: the error on all other images of the same classes; ``gap``
+    = error − rest with Newcombe's interval ``low``, ``high`` (other images on both sides); ``classes`` that the group
     has. Intervals hold for all groups of a model together (Bonferroni).
 
-    ``values``: source_id → value; photos without one are a group of their own.
+    ``values``: source_id → value; images without one are a group of their own.
     """
     cells = counts.cells
     if ORIGINAL in counts.conditions:
@@ -282,7 +282,7 @@ def attribute_drops(
 
 
 def group_verdicts(counts: Counts, values: Mapping[str, str], **settings: Any) -> pd.DataFrame:
-    """Return ``what_it_holds`` of each group of photos (column ``value``), the largest background effect first."""
+    """Return ``what_it_holds`` of each group of images (column ``value``), the largest background effect first."""
     frame = by_group(counts, values, what_it_holds, **settings)
     return frame.sort_values("background_effect", ascending=False, kind="stable", ignore_index=True)
 
@@ -290,7 +290,7 @@ def group_verdicts(counts: Counts, values: Mapping[str, str], **settings: Any) -
 def by_group(
     counts: Counts, values: Mapping[str, str], statistic: Callable[..., pd.DataFrame], **options: Any
 ) -> pd.DataFrame:
-    """Return a statistic of each group of photos, below each other; the column ``value`` names the group."""
+    """Return a statistic of each group of images, below each other; the column ``value`` names the group."""
     value = counts.cells["source_id"].astype(str).map(values).fillna(UNKNOWN)
     tables = [
         statistic(in_group(counts, (value == name).to_numpy()), **options).assign(value=name)
@@ -315,11 +315,11 @@ SHAPES = ["model", "trained_on", "condition", "n", "shape", "texture", "neither"
 def shape_share(counts: Counts) -> pd.DataFrame:
     """Return each model's share of answers by shape among those by shape or by texture (Geirhos et al. 2019).
 
-    A row per model × condition whose textures come from pictures of another known class: ``n`` pictures, how many were
-    named after their ``shape`` (the photo's class), their ``texture`` (the style's) or ``neither``, among the dataset's
-    classes; ``share`` = shape / (shape + texture) with Wilson's interval on n / (design effect), two-way over photos
-    and styles. As published, only photos whose original the model names rightly count (all where there are none).
-    Pictures answered with neither are no part of the share: read it beside their number.
+    A row per model × condition whose textures come from images of another known class: ``n`` images, how many were
+    named after their ``shape`` (the image's class), their ``texture`` (the style's) or ``neither``, among the dataset's
+    classes; ``share`` = shape / (shape + texture) with Wilson's interval on n / (design effect), two-way over images
+    and styles. As published, only images whose original the model names rightly count (all where there are none).
+    Images answered with neither are no part of the share: read it beside their number.
     """
     cells = counts.cells.assign(
         **{name: counts.cells[name].astype(str) for name in ("model", "trained_on", "label", "donor_label")}

@@ -21,7 +21,7 @@ def fold_accuracy(
 ) -> pd.DataFrame:
     """Return a row per model × condition: the accuracy in each fold, and the mean over folds with its spread.
 
-    ``folds``: source_id → fold; photos without one are left out. Columns: ``mean`` with the t interval ``low``,
+    ``folds``: source_id → fold; images without one are left out. Columns: ``mean`` with the t interval ``low``,
     ``high`` over folds, ``sd`` (with n − 1), ``least``, ``most``, ``folds`` (their number), and ``EACH`` per fold.
     """
     kept = by_group(counts, folds, summary, outcome=outcome, average=average)

@@ -1,4 +1,4 @@
-"""Does one model lose more than another under a scenario? The model × scenario interaction, clustered on photos."""
+"""Does one model lose more than another under a scenario? The model × scenario interaction, clustered on images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.stats.core.reduce import Counts, Outcome
 Method = Literal["gee", "bootstrap"]
 
 PHOTOS_PER_CONTRAST = 5
-"""The joint Wald test inverts a matrix with a row per contrast; with fewer photos each it is not to be trusted."""
+"""The joint Wald test inverts a matrix with a row per contrast; with fewer images each it is not to be trusted."""
 
 PAIRS = [
     "first", "second", "condition", "drop_first", "drop_second", "difference", "low", "high", "p", "p_holm",
@@ -51,7 +51,7 @@ class Interaction:
 
 @dataclass(frozen=True)
 class _Means:
-    """Accuracy per model × condition, and what adds to its error: photos, then donors beyond what photos do."""
+    """Accuracy per model × condition, and what adds to its error: images, then donors beyond what images do."""
 
     accuracy: Floats
     contributions: Floats
@@ -66,7 +66,7 @@ def interaction(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interaction:
-    """Return the model × scenario interaction of a logit GEE on per-sample rows, clustered on the photo.
+    """Return the model × scenario interaction of a logit GEE on per-sample rows, clustered on the image.
 
     The model has a parameter per cell, so its estimates are the logits of the cells' accuracies, and the sandwich
     covariance follows in closed form from the residuals of the images (docs/statistics/comparing-models.md). It equals
@@ -96,7 +96,7 @@ def interaction_of(
     photos = len(laid.sources)
     if separated or photos < PHOTOS_PER_CONTRAST * contrasts:
         why = "a cell is at 0 or 100 %, where the logit is infinite" if separated else (
-            f"{photos} photos are too few for a joint Wald test of {contrasts} contrasts")  # fmt: skip
+            f"{photos} images are too few for a joint Wald test of {contrasts} contrasts")  # fmt: skip
         return _by_bootstrap(laid, means, why, resamples=resamples, seed=seed, separated=separated)
     return _by_gee(laid, means, contrasts)
 
@@ -135,7 +135,7 @@ def _why_not(laid: AnswerGrid, reference: str) -> str:
     if reference not in laid.conditions or len(laid.conditions) < 2:
         return f"There is no condition beside {reference} that all models answered."
     if ((laid.n > 0).sum(axis=0) < 2).any():
-        return "A model answered a condition for one photo only: its error cannot be known."
+        return "A model answered a condition for one image only: its error cannot be known."
     return ""
 
 
@@ -162,13 +162,13 @@ def _by_gee(laid: AnswerGrid, means: _Means, contrasts: int) -> Interaction:
     pairs, drops = _pairs(laid, means), _drops(laid, means)
     for table, column in ((pairs, "difference"), (drops, "drop")):
         error, estimate = table["error"].to_numpy(), table[column].to_numpy()
-        # Where no photo differs: the exact bound for the share of photos that could.
+        # Where no image differs: the exact bound for the share of images that could.
         half = np.where(error > 0, scipy_stats.t.ppf(0.975, photos - 1) * error, 1 - 0.025 ** (1 / photos))
         table["low"], table["high"] = estimate - half, estimate + half
         t = np.abs(estimate) / np.where(error > 0, error, np.inf)
         table["p"] = np.maximum(2 * scipy_stats.t.sf(t, photos - 1), 2.0 ** (1 - photos))
     explanation = (
-        f"Logit GEE on {int(laid.n.sum())} rows clustered on {photos} photos{_and_donors(laid)} (independence working "
+        f"Logit GEE on {int(laid.n.sum())} rows clustered on {photos} images{_and_donors(laid)} (independence working "
         f"correlation, Mancl–DeRouen covariance); joint test of {contrasts} contrasts by Hotelling's F."
     )
     asked = f"F({rank}, {photos - rank}) = {f:.2f}, p {_words(p)}"
@@ -220,7 +220,7 @@ def _by_bootstrap(
     pairs["low"], pairs["high"], pairs["p"] = (np.concatenate(column) for column in zip(*judgements, strict=True))
     scale = "accuracies" if separated else "log odds"
     explanation = (
-        f"Cluster bootstrap of the differences of drops over {photos} photos{_and_donors(laid)} "
+        f"Cluster bootstrap of the differences of drops over {photos} images{_and_donors(laid)} "
         f"({resamples} resamples; the joint test is of {scale}), because {why}."
     )
     asked = f"largest |t| = {statistic:.2f}, p {_words(p)}"
@@ -246,7 +246,7 @@ def _largest(cells: Floats, contributions: Floats, moved: Floats, photos: int) -
         largest = np.maximum(largest, (np.abs(deviations[:, first] - deviations[:, second]) / divisor).max(axis=1))
         sure |= bool((estimate[error <= 1e-12] > 1e-12).any())
     p = float((1 + (largest >= statistic - 1e-12).sum()) / (len(moved) + 1)) if statistic > 0 else 1.0
-    if sure:  # every photo agrees that one model loses what the other keeps: a sign test of the photos, for every pair
+    if sure:  # every image agrees that one model loses what the other keeps: a sign test of the images, for every pair
         p = min(p, drop.shape[1] * len(couples) * 2.0 ** (1 - photos))
     return statistic, p
 

@@ -102,7 +102,7 @@ def outcome_evidence(
     resamples: int,
     seed: int,
 ) -> VerdictEvidence:
-    """Return what the verdict on a model rests on; ``answers``: of one training, ``clusters``: unit → photo."""
+    """Return what the verdict on a model rests on; ``answers``: of one training, ``clusters``: unit → image."""
     under = {name: answers.under(name) for name in (*NEEDED, ONLY, SILHOUETTE)}
     cluster = None if clusters is None else cluster_codes(answers.sources, clusters)
 
@@ -138,7 +138,7 @@ def outcome_words(evidence: VerdictEvidence, margin: float, *, unit: str, succes
     row |= {"why_leans": steps.why_leans, "why_sees": steps.why_sees, "n": evidence.background.n}
     row["unjudged"] = ""
     if steps.why_leans == "wrong":
-        row["unjudged"] = f"{success} on almost none of {evidence.wrong} {unit}s of unchanged photos"
+        row["unjudged"] = f"{success} on almost none of {evidence.wrong} {unit}s of unchanged images"
         row |= {"headline": f"{NOT_JUDGED}{row['unjudged']}", "rests_on": "", "small_print": WRONG, "warnings": []}
     else:
         rests_on = [background_words(measure, evidence.background)] if evidence.background.n else []

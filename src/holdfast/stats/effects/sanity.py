@@ -1,4 +1,4 @@
-"""Whether a model looks broken: what it gets right on unchanged photos, for tasks without a rate of guessing.
+"""Whether a model looks broken: what it gets right on unchanged images, for tasks without a rate of guessing.
 
 ``verdict_words.not_judged`` says the same of classifiers.
 """
@@ -40,23 +40,23 @@ def broken_detectors(objects: pa.Table) -> dict[str, str]:
     """Return model → what is wrong, from rows of ``core.schema.OBJECTS``."""
     asked = (pc.field("condition") == ORIGINAL) & (pc.field("status") == "ok") & ~pc.field("crowd")
     rows = objects.filter(asked & pc.field("found").is_valid()).select(["model", "found"]).to_pandas()
-    return _reasons(rows.groupby(rows["model"].astype(str))["found"], finds="finds", what="objects in unchanged photos")
+    return _reasons(rows.groupby(rows["model"].astype(str))["found"], finds="finds", what="objects in unchanged images")
 
 
 def broken_segmenters(frame: pd.DataFrame) -> dict[str, str]:
     """Return model → what is wrong, from rows of ``segments.measured``."""
     rows = frame[(frame["condition"] == ORIGINAL) & (frame["class"] != BACKGROUND) & (frame["truth"] > 0)]
     met = (rows["intersection"] > 0).groupby(rows["model"].astype(str))
-    return _reasons(met, finds="marks a pixel of", what="objects in unchanged photos")
+    return _reasons(met, finds="marks a pixel of", what="objects in unchanged images")
 
 
 def broken_labels(table: pa.Table) -> dict[str, str]:
-    """Return model → what is wrong, from rows of photos with several labels (``sample_id`` ends in ``#label``)."""
+    """Return model → what is wrong, from rows of images with several labels (``sample_id`` ends in ``#label``)."""
     fine = (pc.field("condition") == ORIGINAL) & (pc.field("status") == "ok")
     rows = table.filter(fine).select(["model", "sample_id", "label", "correct"]).to_pandas().astype({"model": str})
     has_label = rows["label"].astype(str) == rows["sample_id"].astype(str).str.rpartition("#")[2]
     reasons = _reasons(
-        rows[has_label].groupby("model")["correct"], finds="finds", what="labels that unchanged photos have"
+        rows[has_label].groupby("model")["correct"], finds="finds", what="labels that unchanged images have"
     )
     for model, own in rows.groupby("model"):
         yes, no = (own[has_label[own.index] == kind]["correct"].astype(float) for kind in (True, False))
@@ -65,7 +65,7 @@ def broken_labels(table: pa.Table) -> dict[str, str]:
         excess = yes.mean() + no.mean() - 1
         error = math.sqrt(yes.var(ddof=0) / len(yes) + no.var(ddof=0) / len(no))
         if excess + 1.96 * error <= MARGIN:
-            reasons[str(model)] = f"no better than guessing on {len(own)} labels of unchanged photos"
+            reasons[str(model)] = f"no better than guessing on {len(own)} labels of unchanged images"
     return reasons
 
 

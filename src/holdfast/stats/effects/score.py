@@ -208,7 +208,7 @@ def _warning(counts: Counts, model: str, design: Design) -> str:
 
 
 def _unlike_photos(answers: Answers) -> str:
-    """Return a warning where conditions were tested on other photos than originals, '' else."""
+    """Return a warning where conditions were tested on other images than originals, '' else."""
     plain = answers.on("") | answers.on(ORIGINAL)
     photos = {name: np.unique(answers.source[plain & answers.under(name)]) for name in answers.conditions}
     whole = photos[ORIGINAL]
@@ -217,8 +217,8 @@ def _unlike_photos(answers: Answers) -> str:
     if not unlike[worst]:
         return ""
     return (
-        f"was not tested on the same photos under every condition ({len(np.intersect1d(photos[worst], whole))} of "
-        f"{len(whole)} originals under {worst}): part of the spread is that of the photos"
+        f"was not tested on the same images under every condition ({len(np.intersect1d(photos[worst], whole))} of "
+        f"{len(whole)} originals under {worst}): part of the spread is that of the images"
     )
 
 

@@ -45,13 +45,13 @@ class Design:
     inner: list[int]  # columns of the inner part
     weight: Floats  # (cells,) of each cell's right answers in its column's accuracy
     noise: Floats  # (cells,) right answers − those expected, scaled so that sums of squares are unbiased variances
-    present: Codes  # codes of the photos
+    present: Codes  # codes of the images
     photo: Codes  # (cells,) into ``present``
-    stratum: Codes  # (photos,) each photo's class, all 0 where every photo weighs the same
+    stratum: Codes  # (images,) each image's class, all 0 where every image weighs the same
 
     @property
     def photos(self) -> int:
-        """Return the number of photos."""
+        """Return the number of images."""
         return len(self.present)
 
     @cached_property
@@ -66,14 +66,14 @@ class Design:
 
     @cached_property
     def influence(self) -> Floats:
-        """Return what each photo adds to an accuracy's deviation from the truth, (photos, columns)."""
+        """Return what each image adds to an accuracy's deviation from the truth, (images, columns)."""
         shape = (self.photos, len(self.columns))
         cell = self.photo * np.intp(shape[1]) + self.column
         return sums(cell, self.weight * self.noise, shape[0] * shape[1]).reshape(shape)
 
     @cached_property
     def donor_influence(self) -> Floats | None:
-        """Return what donors add to the deviations beyond what their photos do, (rows, columns); None without any."""
+        """Return what donors add to the deviations beyond what their images do, (rows, columns); None without any."""
         lent = np.flatnonzero(self.answers.donor >= 0)
         if not len(lent):
             return None
@@ -95,7 +95,7 @@ class Design:
 
     @cached_property
     def class_influence(self) -> Floats:
-        """Return what each photo adds to the deviation of ``class_accuracy``, (photos, classes)."""
+        """Return what each image adds to the deviation of ``class_accuracy``, (images, classes)."""
         label, count = codes(self.answers.label)
         n = self.by_class(self.answers.n)[label, self.column]
         crossed = np.isin(self.column, self.cross)
@@ -142,7 +142,7 @@ def design_of(answers: Answers, conditions: Collection[str], *, average: Average
 def _weights(answers: Answers, column: Codes, columns: int, average: Average) -> tuple[Floats, Floats]:
     """Return the weights that make each accuracy a sum of right answers, and each cell's noise.
 
-    With folds an accuracy is the mean of the folds'. Around its own class a class's only photo would seem noiseless: it
+    With folds an accuracy is the mean of the folds'. Around its own class a class's only image would seem noiseless: it
     is compared with the whole condition instead. n / (n − 1) makes sums of squared influences unbiased variances.
     """
     label, classes = codes(answers.label) if average == "macro" else (np.zeros(len(column), np.intp), 1)
@@ -209,7 +209,7 @@ class Spread:
 
     @cached_property
     def influence(self) -> Floats:
-        """Return what each photo adds to the noise of each deviation, (photos, deviations)."""
+        """Return what each image adds to the noise of each deviation, (images, deviations)."""
         design = self.design
         blocks = [design.influence[:, block] - design.influence[:, :1] for block in self.blocks]
         if self.with_classes:
@@ -218,15 +218,15 @@ class Spread:
 
     @cached_property
     def size(self) -> float:
-        """Return the effective number of photos."""
+        """Return the effective number of images."""
         return 1 / float(np.square(stratum_weights(self.design.stratum)[0]).sum())
 
     @cached_property
     def contributions(self) -> list[Floats]:
-        """Return what clusters add to the noise of the deviations, (clusters, deviations): of photos, and of donors.
+        """Return what clusters add to the noise of the deviations, (clusters, deviations): of images, and of donors.
 
-        For every condition one imagined photo that fell and one that rose (Bonett and Price's adjustment), so that
-        noise does not vanish where hardly any photo changed; stretched by t over normal for few photos.
+        For every condition one imagined image that fell and one that rose (Bonett and Price's adjustment), so that
+        noise does not vanish where hardly any image changed; stretched by t over normal for few images.
         """
         width, size = sum(len(block) for block in self.blocks), self.size
         drop = (self.deviations / self.scale)[:width] * size / (size + 2)
@@ -260,15 +260,15 @@ class Spread:
         return np.asarray((np.sqrt(squares) if self.norms else squares).sum(axis=0))
 
     def resampled(self, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
-        """Return the noise of the deviations in resamples of photos and of donors, (resamples, deviations)."""
+        """Return the noise of the deviations in resamples of images and of donors, (resamples, deviations)."""
         photos, donors = self.contributions[0], self.contributions[1] if len(self.contributions) > 1 else None
         return np.asarray(two_way_sums(photos, donors, resamples=resamples, seed=seed) - photos.sum(axis=0))
 
     def estimate(self, resamples: int = RESAMPLES, seed: int = 0) -> CountedEstimate:
         """Return the spread with its interval.
 
-        Its upper end is never below what would still be likely had no photo changed at all: a share of
-        1 − 0.025^(1/photos) of photos under every condition.
+        Its upper end is never below what would still be likely had no image changed at all: a share of
+        1 − 0.025^(1/photos) of images under every condition.
         """
         half = 0.5 / self.size * self.scale
         reached = float(self.value(self.deviations + np.where(self.deviations > 0, half, -half)))
@@ -304,7 +304,7 @@ class Spread:
 
 
 def mean_accuracy(design: Design) -> CountedEstimate:
-    """Return the mean over the cross conditions, with Wilson's interval on the effective number of photos."""
+    """Return the mean over the cross conditions, with Wilson's interval on the effective number of images."""
     value = float(design.accuracy[design.cross].mean())
     variance = float((design.influence[:, design.cross].mean(axis=1) ** 2).sum())
     size = np.array(value * (1 - value) / variance if variance > 1e-15 else design.photos)
@@ -313,7 +313,7 @@ def mean_accuracy(design: Design) -> CountedEstimate:
 
 
 def score_influence(design: Design) -> dict[str, Floats]:
-    """Return what each photo adds to the deviation of three measures from the truth, (photos,), to first order."""
+    """Return what each image adds to the deviation of three measures from the truth, (images,), to first order."""
     moved = design.influence[:, :1]
     score = np.zeros(len(moved))
     for part in (design.cross, design.inner):

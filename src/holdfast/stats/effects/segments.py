@@ -1,8 +1,8 @@
-"""How well models segment: pixels and boundaries summed over photos first, ratios after that.
+"""How well models segment: pixels and boundaries summed over images first, ratios after that.
 
-Intersections and unions of a class are summed over all photos, as torchmetrics' ``JaccardIndex`` and a confusion matrix
-do it, so that large objects count more than small ones and a class that one photo lacks is no special case. (The mean
-of each photo's own IoU, which is another number, is not what stands here.)
+Intersections and unions of a class are summed over all images, as torchmetrics' ``JaccardIndex`` and a confusion matrix
+do it, so that large objects count more than small ones and a class that one image lacks is no special case. (The mean
+of each image's own IoU, which is another number, is not what stands here.)
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ KEYS = ["model", "trained_on", "condition"]
 
 
 def measured(rows: pa.Table, details: pa.Table) -> pd.DataFrame:
-    """Return a row per photo, model, condition and class: keys of the one table and counts of the details.
+    """Return a row per image, model, condition and class: keys of the one table and counts of the details.
 
     ``condition`` is its name as in ``core.reduce``. A class that neither the truth nor the answer has is not listed.
     """
@@ -78,11 +78,11 @@ def segmented(rows: pa.Table) -> pd.DataFrame:
 
 
 def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0, level: float = 0.95) -> pd.DataFrame:
-    """Return the measures per model × trained_on × condition, with intervals (``level``) from resampled photos.
+    """Return the measures per model × trained_on × condition, with intervals (``level``) from resampled images.
 
-    Columns: ``n`` pictures; ``miou``, ``pixel_accuracy`` and ``boundary_f`` (docs/statistics/tasks.md);
-    ``drop``: mIoU of the same photos' originals (of a model that was trained on originals, or not here) minus this,
-    paired by photo; NaN for originals and without them.
+    Columns: ``n`` images; ``miou``, ``pixel_accuracy`` and ``boundary_f`` (docs/statistics/tasks.md);
+    ``drop``: mIoU of the same images' originals (of a model that was trained on originals, or not here) minus this,
+    paired by image; NaN for originals and without them.
     """
     rows = []
     for key, group in frame.groupby(KEYS, sort=False):
@@ -98,7 +98,7 @@ def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0, 
 def segments_by_group(
     frame: pd.DataFrame, values: Mapping[str, str], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
-    """Return ``segments`` of each group of photos, the worst first; ``values``: source_id → group, a column ``value``.
+    """Return ``segments`` of each group of images, the worst first; ``values``: source_id → group, a column ``value``.
 
     Intervals hold for all groups of a model and condition together (Bonferroni).
     """
@@ -117,8 +117,8 @@ MEASURES = ("miou", "pixel_accuracy", "boundary_f")
 def by_class(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return the measures per model × trained_on × condition × class.
 
-    Columns: ``n`` pictures that show it, ``iou``, ``pixel_accuracy`` (the share of its true pixels that are found) and
-    ``boundary_f``, each with its 95 % interval from resampled photos; ``boundary_precision``, ``boundary_recall``.
+    Columns: ``n`` images that show it, ``iou``, ``pixel_accuracy`` (the share of its true pixels that are found) and
+    ``boundary_f``, each with its 95 % interval from resampled images; ``boundary_precision``, ``boundary_recall``.
     """
     rows = []
     for key, group in frame.groupby(KEYS, sort=False):
@@ -137,9 +137,9 @@ def by_class(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
 
 
 def cells_from_segments(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return IoU (0..1, as ``accuracy``) and ``n`` photos per model × condition × class, for a regression.
+    """Return IoU (0..1, as ``accuracy``) and ``n`` images per model × condition × class, for a regression.
 
-    The background is left out: it is in every photo and says little about the class. A model that was trained within
+    The background is left out: it is in every image and says little about the class. A model that was trained within
     each scenario takes part as one model beside the one that was trained on originals; see ``experiments``.
     """
     chosen = experiments(frame)
@@ -188,7 +188,7 @@ class DrawOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class _Cells:
-    """Measured images: ``counts`` of every class side by side, and codes of photo, label, donor and side of each."""
+    """Measured images: ``counts`` of every class side by side, and codes of image, label, donor and side of each."""
 
     counts: Floats
     photo: Codes
@@ -197,10 +197,10 @@ class _Cells:
     side: Codes  # the original, or the condition
 
     def estimate(self, statistic: Callable[[Floats], Floats], possible: Range, draws: DrawOptions) -> Estimate:
-        """Return a statistic of sums with its interval: what each image adds, resampled by photo and donor.
+        """Return a statistic of sums with its interval: what each image adds, resampled by image and donor.
 
-        How many photos a class has is a choice of whoever made the dataset, so deviations are taken from the class's
-        mean; those of classes with one photo, from the mean of all such classes.
+        How many images a class has is a choice of whoever made the dataset, so deviations are taken from the class's
+        mean; those of classes with one image, from the mean of all such classes.
         """
         value = float(statistic(self.counts.sum(axis=0)[None])[0])
         if not np.isfinite(value):
@@ -278,7 +278,7 @@ def _mean(values: Floats) -> Floats:
 
 
 def _drop(frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], options: DrawOptions) -> dict[str, float]:
-    """Return how much lower the mIoU is than that of the same photos' originals, resampled together."""
+    """Return how much lower the mIoU is than that of the same images' originals, resampled together."""
     model, trained_on = key
     same = (frame["model"] == model) & (frame["condition"] == ORIGINAL)
     before = frame[same & frame["trained_on"].isin(["" if trained_on == "" else ORIGINAL])]

@@ -41,8 +41,8 @@ ALPHA = 0.025  # Chance of each one-sided error over all looks together: the two
 STAKES = np.array([0.95, 0.8, 0.6, 0.4, 0.25, 0.15, 0.08])
 """Shares of the largest bet that can be paid; the capital is split evenly over them.
 
-The best share for n values with variance v is about the root of 8 / (n v), which is 0.16 for 1,000 photos of which a
-third change: smaller bets are for more photos than people have.
+The best share for n values with variance v is about the root of 8 / (n v), which is 0.16 for 1,000 images of which a
+third change: smaller bets are for more images than people have.
 """
 
 
@@ -110,15 +110,15 @@ def _border(values: Floats, least: float, most: float, alpha: float, *, above: b
 class SequentialEvidence:
     """Keeps the running intervals that a verdict rests on, look after look.
 
-    Every round holds each class equally often. Where photos have no answer, as many are left out of the other classes
+    Every round holds each class equally often. Where images have no answer, as many are left out of the other classes
     of that round, so that this stays true.
 
-    ``contradiction``: whether an interval became empty, which says that photos are not what the method assumes.
+    ``contradiction``: whether an interval became empty, which says that images are not what the method assumes.
     """
 
     classes: Collection[str]  # of the dataset
-    place: Mapping[str, tuple[int, str]]  # photo → the number of its round and its class
-    left_out: int = 0  # photos of the background effect that were left out at the last look
+    place: Mapping[str, tuple[int, str]]  # image → the number of its round and its class
+    left_out: int = 0  # images of the background effect that were left out at the last look
     contradiction: bool = False
     _before: dict[str, RunningInterval] = field(default_factory=dict)
 
@@ -155,7 +155,7 @@ class SequentialEvidence:
         )  # fmt: skip
 
     def _evenly(self, sources: Sequence[str], answered: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which photos count: of each round as many of every class as its worst class has answers."""
+        """Return which images count: of each round as many of every class as its worst class has answers."""
         members: dict[int, dict[str, list[int]]] = {}
         for place, source in enumerate(sources):
             if answered[place] and source in self.place:
@@ -179,7 +179,7 @@ class SequentialEvidence:
 
 
 RoundPlan = Sequence[Sequence[str]]
-"""The photos of each round that was asked."""
+"""The images of each round that was asked."""
 
 
 def sequential_looks(counts: Counts, model: str, rounds: RoundPlan, *, outcome: Outcome) -> list[VerdictEvidence]:
@@ -209,10 +209,10 @@ def sequential_verdicts(counts: Counts, rounds: Mapping[str, RoundPlan], *, outc
 def simulated_decisions(
     effect: float, changed: float, photos: Sequence[int], *, margin: float = MARGIN, runs: int = 10_000, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Return how often a check answers yes and no about the background, and how many photos it takes on average.
+    """Return how often a check answers yes and no about the background, and how many images it takes on average.
 
-    ``effect``: the true one. ``changed``: share of photos whose answer changes with the background. ``photos``: of each
-    round. The model is taken to recognise originals and pasted objects. No model is asked: photos are drawn at random.
+    ``effect``: the true one. ``changed``: share of images whose answer changes with the background. ``photos``: of each
+    round. The model is taken to recognise originals and pasted objects. No model is asked: images are drawn at random.
     """
     shares = [(changed + effect) / 2, (changed - effect) / 2, 1 - changed]
     rng = np.random.default_rng([seed, len(photos)])
@@ -241,12 +241,12 @@ def sequential_gate(
     level: float = 0.95,
     in_rounds: bool = False,
 ) -> Gate:
-    """Test paired non-inferiority of new against old on the photos so far; more may be added and looked at again.
+    """Test paired non-inferiority of new against old on the images so far; more may be added and looked at again.
 
     A condition passes once the capital of a gambler who bets that new − old lies above −margin has reached 20 (at
-    95 %), and fails once that of the opposite gambler has (Holm over the conditions). Photos must come in random order,
+    95 %), and fails once that of the opposite gambler has (Holm over the conditions). Images must come in random order,
     or in batches that hold every class equally often. Conditions that borrow backgrounds are left out, because their
-    photos share donors, and new photos change who lends; not so where both runs asked in the same rounds, in which no
+    images share donors, and new images change who lends; not so where both runs asked in the same rounds, in which no
     background is lent twice: ``in_rounds`` says that both are of ``check --stop when-decided``, with the same rounds as
     far as both went. Other arguments are those of ``stats.models.gate.gate``.
     """
@@ -264,10 +264,10 @@ def sequential_gate(
         rows.append(row)
     table = with_verdicts(rows, level)
     table["sentence"] = [
-        f"{row['condition']}: {number(100 * row['difference'], 1, sign=True)} points on {row['n']} photos so far "
+        f"{row['condition']}: {number(100 * row['difference'], 1, sign=True)} points on {row['n']} images so far "
         f"({span(row['low'], row['high'], sign=True)}): {row['verdict']}."
         if row["n"]
-        else f"{row['condition']}: no photo was answered by both, so nothing can be said."
+        else f"{row['condition']}: no image was answered by both, so nothing can be said."
         for row in table.to_dict("records")
     ]
     models = named_model(old.models, old_model, "old"), named_model(new.models, new_model, "new")
@@ -282,13 +282,13 @@ def _overall(table: pd.DataFrame, borrowing: Sequence[str], margin: float, level
         text = f"Failed: more than {allowed} lost under {', '.join(failed)}."
     elif left or not len(table):
         verdict = "undecided"
-        text = f"Undecided under {', '.join(left) or 'no condition both runs have'}: add photos and look again."
+        text = f"Undecided under {', '.join(left) or 'no condition both runs have'}: add images and look again."
     else:
         text = f"Passed: no more than {allowed} lost under any condition."
     errs = f"It errs in at most {100 * (1 - level):.2g} % of cases, however often one looks."
     if borrowing:
         errs += (
-            f" Left out, because their photos share backgrounds: {', '.join(borrowing)}. Compare them without "
+            f" Left out, because their images share backgrounds: {', '.join(borrowing)}. Compare them without "
             "--sequential, or ask both models in rounds (holdfast check --stop when-decided): there none is lent twice."
         )
     return Gate(verdict, table, margin, float("nan"), f"{text} {errs}")

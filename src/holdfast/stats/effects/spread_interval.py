@@ -28,7 +28,7 @@ def spread_interval(
     spreads s² make the observed one unsurprising? Under a hypothetical spread the deviations are s·u plus noise ε, u
     the observed direction, and the statistic is |s·u + ε|². u itself is noisy when little is lost; the variance κ =
     u'Σu along it is therefore debiased and, the weaker the signal, drawn towards its largest possible value.
-    ``reached``: the observed value, moved up by half a photo (answers come in steps). ``quadratic``: ``value`` is the
+    ``reached``: the observed value, moved up by half an image (answers come in steps). ``quadratic``: ``value`` is the
     plain sum of squares, which then need not be computed for every hypothesis.
     """
     observed = float(value(deviations))

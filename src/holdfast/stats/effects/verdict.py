@@ -120,12 +120,12 @@ def what_it_holds(
 
     ``leans`` and ``sees``: whether it relies on the background and sees the object (yes, no, open); ``headline`` says
     what is known, ``rests_on`` the numbers, ``small_print`` what is open and why. Each with ``…_low`` and ``…_high``:
-    ``background_effect`` = accuracy(same_class_background) − accuracy(random_background), same photos;
+    ``background_effect`` = accuracy(same_class_background) − accuracy(random_background), same images;
     ``object_effect`` = how often the answer is the background's class when the object agrees − when it does not;
     ``paste_effect`` = accuracy(original) − accuracy(same_class_background); ``capture`` = rate of answers with the
     donor's class − that of the originals; ``…_excess`` and ``foreground_evidence``: accuracy − label-permuted rate.
     Effects follow ``outcome`` and ``average``; the others are about the dataset's classes, and excesses count every
-    photo the same. ``margin``: a difference up to this is nothing to speak of.
+    image the same. ``margin``: a difference up to this is nothing to speak of.
     """
     if not 0 <= margin < 1:
         raise UserError(f"the margin is a difference of accuracies, 0..1, which {margin} is not")
@@ -141,11 +141,11 @@ def what_it_holds(
 
 
 def with_copies(verdicts: pd.DataFrame, copies: int) -> pd.DataFrame:
-    """Return verdicts with a warning of photos that the dataset has several times."""
+    """Return verdicts with a warning of images that the dataset has several times."""
     if not copies or verdicts.empty:
         return verdicts
     subject = f"{copies} images are copies of others" if copies > 1 else "1 image is a copy of another"
-    text = f"{subject}, byte for byte: copies count as one photo. Remove them; holdfast data check lists them."
+    text = f"{subject}, byte for byte: copies count as one image. Remove them; holdfast data check lists them."
     return verdicts.assign(warnings=verdicts["warnings"].map(lambda own: [*own, text]))
 
 
@@ -201,9 +201,9 @@ def _step(effect: Effect | Excess, blind: Reason, margin: float) -> tuple[Step, 
 def permuted_excess(known: Floats, given: Floats, right: float, effect: float = 1.0) -> Excess:
     """Return the accuracy among the dataset's classes against the label-permuted rate Σ_k R_k C_k / n².
 
-    R_k photos of class k (``known``), C_k answers k (``given``). Under permutation the number of matches has the
+    R_k images of class k (``known``), C_k answers k (``given``). Under permutation the number of matches has the
     variance ((Σ RC)² + n² Σ RC − n Σ RC(R + C)) / (n²(n − 1)). Interval: Wilson's for the accuracy, on the effective
-    number of photos (n / ``effect``), moved by the permuted rate.
+    number of images (n / ``effect``), moved by the permuted rate.
     """
     n = float(known.sum())
     if n == 0:
@@ -277,7 +277,7 @@ def gathered(
 
 
 def original_evidence(answers: Answers) -> VerdictEvidence:
-    """Return the part of the evidence that unchanged photos give."""
+    """Return the part of the evidence that unchanged images give."""
     original = _excesses(answers, 0)[ORIGINAL]
     excesses = (original, *(NO_EXCESS,) * 4)
     constant = constant_answer(answers)

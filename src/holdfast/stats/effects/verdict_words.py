@@ -88,7 +88,7 @@ def in_words(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictWords:
 
 
 def not_judged(counts: Counts) -> dict[str, str]:
-    """Return model → what is wrong with its answers to unchanged photos, for models that no verdict can rest on."""
+    """Return model → what is wrong with its answers to unchanged images, for models that no verdict can rest on."""
     reasons = {}
     for model in counts.models:
         evidence = original_evidence(from_counts(counts, model))
@@ -99,24 +99,24 @@ def not_judged(counts: Counts) -> dict[str, str]:
 
 
 def _not_judged(evidence: VerdictEvidence, why: Reason, margin: float) -> str:
-    """Return what is wrong with answers to unchanged photos, where no verdict can rest on them; '' if nothing is."""
+    """Return what is wrong with answers to unchanged images, where no verdict can rest on them; '' if nothing is."""
     excess = evidence.original
     match why:
         case "wrong":
-            return f"right on none of {evidence.wrong} unchanged photos"
+            return f"right on none of {evidence.wrong} unchanged images"
         case "constant" if evidence.constant:
             name, count, of = evidence.constant
-            return f"answers {name.replace('_', ' ')} to {count} of {of} unchanged photos"
+            return f"answers {name.replace('_', ' ')} to {count} of {of} unchanged images"
         case "uneven" if evidence.uneven:
             return f"the classes are too uneven to tell ({_uneven(evidence)})"
         case "guessing" | "perhaps guessing" if excess.value <= margin and excess.n >= LEAST_WRONG:
             clearly = "no" if why == "guessing" else "not clearly"
-            return f"{clearly} better than guessing on {excess.n} unchanged photos"
+            return f"{clearly} better than guessing on {excess.n} unchanged images"
     return ""
 
 
 def more_photos(row: Mapping[str, Any], *, margin: float = MARGIN) -> tuple[int, int] | None:
-    """Return between how many and how many photos more would answer what is open; None where that cannot be said.
+    """Return between how many and how many images more would answer what is open; None where that cannot be said.
 
     The range is that of the estimate's own middle half (``stats.models.power.photo_range``), 8 times of 10 each.
     """
@@ -134,12 +134,12 @@ def more_photos(row: Mapping[str, Any], *, margin: float = MARGIN) -> tuple[int,
 
 
 def photo_advice(row: Mapping[str, Any]) -> str:
-    """Return what more photos would do for the verdict of a row of ``what_it_holds``, in a sentence."""
+    """Return what more images would do for the verdict of a row of ``what_it_holds``, in a sentence."""
     needed, names = more_photos(row), open_numbers(row)
     if row["leans"] != "open" and row["sees"] != "open":
         return f"None needed: both intervals lie clear of the margin of {points(MARGIN, 0)}."
     if not names:
-        return "They would not help: the verdict is inconclusive for another reason than the number of photos."
+        return "They would not help: the verdict is inconclusive for another reason than the number of images."
     if needed:
         fewest, most = map(two_digits, needed)
         return f"About {fewest:,} to {most:,} more like these would probably decide (a rough range)."
@@ -163,7 +163,7 @@ def two_digits(count: float) -> int:
 
 
 def open_numbers(row: Mapping[str, Any]) -> list[str]:
-    """Return the numbers of a row whose intervals more photos would narrow, those of the first question first."""
+    """Return the numbers of a row whose intervals more images would narrow, those of the first question first."""
     object_ = "foreground_evidence" if math.isnan(row["object_effect"]) else "object_effect"
     about: dict[str, Mapping[str, str]] = {
         "why_leans": {"interval": "background_effect"},
@@ -230,9 +230,9 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, mar
     border = f"includes the {number(100 * margin, 0)}-point margin"
     match why:
         case "wrong":
-            return "it is right on none of the unchanged photos"
+            return "it is right on none of the unchanged images"
         case "constant":
-            return "it gives one answer to nearly every unchanged photo"
+            return "it gives one answer to nearly every unchanged image"
         case "uneven":
             return f"the classes are too uneven to tell a model that sees from one that guesses: {_uneven(evidence)}"
         case "missing":
@@ -244,9 +244,9 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, mar
         case "classless":
             return "the new backgrounds have no class of the dataset, and on them it is no better than guessing"
         case "unpaired":
-            return "no photo was answered on both kinds of background"
+            return "no image was answered on both kinds of background"
         case _:
-            return includes_margin("photo", effect, margin)
+            return includes_margin("image", effect, margin)
     if why == "pasting" and evidence.paste.n and evidence.paste.low > margin:
         return (
             f"pasting alone costs {in_points(evidence.paste)} and leaves it no better than guessing, so its "
@@ -255,7 +255,7 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, mar
     if why in ("guessing", "pasting"):
         return f"{what} it is no better than guessing, so what it relies on cannot be measured"
     reach = f"and among the dataset's classes the 95 % interval ({span(excess)} points above guessing) {border}"
-    return f"it may be guessing {what}: {excess.n} photos, {reach}"
+    return f"it may be guessing {what}: {excess.n} images, {reach}"
 
 
 def includes_margin(unit: str, effect: Effect | Excess, margin: float) -> str:

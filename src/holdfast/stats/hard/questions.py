@@ -40,7 +40,7 @@ SHARES = ("strict", "lenient", "refusal", "unmatched")
 def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
     """Return a row per question that was answered or failed: ``COLUMNS``, those of ``ANSWERS``, and five more.
 
-    ``condition`` is the condition's name, ``rendered``: whether ``ask`` made the picture (``--scenarios``).
+    ``condition`` is the condition's name, ``rendered``: whether ``ask`` made the image (``--scenarios``).
     ``kind``: two_way or full_list; ``choices``: the number of options; ``place``: whether the truth stood in the first
     or in the second half of the options; ``says_first``: whether the answer names the first option, missing where it
     names none.
@@ -90,8 +90,8 @@ def questions(
     1 / choices. ``first_place``, ``second_place``: lenient accuracy by where the truth stood, ``position_bias`` their
     difference. ``says_first``: the share of answers that name the first option. ``refusal``, ``unmatched``: shares of
     all answers. Intervals are Wilson's on the effective number of answers, clustered on ``source_id``; of differences
-    Newcombe's. Models that were asked in ``rounds`` (model → the photos of each round) have intervals of the mean over
-    photos that hold whenever one stops (95 %, betting), and these figures are means over photos.
+    Newcombe's. Models that were asked in ``rounds`` (model → the images of each round) have intervals of the mean over
+    images that hold whenever one stops (95 %, betting), and these figures are means over images.
     """
     keys = ["model", "kind", *by]
     frame = frame if "condition" in by else _as_they_are(frame)
@@ -103,7 +103,7 @@ def questions(
 
 
 def _as_they_are(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the questions about pictures as the dataset has them; all, where there are no others."""
+    """Return the questions about images as the dataset has them; all, where there are no others."""
     return frame if frame["rendered"].all() else frame[~frame["rendered"]]
 
 
@@ -111,7 +111,7 @@ def question_drops(frame: pd.DataFrame) -> pd.DataFrame:
     """Return what each condition costs: a row per model × kind × condition, every figure with its 95 % interval.
 
     ``drop``: lenient accuracy on the image as it is less that under the condition, the same questions about the same
-    photos; ``both``: the share of questions that are answered rightly about both images.
+    images; ``both``: the share of questions that are answered rightly about both images.
     """
     good, rows = frame[frame["status"] == "ok"], []
     good = good.assign(object_id=good["protocol"], lenient=good["lenient"].astype(float))
@@ -134,8 +134,8 @@ def question_drops(frame: pd.DataFrame) -> pd.DataFrame:
 def image_pairs(group: pd.DataFrame) -> dict[str, float]:
     """Return ``pairs_right``, its 95 % interval and ``pairs``: NaturalBench's credit for both images of a pair.
 
-    A pair is two photos of different classes whose questions offer the same options. Who says the same about both is
-    right about one at most and gets nothing; a coin gets 1 / options². The interval resamples photos.
+    A pair is two images of different classes whose questions offer the same options. Who says the same about both is
+    right about one at most and gets nothing; a coin gets 1 / options². The interval resamples images.
     """
     if group["label"].nunique() < 2:
         return NO_ESTIMATE.row("pairs_right") | {"pairs": 0.0}
@@ -180,7 +180,7 @@ def guessing(frame: pd.DataFrame, before: dict[tuple[str, str], RunningInterval]
         said = f"is {known} than guessing" if known else "is perhaps better than guessing"
         lines.append(
             f"{model}, {key[1].replace('_', '-')}: {said}; {percent(now.mean, 0)} right "
-            f"({span(now.low, now.high, 0)}, whenever one stops) after {now.n} photos"
+            f"({span(now.low, now.high, 0)}, whenever one stops) after {now.n} images"
         )
     return decided, lines
 
@@ -240,7 +240,7 @@ def _share(
 
 
 def _running(shares: pd.Series, rounds: RoundPlan) -> Estimate:
-    """Return the mean over photos and its interval after the last look, cut with those of all looks before."""
+    """Return the mean over images and its interval after the last look, cut with those of all looks before."""
     now, photos = None, []
     for names in rounds:
         photos += [name for name in names if name in shares.index]
@@ -253,7 +253,7 @@ def _running(shares: pd.Series, rounds: RoundPlan) -> Estimate:
 def _difference(first: Estimate, second: Estimate, *, whole: bool = False) -> Estimate:
     """Return Newcombe's hybrid score interval of the difference of two shares (1998, method 10).
 
-    It takes them as independent. Where every question is asked both ways round they are not: photos that are easy are
+    It takes them as independent. Where every question is asked both ways round they are not: images that are easy are
     easy in both, which makes it a little wide. ``whole``: from the worst ends of both, where one may stop at any time.
     """
     if whole:

@@ -48,12 +48,12 @@ def pairs(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Between:
-    """Return the difference of every two models, paired on the photo.
+    """Return the difference of every two models, paired on the image.
 
-    The mean over conditions of the mean over classes (macro) or photos (micro), with a cluster bootstrap over photos,
-    stretched to the two-way variance where photos share donors; p inverts it, or, by condition, is McNemar's exact test
+    The mean over conditions of the mean over classes (macro) or images (micro), with a cluster bootstrap over images,
+    stretched to the two-way variance where images share donors; p inverts it, or, by condition, is McNemar's exact test
     (with donors the larger of both). Holm's correction runs over all rows of the table. ``first_only`` and
-    ``second_only``: photos that only one got right. ``by_condition``: a row per condition instead of their mean.
+    ``second_only``: images that only one got right. ``by_condition``: a row per condition instead of their mean.
     ``conditions``: which; by default all distinct ones that leave the object in.
     """
     laid = grid(counts, outcome=outcome, conditions=conditions)
@@ -66,7 +66,7 @@ def pairs(
             rows.append(row)
             contributions.append(part)
     if not rows:
-        reason = "No two models answered the same photos under the same condition."
+        reason = "No two models answered the same images under the same condition."
         return Between(pd.DataFrame(columns=PAIRS), reason, reason)
     table = pd.DataFrame(rows)
     blocks = []
@@ -92,7 +92,7 @@ _ALONE = "There is one model only: nothing to compare it with."
 def _pair_rows(
     laid: AnswerGrid, rate: Floats, first: int, second: int, average: Average, by_condition: bool
 ) -> list[tuple[dict[str, object], Floats]]:
-    """Return rows of one pair with the photos' contributions to the error of the difference, (photos,) each."""
+    """Return rows of one pair with the images' contributions to the error of the difference, (images,) each."""
     both = ~np.isnan(rate[:, first]) & ~np.isnan(rate[:, second])
     columns = np.flatnonzero(both.any(axis=0))
     if not len(columns):
@@ -122,7 +122,7 @@ def _pair_rows(
         weight[first], weight[second] = 1 / len(group), -1 / len(group)
         answered = np.where(both[:, None], rate, np.nan)
         donors = donor_rows(laid, answered, average, places, weight) if noise > 0 else None
-        # the root of the two-way variance over that of photos alone
+        # the root of the two-way variance over that of images alone
         stretch = 1.0 if donors is None else float(np.sqrt(1 + (donors**2).sum() / noise))
         rows.append((row, part * stretch))
     return rows
@@ -130,22 +130,22 @@ def _pair_rows(
 
 @dataclass(frozen=True)
 class Common:
-    """Accuracies of all models on the photos that all of them answered."""
+    """Accuracies of all models on the images that all of them answered."""
 
     models: list[str]
     conditions: list[str]
     accuracy: Floats  # (models, conditions), 0..1
-    resampled: Floats  # (resamples, models, conditions), accuracies in resamples of photos and donors
-    answered: NDArray[np.bool_]  # (photos, conditions) which photos all models answered
+    resampled: Floats  # (resamples, models, conditions), accuracies in resamples of images and donors
+    answered: NDArray[np.bool_]  # (images, conditions) which images all models answered
 
     @cached_property
     def n(self) -> NDArray[np.intp]:
-        """Return the number of photos of each condition, (conditions,)."""
+        """Return the number of images of each condition, (conditions,)."""
         return np.asarray(self.answered.sum(axis=0))
 
     @cached_property
     def photos(self) -> int:
-        """Return the number of photos in all conditions together."""
+        """Return the number of images in all conditions together."""
         return int(self.answered.any(axis=1).sum())
 
     @property
@@ -173,9 +173,9 @@ def common(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Common:
-    """Return accuracies per model × condition on the photos that all models answered, and in resamples.
+    """Return accuracies per model × condition on the images that all models answered, and in resamples.
 
-    A condition in which no photo was answered by all is left out.
+    A condition in which no image was answered by all is left out.
     """
     laid = grid(counts, outcome=outcome, conditions=conditions)
     rate = laid.rate()
@@ -203,13 +203,13 @@ def common(
 def ranking(counts: Counts, *, level: float = 0.95, **options: Unpack[AverageOptions]) -> Between:
     """Return the models by accuracy, averaged over conditions; those not told apart share their ranks.
 
-    Differences are held against the ``level`` quantile of the largest deviation over all pairs in resamples of photos
+    Differences are held against the ``level`` quantile of the largest deviation over all pairs in resamples of images
     and donors (max-t), so that all claims hold together. A model's rank runs from 1 + the number of models clearly
     better to the number of models − those clearly worse: "1–3". ``low`` and ``high`` are simultaneous over models.
     """
     shared = common(counts, **options)
     if not shared.conditions:
-        reason = "There is no photo that every model answered under a common condition."
+        reason = "There is no image that every model answered under a common condition."
         return Between(pd.DataFrame(columns=RANKS), reason, reason)
     accuracy = shared.accuracy.mean(axis=1)
     moved = shared.resampled.mean(axis=2) - accuracy
@@ -237,7 +237,7 @@ def _simultaneous(moved: Floats, photos: int, level: float) -> Floats:
     """Return half widths that hold for all columns at once; (columns,)."""
     spread = moved.std(axis=0)
     moving = spread > 1e-12
-    exact = 1 - ((1 - level) / 2 / len(spread)) ** (1 / photos)  # all photos alike: Bonferroni over exact bounds
+    exact = 1 - ((1 - level) / 2 / len(spread)) ** (1 / photos)  # all images alike: Bonferroni over exact bounds
     if not moving.any():
         return np.full(len(spread), exact)
     largest = (np.abs(moved[:, moving]) / spread[moving]).max(axis=1)
@@ -256,7 +256,7 @@ def rank_agreement(
         columns = [i for i, name in enumerate(shared.conditions) if name in set(wanted)]
         if not columns:
             nan = float("nan")
-            reason = "No photo under these conditions was answered by every model."
+            reason = "No image under these conditions was answered by every model."
             return {"tau": nan, "low": nan, "high": nan, "p": nan, "n": len(shared.models), "reason": reason}
         scores.append(dict(zip(shared.models, shared.accuracy[:, columns].mean(axis=1).tolist(), strict=True)))
         samples.append(shared.resampled[:, :, columns].mean(axis=2))

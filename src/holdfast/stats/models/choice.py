@@ -56,8 +56,8 @@ class ModelChoice:
     those that hold the limits; ``difference`` to the best with simultaneous bounds; ``told_apart`` from it; its costs;
     ``eligible`` and ``why_not``; ``front_time`` and ``front_size``: whether no other model is at least as accurate for
     at most that cost, with the share of resamples. ``weights``: a row per weighted condition: ``asked`` (by which
-    name), ``weight``, ``n``. ``more_photos``: between how many and how many photos would tell the first two apart; None
-    where they are, or where these photos do not say.
+    name), ``weight``, ``n``. ``more_photos``: between how many and how many images would tell the first two apart; None
+    where they are, or where these images do not say.
     """
 
     models: pd.DataFrame
@@ -65,10 +65,10 @@ class ModelChoice:
     weights: pd.DataFrame
     sensitivity: pd.DataFrame  # a row per name and factor: which model is best then
     best: str  # the highest weighted accuracy within the limits; empty where no model holds them
-    together: tuple[str, ...]  # the best and those that the photos do not tell from it
+    together: tuple[str, ...]  # the best and those that the images do not tell from it
     photos: int  # that all models answered
     more_photos: tuple[int, int] | None
-    dropped: int  # photos that some model answered and another did not: they count for none
+    dropped: int  # images that some model answered and another did not: they count for none
 
     @property
     def decided(self) -> bool:
@@ -127,9 +127,9 @@ def choose(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> ModelChoice:
-    """Return the models by weighted accuracy Σ w_c a_c / Σ w_c on the photos that all of them answered.
+    """Return the models by weighted accuracy Σ w_c a_c / Σ w_c on the images that all of them answered.
 
-    All models share the resampled photos, so differences are paired. Bounds of differences and "told apart" hold for
+    All models share the resampled images, so differences are paired. Bounds of differences and "told apart" hold for
     all pairs together (max-t). A model whose size or time is unknown does not hold a limit on it: nobody knows.
     """
     names = [name for weight in weights for name in weight.conditions]
@@ -168,9 +168,9 @@ def _check_shared(counts: Counts, shared: Common, names: Sequence[str]) -> None:
             continue
         cells = own_cells(counts, [name])
         silent = sorted(set(shared.models) - set(cells["model"].astype(str)))
-        who = f"{', '.join(silent[:4])} gave none" if silent else "they answered different photos"
+        who = f"{', '.join(silent[:4])} gave none" if silent else "they answered different images"
         raise UserError(
-            f"no photo under {name} was answered by every model ({who}): give {name} the weight 0, or leave out the run"
+            f"no image under {name} was answered by every model ({who}): give {name} the weight 0, or leave out the run"
         )
 
 
@@ -215,7 +215,7 @@ def _within(
 def _best(
     shared: Common, accuracy: Floats, moved: Floats, within: NDArray[np.bool_]
 ) -> tuple[int, list[int], tuple[int, int] | None]:
-    """Return the best within limits (−1: none), those not told from it, and photos that would tell the first two."""
+    """Return the best within limits (−1: none), those not told from it, and images that would tell the first two."""
     places = np.flatnonzero(within)
     if not len(places):
         return -1, [], None
@@ -269,7 +269,7 @@ def _add_differences(table: pd.DataFrame, accuracy: Floats, moved: Floats, photo
     half = np.full(models, np.nan)
     if best >= 0 and models > 1:
         widths = simultaneous_widths(moved)[best]
-        # Where no photo moves a difference, the exact bound for photos that all agree.
+        # Where no image moves a difference, the exact bound for images that all agree.
         exact = 1 - ((1 - LEVEL) / (models * (models - 1))) ** (1 / max(photos, 1))
         half = np.where(widths > 0, widths, exact)
     if best >= 0:

@@ -1,4 +1,4 @@
-"""Accuracy lost from one dataset to another, by models that were tried on both: their photos cannot be paired."""
+"""Accuracy lost from one dataset to another, by models that were tried on both: their images cannot be paired."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class DatasetDrops:
     """What models lose from one dataset to others.
 
     ``drops``: a row per model × dataset, and per ``part`` of a dataset that has several (the kinds of nuisance of a
-    hard set; '' is the whole): accuracies, ``drop`` = reference − accuracy with ``low`` and ``high`` (other photos of
-    these classes) and ``class_low``, ``class_high`` (other classes, too); ``n`` pictures.
+    hard set; '' is the whole): accuracies, ``drop`` = reference − accuracy with ``low`` and ``high`` (other images of
+    these classes) and ``class_low``, ``class_high`` (other classes, too); ``n`` images.
     """
 
     reference: str  # name of the first dataset
@@ -77,7 +77,7 @@ def dataset_drops(
     """Return the accuracy that each model loses from the first dataset to every other.
 
     ``sets``: counts by the dataset's name, the reference first. Of each, the originals count; where it has none (a
-    generated set), all its generated pictures. ``clusters``: dataset → source_id → cluster, for pictures that are not
+    generated set), all its generated images. ``clusters``: dataset → source_id → cluster, for images that are not
     independent (the prompt of a generated one). ``baseline``: the models that make the line of effective robustness; by
     default all. The line never includes the model that is held against it.
     """
@@ -109,7 +109,7 @@ def dataset_drops(
         inner = sorted(cells["condition"].unique())  # '' is the whole; parts are those of a set that has several
         parts = {"": cells} | {part: cells[cells["condition"] == part] for part in inner if len(inner) > 1}
         frames |= {(name, part): _counts(some.assign(condition=ORIGINAL)) for part, some in parts.items()}
-        given = (clusters or {}).get(name, {})  # a picture without an entry is its own cluster
+        given = (clusters or {}).get(name, {})  # an image without an entry is its own cluster
         for source in cells["source_id"].unique():
             cluster_of[source] = f"{name}/{given.get(source.removeprefix(name + '/'), source)}"
     by_cluster = None if clusters is None else cluster_of
@@ -141,7 +141,7 @@ def question_drops(sets: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def _own_pictures(name: str, counts: Counts) -> pd.DataFrame:
-    """Return the cells of pictures that the dataset itself has, of models that saw no other condition in training."""
+    """Return the cells of images that the dataset itself has, of models that saw no other condition in training."""
     cells = counts.cells[counts.cells["trained_on"].isin(["", ORIGINAL])] if len(counts.cells) else counts.cells
     if len(cells) and (cells["condition"] == ORIGINAL).any():
         return cells[cells["condition"] == ORIGINAL]
@@ -149,7 +149,7 @@ def _own_pictures(name: str, counts: Counts) -> pd.DataFrame:
         cells = cells[cells["kind"].isin(["generated"])]
     if not len(cells):
         raise UserError(
-            f"{name} has no answer to an original or generated picture: evaluate it with --scenarios original."
+            f"{name} has no answer to an original or generated image: evaluate it with --scenarios original."
         )
     return cells
 
@@ -251,7 +251,7 @@ def _effective(
 def _resampled(
     counts: Counts, outcome: Outcome, average: Average, clusters: Mapping[str, str] | None, resamples: int, seed: int
 ) -> tuple[Floats, float]:
-    """Return accuracies of the models (first row) and in resamples of photos or clusters, and the number of photos."""
+    """Return accuracies of the models (first row) and in resamples of images or clusters, and the number of images."""
     laid = grid(counts, outcome=outcome, conditions=[ORIGINAL])
     estimate, parts = averages(laid.rate()[:, :, 0], laid.classes, average)
     sources = [str(source) for source in laid.sources]

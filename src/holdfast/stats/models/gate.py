@@ -1,4 +1,4 @@
-"""The release gate: is the new model no worse than the old one, condition by condition, photo by photo?"""
+"""The release gate: is the new model no worse than the old one, condition by condition, image by image?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.stats.models.power import range_of
 Verdict = Literal["passed", "failed", "undecided"]
 
 POWER = 0.8
-"""How sure the decision is to come with the number of photos that is asked for, if the difference stays as observed."""
+"""How sure the decision is to come with the number of images that is asked for, if the difference stays as observed."""
 
 COLUMNS = [
     "condition", "old", "new", "difference", "low", "high", "n", "donors", "better", "worse", "unanswered", "p_pass",
@@ -35,9 +35,9 @@ COLUMNS = [
 class Gate:
     """The verdict.
 
-    ``conditions``: a row per condition: accuracies ``old`` and ``new`` on the ``n`` paired photos, their
-    ``difference``, ``low`` and ``high`` (one-sided 95 % bounds each), the ``donors`` that photos share, photos that
-    became ``better`` and ``worse``, photos the new model alone left ``unanswered`` (counted as wrong), ``p_pass``,
+    ``conditions``: a row per condition: accuracies ``old`` and ``new`` on the ``n`` paired images, their
+    ``difference``, ``low`` and ``high`` (one-sided 95 % bounds each), the ``donors`` that images share, images that
+    became ``better`` and ``worse``, images the new model alone left ``unanswered`` (counted as wrong), ``p_pass``,
     ``p_fail`` (Holm over conditions), ``verdict``, ``more_photos`` to ``most_photos`` that would decide it, and a
     ``sentence``.
     """
@@ -48,7 +48,7 @@ class Gate:
     more_photos: float  # the largest ``more_photos`` of an undecided condition, NaN where there is none
     sentence: str  # all of it in one
     models: tuple[str, str] = ("", "")  # names of the old and of the new one
-    notes: tuple[str, ...] = ()  # what a reader should know of the photos before believing it
+    notes: tuple[str, ...] = ()  # what a reader should know of the images before believing it
 
     def __repr__(self) -> str:
         rows = self.rows()
@@ -68,7 +68,7 @@ class Gate:
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table as people read it, its titles first: per cent, and points with one-sided 95 % bounds."""
         table = self.conditions[self.conditions["n"] > 0] if self.conditions["n"].any() else self.conditions
-        titles = ("condition", "old", "new", "change (at least, at most)", "photos", "verdict", "more photos to decide")
+        titles = ("condition", "old", "new", "change (at least, at most)", "images", "verdict", "more images to decide")
         rows = [titles, *map(self._row, table.to_dict("records"))]
         return rows if any(row[-1] for row in rows[1:]) else [row[:-1] for row in rows]
 
@@ -96,7 +96,7 @@ class Gate:
         tested = f"{len(rows)} {'tests are made' if 'measure' in self.conditions else 'conditions are tested'} at once"
         return [
             f"* By itself it would have failed. {tested}, so that one of them looks this bad by chance more often; "
-            "Holm's correction for that asks for more photos."
+            "Holm's correction for that asks for more images."
         ]
 
     def advice(self) -> list[str]:
@@ -122,11 +122,11 @@ class Gate:
         lines = [f"{known} ({int(table['n'].max())} images)."]
         if self.verdict == "failed":
             lines.append(
-                "Next: keep the old model, or look at the photos that were lost: holdfast report of both runs."
+                "Next: keep the old model, or look at the images that were lost: holdfast report of both runs."
             )
         if self.verdict == "undecided":
             how = "" if self.more_photos == self.more_photos else ", but how many cannot be estimated from these"
-            lines.append(f"Next: more photos in both runs would decide{how}; or state a larger --margin beforehand.")
+            lines.append(f"Next: more images in both runs would decide{how}; or state a larger --margin beforehand.")
         return lines
 
 
@@ -158,8 +158,8 @@ def gate(
 
     A condition passes where the one-sided lower bound of new − old lies above −margin, fails where the upper bound lies
     below, and is undecided between. All have to pass (an intersection–union test, without correction); one failure is
-    enough to fail (a union, Holm-corrected). p-values are exact, or those of a t-test where a photo has several rows;
-    where photos share donors, a two-way test has to agree, and fewer than ``LEAST_DONORS`` leave a condition undecided
+    enough to fail (a union, Holm-corrected). p-values are exact, or those of a t-test where an image has several rows;
+    where images share donors, a two-way test has to agree, and fewer than ``LEAST_DONORS`` leave a condition undecided
     (docs/statistics/release-gate.md). ``old_model``, ``new_model``: may be left out where there is one. ``conditions``:
     by default all of the old run that leave the object in.
     """
@@ -197,7 +197,7 @@ def paired_conditions(
     outcome: Outcome,
     conditions: Sequence[str] | None,
 ) -> dict[str, PairedPhotos | None]:
-    """Return condition → the photos that both models answered, None where there is none; arguments are checked."""
+    """Return condition → the images that both models answered, None where there is none; arguments are checked."""
     if not 0 <= margin < 1:
         raise UserError(f"A margin is a share of accuracy from 0 to 1, not {margin}.")
     before = own_cells(old, conditions)
@@ -206,7 +206,7 @@ def paired_conditions(
     after = own_cells(new, [name for name in names if name in new.conditions])
     ours, theirs = named_model(_models(old), old_model, "old"), named_model(_models(new), new_model, "new")
     if len(after) and not set(before["source_id"]) & set(after["source_id"]):
-        raise UserError("The two runs have no photo in common: compare runs on the same data.")
+        raise UserError("The two runs have no image in common: compare runs on the same data.")
     pairs = {}
     for name in names:
         sides = _rows(before, ours, name, outcome), _rows(after, theirs, name, outcome)
@@ -217,7 +217,7 @@ def paired_conditions(
 
 
 def _models(counts: Counts) -> list[str]:
-    """Return all models; one that failed on every photo has no answers but may be meant all the same."""
+    """Return all models; one that failed on every image has no answers but may be meant all the same."""
     return sorted({*counts.cells["model"].astype(str), *counts.trouble["model"].astype(str)})
 
 
@@ -235,7 +235,7 @@ def named_model(models: Sequence[str], model: str | None, which: str) -> str:
 
 @dataclass(frozen=True)
 class PairedPhotos:
-    """The photos of one condition: accuracies, differences, and how many only the new model failed on."""
+    """The images of one condition: accuracies, differences, and how many only the new model failed on."""
 
     differences: Differences
     old: float
@@ -243,7 +243,7 @@ class PairedPhotos:
     unanswered: int
 
     def numbers(self) -> dict[str, Any]:
-        """Return what a gate's row says of these photos, whatever the test."""
+        """Return what a gate's row says of these images, whatever the test."""
         return {
             "old": self.old, "new": self.new, "difference": self.differences.mean, "n": len(self.differences.photos),
             "donors": self.differences.donors, "better": self.differences.better, "worse": self.differences.worse,
@@ -252,7 +252,7 @@ class PairedPhotos:
 
 
 def _rows(cells: pd.DataFrame, model: str, condition: str, outcome: Outcome) -> pd.DataFrame:
-    """Return photo, donor, rows and right answers of a model under a condition."""
+    """Return image, donor, rows and right answers of a model under a condition."""
     own = cells[(cells["model"] == model) & (cells["condition"] == condition)]
     donors = own["donor_id"].astype(object) if "donor_id" in own else None
     return own.assign(source_id=own["source_id"].astype(str), donor_id=donors, right=own[right_column(outcome)])[
@@ -261,9 +261,9 @@ def _rows(cells: pd.DataFrame, model: str, condition: str, outcome: Outcome) -> 
 
 
 def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int, clusters: Mapping[str, str]) -> PairedPhotos | None:
-    """Return the photos that both answered, and those that only the new model failed on; None where there is none.
+    """Return the images that both answered, and those that only the new model failed on; None where there is none.
 
-    ``clusters``: source → its photo, if sources are parts of photos: every source weighs the same.
+    ``clusters``: source → its image, if sources are parts of images: every source weighs the same.
 
     Rows that the old model has and the new one has not count as wrong, at most as many as the new model has errors:
     crashing is no way through the gate. (Others were not run. Where only some of the missing rows are errors, they
@@ -308,9 +308,9 @@ def _row(condition: str, pairs: PairedPhotos | None, margin: float, level: float
 def non_inferiority(
     differences: Differences, margin: float, level: float, family: int, *, less_is_better: bool = False
 ) -> dict[str, float]:
-    """Return bounds, p-values and how many photos would decide, as columns of a gate's row.
+    """Return bounds, p-values and how many images would decide, as columns of a gate's row.
 
-    ``differences``: what photos gain, positive if the new model is better; ``less_is_better``: the quantity falls then.
+    ``differences``: what images gain, positive if the new model is better; ``less_is_better``: the quantity falls then.
     """
     few = 0 < differences.donors < LEAST_DONORS
     p_pass, p_fail = (1.0, 1.0) if few else p_values(differences, -margin, tail=1 - level)
@@ -325,11 +325,11 @@ def non_inferiority(
 def more_photos(
     differences: Differences, *, margin: float, level: float = 0.95, family: int = 1
 ) -> tuple[float, float]:
-    """Return between how many and how many photos more would decide, in 8 of 10 cases.
+    """Return between how many and how many images more would decide, in 8 of 10 cases.
 
-    The statistic grows with the root of the number of photos (and of donors, where photos share them), so
+    The statistic grows with the root of the number of images (and of donors, where images share them), so
     n' = n ((t_level + z_0.8) / statistic)², for the middle half of what the statistic may be (``power.range_of``).
-    Failing has to hold out over a ``family`` of conditions. NaN where these photos do not tell.
+    Failing has to hold out over a ``family`` of conditions. NaN where these images do not tell.
     """
     n = len(differences.photos)
     z = statistic(differences, -margin)
@@ -347,13 +347,13 @@ def more_photos(
 def _sentence(row: Mapping[Any, Any], margin: float) -> str:
     name, n = row["condition"], row["n"]
     if not n:
-        return f"{name}: no photo was answered by both, so nothing can be said."
+        return f"{name}: no image was answered by both, so nothing can be said."
     if row["unanswered"] == n:
-        return f"{name}: the new model failed with an error on all {n} photos, which count as wrong."
+        return f"{name}: the new model failed with an error on all {n} images, which count as wrong."
     donors = f" with {row['donors']} donors" if row["donors"] else ""
-    change = f"{SHARE.changed(row['difference'])} on {n} photos{donors}"
+    change = f"{SHARE.changed(row['difference'])} on {n} images{donors}"
     reach = f"at least {SHARE.bare(row['low'])} and at most {SHARE.bare(row['high'])}"
-    lost = f"; {row['unanswered']} photos only the new model failed on count as wrong" if row["unanswered"] else ""
+    lost = f"; {row['unanswered']} images only the new model failed on count as wrong" if row["unanswered"] else ""
     more = float(row["more_photos"])
     if 0 < row["donors"] < LEAST_DONORS:
         end = f"undecided; {row['donors']} donors cannot carry a gate, give at least {LEAST_DONORS}"
@@ -362,11 +362,11 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
     elif row["verdict"] == "failed":
         end = f"worse than the {100 * margin:g} points allowed"
     else:
-        known = f"{more:.0f} to {row['most_photos']:.0f} more photos would decide"
-        unknown = f"how many more would decide cannot be estimated from these {n} photos"
+        known = f"{more:.0f} to {row['most_photos']:.0f} more images would decide"
+        unknown = f"how many more would decide cannot be estimated from these {n} images"
         end = f"undecided; {unknown if math.isnan(more) else known}"
         if not row["better"] and not row["worse"]:
-            end += f", since {n} photos without any change do not yet exclude a loss of {100 * margin:g} points"
+            end += f", since {n} images without any change do not yet exclude a loss of {100 * margin:g} points"
         if row["kept_by_holm"]:
             end += "; alone it would have failed, but Holm's correction over all conditions asks for more"
     return f"{name}: {change} ({reach}){lost}: {end}."
@@ -378,7 +378,7 @@ def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
     more = float(open_ones["more_photos"].max()) if len(open_ones) else float("nan")
     allowed, lent = f"{100 * margin:g} points", table.loc[table["donors"] >= LEAST_DONORS, "donors"]
     errs = f"errs in at most {100 * (1 - level):.2g} %"
-    shared = "Photos that got the same new background count together; the test"
+    shared = "Images that got the same new background count together; the test"
     known = f" {shared} {errs}." if len(lent) else ""
     if "failed" in verdicts:
         names = _few(list(table.loc[table["verdict"] == "failed", "condition"]))
@@ -391,7 +391,7 @@ def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
         return Gate("passed", table, margin, more, f"Passed: no more than {allowed} lost under any condition.{known}")
     most = float(open_ones["most_photos"].max()) if len(open_ones) else float("nan")
     has_range = len(open_ones) and open_ones["more_photos"].notna().all()
-    ask = f"; {more:.0f} to {most:.0f} more photos would decide" if has_range else ""
+    ask = f"; {more:.0f} to {most:.0f} more images would decide" if has_range else ""
     few = (open_ones["donors"] > 0) & (open_ones["donors"] < LEAST_DONORS)
     reasons = [
         f" ({n} donors cannot carry a gate)" if small else "" for n, small in zip(open_ones["donors"], few, strict=True)
@@ -410,8 +410,8 @@ def _without_change(open_ones: pd.DataFrame, margin: float) -> str:
         return ""
     n = int(compared["n"].min())
     return (
-        f" No answer differs there, but {n} photos without any change do not yet exclude a loss of {100 * margin:g} "
-        "points: that takes more photos, or a wider --margin."
+        f" No answer differs there, but {n} images without any change do not yet exclude a loss of {100 * margin:g} "
+        "points: that takes more images, or a wider --margin."
     )
 
 
@@ -420,7 +420,7 @@ def _only_one(table: pd.DataFrame) -> str:
     names = list(table.loc[table["n"] == 0, "condition"])
     if not names:
         return ""
-    return f" Not compared, because no photo was answered by both models there: {_few(names)}."
+    return f" Not compared, because no image was answered by both models there: {_few(names)}."
 
 
 def _few(names: Sequence[str]) -> str:

@@ -13,8 +13,8 @@ from holdfast.core.lazy import scipy_optimize, scipy_special
 from holdfast.stats.core.bootstrap import Codes, Floats, cluster_freedom, codes, lenders, sums, t_quantile
 from holdfast.stats.core.bootstrap import two_way as two_way_sums
 
-MOST_EXACT = 5_000  # Photos up to which p-values are computed over all outcomes
-MOST_CHANGED = 100  # Changed photos up to which they are, however many photos there are
+MOST_EXACT = 5_000  # Images up to which p-values are computed over all outcomes
+MOST_CHANGED = 100  # Changed images up to which they are, however many images there are
 
 LEAST_DONORS = 5
 """Donors that a test needs. From 5 on it is measured to keep its level; fewer hardly ever decide anything."""
@@ -27,18 +27,18 @@ _NEAR = 1e-5  # to which bounds are computed: a hundredth of what is printed
 
 @dataclass(frozen=True)
 class Differences:
-    """Differences new − old of photos, and what each cell (photo × donor) adds to them."""
+    """Differences new − old of images, and what each cell (image × donor) adds to them."""
 
-    photos: Floats  # (photos,) −1..1 if all photos weigh the same
+    photos: Floats  # (images,) −1..1 if all images weigh the same
     photo: Codes  # (cells,) codes
     donor: Codes  # (cells,) codes, −1 where there is none
-    value: Floats  # (cells,) the cell's part of its photo's difference
-    share: Floats  # (cells,) the cell's part of its photo's rows, times the photo's weight (1 on average)
+    value: Floats  # (cells,) the cell's part of its image's difference
+    share: Floats  # (cells,) the cell's part of its image's rows, times the image's weight (1 on average)
     counted: bool = False  # differences of counts, which have no ends, instead of shares
 
     @classmethod
     def of(cls, photos: Floats, photo: Codes, donor: Codes, gain: Floats, rows: Floats) -> Differences:
-        """Return differences of photos from what each row gains; rows of one photo and donor are one cell."""
+        """Return differences of images from what each row gains; rows of one image and donor are one cell."""
         cell, cells = codes(photo * np.intp(donor.max() + 2) + donor + 1)
         owner, lender = np.zeros((2, cells), np.intp)
         owner[cell], lender[cell] = photo, donor
@@ -51,28 +51,28 @@ class Differences:
 
     @property
     def mean(self) -> float:
-        """Return the mean over photos."""
+        """Return the mean over images."""
         return float(self.photos.mean())
 
     @property
     def weight(self) -> Floats:
-        """Return the photos' weights, (photos,)."""
+        """Return the images' weights, (images,)."""
         return sums(self.photo, self.share, len(self.photos))
 
     @property
     def once(self) -> bool:
-        """Return whether every photo was answered once: it became better or worse, or stayed."""
+        """Return whether every image was answered once: it became better or worse, or stayed."""
         one_of_three = bool(np.isin(self.photos, (-1.0, 0.0, 1.0)).all())
         return one_of_three and not self.counted and bool(np.ptp(self.weight) < 1e-9)
 
     @property
     def better(self) -> int:
-        """Return the number of photos that became better."""
+        """Return the number of images that became better."""
         return int((self.photos > 0).sum())
 
     @property
     def worse(self) -> int:
-        """Return the number of photos that became worse."""
+        """Return the number of images that became worse."""
         return int((self.photos < 0).sum())
 
     def turned(self) -> Differences:
@@ -81,7 +81,7 @@ class Differences:
 
 
 def of_photos(photos: Floats) -> Differences:
-    """Return differences of photos without donors."""
+    """Return differences of images without donors."""
     count = len(photos)
     return Differences(photos, np.arange(count), np.full(count, -1), photos, np.ones(count))
 
@@ -89,8 +89,8 @@ def of_photos(photos: Floats) -> Differences:
 def p_values(differences: Differences, null: float, *, tail: float = TAIL) -> tuple[float, float]:
     """Return one-sided p-values against "at most ``null``" and against "at least ``null``".
 
-    Photos that are right or wrong once have the exact test of Tango's statistic; others a t-test, which also allows
-    for changes in a direction that no photo took. With donors, the larger of that and of the two-way test: both have
+    Images that are right or wrong once have the exact test of Tango's statistic; others a t-test, which also allows
+    for changes in a direction that no image took. With donors, the larger of that and of the two-way test: both have
     to reject. ``tail``: the level that the p-values are held against.
     """
     if differences.once:
@@ -107,7 +107,7 @@ def p_values(differences: Differences, null: float, *, tail: float = TAIL) -> tu
 def bounds(differences: Differences, *, tail: float = TAIL) -> tuple[float, float]:
     """Return one-sided lower and upper bounds of the mean difference: the nulls that ``p_values`` just rejects.
 
-    They depend on the photos and on ``tail`` only. Fewer than ``LEAST_DONORS`` donors bound nothing.
+    They depend on the images and on ``tail`` only. Fewer than ``LEAST_DONORS`` donors bound nothing.
     """
     ends = (-math.inf, math.inf) if differences.counted else (-1.0, 1.0)
     if 0 < differences.donors < LEAST_DONORS:
@@ -138,7 +138,7 @@ def _exact(better: int, worse: int, n: int) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def _once_bound(better: int, worse: int, n: int, tail: float) -> float:
-    """Return the upper bound of the difference of photos that were answered once."""
+    """Return the upper bound of the difference of images that were answered once."""
     if better == n:
         return 1.0
     limit = -t_quantile(float(max(n - 1, 1)), 1 - tail)
@@ -164,9 +164,9 @@ def _crossing(gap: Callable[[float], float], ends: tuple[float, float]) -> float
 
 
 def _t_p_value(differences: Differences, null: float) -> float:
-    """Return the p-value against "at most ``null``" of photos with several rows.
+    """Return the p-value against "at most ``null``" of images with several rows.
 
-    If no photo became worse, t sees nothing of those that could: below 0 the chance to draw none of them counts.
+    If no image became worse, t sees nothing of those that could: below 0 the chance to draw none of them counts.
     """
     freedom = float(max(len(differences.photos) - 1, 1))
     p = t_tail(statistic(differences, null), freedom)
@@ -186,7 +186,7 @@ def _t_bound(differences: Differences, tail: float) -> float:
 
 
 def _worth(differences: Differences) -> float:
-    """Return the number of photos of even weight that these are worth."""
+    """Return the number of images of even weight that these are worth."""
     weight = differences.weight
     return float(weight.sum() ** 2 / np.square(weight).sum())
 
@@ -197,9 +197,9 @@ def t_tail(z: float, freedom: float) -> float:
 
 
 def exact_p_values(better: int, worse: int, n: int, null: float, *, tail: float = TAIL) -> tuple[float, float]:
-    """Return p-values of Tango's statistic over all outcomes of n photos, the worst over how many photos change.
+    """Return p-values of Tango's statistic over all outcomes of n images, the worst over how many images change.
 
-    The share of changed photos is unknown: p is the largest over its interval, plus the chance that this misses: 0.001
+    The share of changed images is unknown: p is the largest over its interval, plus the chance that this misses: 0.001
     if p is held against a ``tail`` of 0.05 (Berger and Boos).
     """
     doubt, deviations = _DOUBT * tail, max(6.0, -float(scipy_special.ndtri(tail / 1e4)))
@@ -207,7 +207,7 @@ def exact_p_values(better: int, worse: int, n: int, null: float, *, tail: float 
     changed = better + worse
     low = float(scipy_special.betaincinv(changed, n - changed + 1, doubt / 2)) if changed else 0.0
     high = float(scipy_special.betaincinv(changed + 1, n - changed, 1 - doubt / 2)) if changed < n else 1.0
-    shares = (np.unique(np.clip(np.linspace(low, high, _POINTS), abs(null), 1.0)) + null) / 2  # of better photos
+    shares = (np.unique(np.clip(np.linspace(low, high, _POINTS), abs(null), 1.0)) + null) / 2  # of better images
     gains, losses = _window(shares, n, deviations), _window(shares - null, n, deviations)
     b, c = (table.reshape(-1) for table in np.meshgrid(gains, losses, indexing="ij"))
     b, c = b[b + c <= n], c[b + c <= n]
@@ -230,7 +230,7 @@ def exact_p_values(better: int, worse: int, n: int, null: float, *, tail: float 
 
 
 def _window(shares: Floats, n: int, deviations: float) -> Floats:
-    """Return the counts of n photos that are likely under any of the shares: within so many standard deviations."""
+    """Return the counts of n images that are likely under any of the shares: within so many standard deviations."""
     spread = deviations * np.sqrt(n * np.clip(shares * (1 - shares), 0, None)) + 4
     low, high = (n * shares - spread).min(), (n * shares + spread).max()
     return np.arange(max(0, math.floor(low)), min(n, math.ceil(high)) + 1, dtype=np.float64)
@@ -239,8 +239,8 @@ def _window(shares: Floats, n: int, deviations: float) -> Floats:
 def statistic(differences: Differences, null: float) -> float:
     """Return how many standard errors the mean difference lies above ``null``.
 
-    Differences of −1, 0 and 1 (photos that became worse, stayed, became better) give Tango's score statistic; others,
-    from photos with several rows, a t-statistic with half a photo better and half a photo worse added, so that photos
+    Differences of −1, 0 and 1 (images that became worse, stayed, became better) give Tango's score statistic; others,
+    from images with several rows, a t-statistic with half an image better and half an image worse added, so that images
     which all agree do not pass for certainty.
     """
     if differences.once:
@@ -250,9 +250,9 @@ def statistic(differences: Differences, null: float) -> float:
 
 
 def _shrunk(differences: Differences) -> tuple[float, float]:
-    """Return mean and standard error with half a photo better and half a photo worse added.
+    """Return mean and standard error with half an image better and half an image worse added.
 
-    Counts have no ends that photos could have reached: those half photos lie one off the mean, which stays.
+    Counts have no ends that images could have reached: those half images lie one off the mean, which stays.
     """
     n, mean = len(differences.photos), differences.mean
     spread = sums(differences.photo, differences.value - differences.share * mean, n)
@@ -264,10 +264,10 @@ def _shrunk(differences: Differences) -> tuple[float, float]:
 
 
 def two_way(differences: Differences) -> tuple[float, float, float]:
-    """Return the mean where photos share donors, its standard error, and degrees of freedom.
+    """Return the mean where images share donors, its standard error, and degrees of freedom.
 
-    The variance is the largest of photos', donors' (the jackknife's) and the two-way one, with half a photo better and
-    half a photo worse added. Degrees of freedom are those of as many donors of even use, or of the photos if fewer.
+    The variance is the largest of images', donors' (the jackknife's) and the two-way one, with half an image better and
+    half an image worse added. Degrees of freedom are those of as many donors of even use, or of the images if fewer.
     """
     n, (mean, _) = len(differences.photos), _shrunk(differences)
     residual = (differences.value - differences.share * differences.mean) / n
@@ -281,7 +281,7 @@ def two_way(differences: Differences) -> tuple[float, float, float]:
 def score(better: float, worse: float, n: float, null: float) -> float:
     """Return Tango's score statistic of paired proportions for the hypothesis that the difference is δ = ``null``.
 
-    z = (b − c − nδ) / √(n (2q + δ(1 − δ))) with b photos better, c worse, and q the share of worse photos most likely
+    z = (b − c − nδ) / √(n (2q + δ(1 − δ))) with b images better, c worse, and q the share of worse images most likely
     under the hypothesis: q = (√(B² − 8nC) − B)/(4n), B = −b − c + (2n − b + c)δ, C = −cδ(1 − δ).
     """
     return float(scores(np.array([better], np.float64), np.array([worse], np.float64), n, null)[0])

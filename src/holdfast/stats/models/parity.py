@@ -1,4 +1,4 @@
-"""Parity: does an exported model still answer as its original does, condition by condition, photo by photo?"""
+"""Parity: does an exported model still answer as its original does, condition by condition, image by image?"""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from holdfast.stats.models.gate import Gate, gate
 
 ParityVerdict = Literal["equivalent", "different", "undecided"]
 KEY = ["sample_id", "condition", "variant", "parameters", "seed", "fold", "trained_on"]
-"""Columns that name a picture; the hash of its pixels has to agree, too."""
+"""Columns that name an image; the hash of its pixels has to agree, too."""
 
 
 @dataclass(frozen=True)
 class Parity:
     """Whether two models are the same.
 
-    ``conditions``: a row per condition: ``flips``, the share of pictures with two answers, with ``flips_low`` and
+    ``conditions``: a row per condition: ``flips``, the share of images with two answers, with ``flips_low`` and
     ``flips_high`` (95 %), ``flipped`` and ``n``; accuracies ``old`` and ``new``, their ``difference`` with ``low`` and
-    ``high`` (one-sided 95 % bounds, whatever the margin), photos ``lost`` and ``gained``, ``verdict`` ('' where the
+    ``high`` (one-sided 95 % bounds, whatever the margin), images ``lost`` and ``gained``, ``verdict`` ('' where the
     object is gone), and ``more_photos`` that would decide.
     """
 
     verdict: ParityVerdict  # equivalent where every condition is, different where one is, else undecided
     conditions: pd.DataFrame
-    flips: pd.DataFrame  # a row per picture with two answers, those that the new model lost first
+    flips: pd.DataFrame  # a row per image with two answers, those that the new model lost first
     margin: float  # the difference of accuracies that still counts as equal, 0..1
     sentence: str  # all of it in one
 
@@ -44,7 +44,7 @@ class Parity:
 def parity(
     rows: pa.Table, counts: Counts, old: str, new: str, *, margin: float = 0.02, outcome: Outcome = "full"
 ) -> Parity:
-    """Test paired equivalence of two models of a run, and count the pictures that they answer differently.
+    """Test paired equivalence of two models of a run, and count the images that they answer differently.
 
     Two one-sided tests per condition, those of the release gate, once in each direction: both have to reject that the
     accuracies differ by the margin. Conditions are joined by "and", so that each is tested at 5 % without correction.
@@ -82,14 +82,14 @@ def parity(
 
 
 def _paired(rows: pa.Table, old: str, new: str, suffix: str) -> pd.DataFrame:
-    """Return a row per picture that both models answered: the new one's, with both answers and whether they differ."""
+    """Return a row per image that both models answered: the new one's, with both answers and whether they differ."""
     answered = rows.filter((pc.field("status") == "ok") & (pc.field("task") == "classify")).to_pandas()
     sides = [answered[answered["model"] == name].astype({"sample_id": str}) for name in (old, new)]
     answer, right = f"prediction{suffix}", f"correct{suffix}"
     before = sides[0][[*KEY, "image_sha256", answer, right, f"confidence{suffix}"]]
     merged = sides[1].merge(before, on=KEY, suffixes=("", "_old"))
     same = merged["image_sha256"].isna() | (merged["image_sha256"] == merged["image_sha256_old"])
-    merged = merged[same].reset_index(drop=True)  # the pictures of an attack differ from model to model
+    merged = merged[same].reset_index(drop=True)  # the images of an attack differ from model to model
     words = merged[[answer, f"{answer}_old"]].astype(object)
     flip = words[answer].fillna("") != words[f"{answer}_old"].fillna("")
     was, now = merged[f"{right}_old"].astype(bool), merged[right].astype(bool)
@@ -137,5 +137,5 @@ def _sentence(verdict: ParityVerdict, table: pd.DataFrame, margin: float) -> str
         return f"Different: accuracy differs by more than {allowed} under {names}. {flips}"
     count = int((tested["verdict"] == "undecided").sum())
     more = tested["more_photos"].max()
-    ask = f"; some {more:.0f} more photos would decide" if more == more else ""
+    ask = f"; some {more:.0f} more images would decide" if more == more else ""
     return f"Undecided at {allowed} under {count} of {len(tested)} conditions{ask}. {flips}"

@@ -1,4 +1,4 @@
-"""How many photos and donors a difference needs before it can be seen, and what can be seen with those there are."""
+"""How many images and donors a difference needs before it can be seen, and what can be seen with those there are."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holdfast.core.lazy import pd, scipy_optimize, scipy_stats
 from holdfast.stats.core.reduce import Counts
 
 DONOR_SHARE = 0.1
-"""Part of the variance of photos' differences that photos on one donor share; a guess, where nobody has measured it."""
+"""Part of the variance of images' differences that images on one donor share; a guess, where nobody has measured it."""
 
-WORTH = 0.8  # Donors are enough where photos that share them are worth this share of photos with donors of their own
+WORTH = 0.8  # Donors are enough where images that share them are worth this share of images with donors of their own
 
 
 def worth(
     photos: float, donors: float, *, donor_share: float = DONOR_SHARE, power: float = 0.8, alpha: float = 0.05
 ) -> float:
-    """Return what a photo that shares its donor is worth, 0..1, where one with a donor of its own is worth 1.
+    """Return what an image that shares its donor is worth, 0..1, where one with a donor of its own is worth 1.
 
     1 / (1 + (photos/donors − 1) ρ), ρ the ``donor_share``, times ((z₁₋α/₂ + z_power) / (t₁₋α/₂ + z_power))² with
     donors − 1 degrees of freedom, because few donors tell their own spread badly.
@@ -31,7 +31,7 @@ def worth(
 
 
 def donors_needed(photos: int) -> int:
-    """Return the donors with which photos keep four fifths of their worth: about a third as many as photos."""
+    """Return the donors with which images keep four fifths of their worth: about a third as many as images."""
     low, high = 1, max(photos, 20)
     while high - low > 1:
         middle = (low + high) // 2
@@ -53,7 +53,7 @@ def donor_advice(photos: int, donors: int) -> str:
     if not 0 < donors < needed:
         return ""
     return (
-        f"{photos} photos share {donors} backgrounds; with {needed} or more, intervals of pasted scenes would be "
+        f"{photos} images share {donors} backgrounds; with {needed} or more, intervals of pasted scenes would be "
         f"narrower by {1 - math.sqrt(worth(photos, donors) / worth(photos, needed)):.0%} or more"
     )
 
@@ -67,22 +67,22 @@ def photos_needed(
     donors: int = 0,
     donor_share: float = DONOR_SHARE,
 ) -> int:
-    """Return the photos that a paired comparison needs to find a difference of accuracies.
+    """Return the images that a paired comparison needs to find a difference of accuracies.
 
     n = (z₁₋α/₂ √ψ + z_power √(ψ − δ²))² / δ² (Miettinen 1968, Connett, Smith and McHugh 1987), δ the difference and ψ
-    the share of photos that one side answers rightly and the other wrongly; two-sided McNemar test. A difference δ
-    takes at least δ discordant photos, so ψ is raised to δ where less was observed.
+    the share of images that one side answers rightly and the other wrongly; two-sided McNemar test. A difference δ
+    takes at least δ discordant images, so ψ is raised to δ where less was observed.
 
-    ``difference``: of accuracies, 0..1; its sign does not matter. ``discordant_share``: observed share of photos that
-    change from right to wrong or back, 0..1. ``donors``: backgrounds that the photos share; 0 where they have their
-    own. Raises UserError: no number of photos finds it with so few donors.
+    ``difference``: of accuracies, 0..1; its sign does not matter. ``discordant_share``: observed share of images that
+    change from right to wrong or back, 0..1. ``donors``: backgrounds that the images share; 0 where they have their
+    own. Raises UserError: no number of images finds it with so few donors.
     """
     own = _photos(abs(difference), discordant_share, power, alpha)
     if donors:
         own /= worth(1, donors, power=power, alpha=alpha) or 1e-9  # what few donors cost by themselves
         if own * donor_share >= donors:
             raise UserError(
-                f"no number of photos finds {100 * abs(difference):g} points with {donors} donors: take more than "
+                f"no number of images finds {100 * abs(difference):g} points with {donors} donors: take more than "
                 f"{max(own * donor_share, 2):.0f} donors"
             )
         own = max(own, own * (1 - donor_share) / (1 - own * donor_share / donors) if own > donors else 0.0)
@@ -98,9 +98,9 @@ def detectable(
     donors: int = 0,
     donor_share: float = DONOR_SHARE,
 ) -> float:
-    """Return the smallest difference of accuracies that ``n`` photos find with this power; 1 where none is found."""
+    """Return the smallest difference of accuracies that ``n`` images find with this power; 1 where none is found."""
     if n < 1:
-        raise UserError("there must be a photo at least to detect anything with")
+        raise UserError("there must be an image at least to detect anything with")
     if donors:
         n *= worth(n, donors, donor_share=donor_share, power=power, alpha=alpha)
     if _photos(1.0, discordant_share, power, alpha) > n:
@@ -113,10 +113,10 @@ def detectable(
 
 
 def photos_to_settle(n: int, *, value: float, low: float, high: float, margin: float) -> float:
-    """Return the photos, in all, with which an interval like this one would lie on one side of a margin.
+    """Return the images, in all, with which an interval like this one would lie on one side of a margin.
 
-    The interval narrows with the root of the number of photos, so n' = n (s (z₁₋α/₂ + z_power) / |value − margin|)²,
-    s = (high − low) / 2 z₁₋α/₂. Unlike ``photos_needed`` it takes over whatever made the interval wide: photos that
+    The interval narrows with the root of the number of images, so n' = n (s (z₁₋α/₂ + z_power) / |value − margin|)²,
+    s = (high − low) / 2 z₁₋α/₂. Unlike ``photos_needed`` it takes over whatever made the interval wide: images that
     share a background, classes of unlike sizes. Infinite where the estimate is the margin itself.
     """
     distance = abs(value - margin)
@@ -128,7 +128,7 @@ def photos_to_settle(n: int, *, value: float, low: float, high: float, margin: f
 
 
 def photo_range(n: int, *, value: float, low: float, high: float, margin: float) -> tuple[int, int] | None:
-    """Return the fewest and the most photos, in all, of ``photos_to_settle`` over the middle half of the estimate.
+    """Return the fewest and the most images, in all, of ``photos_to_settle`` over the middle half of the estimate.
 
     The number hangs on the distance of the estimate from the margin, which is itself uncertain, so it is computed for
     both ends of the estimate's 50 % interval. None where these ends lie on both sides of the margin, or where the most
@@ -159,7 +159,7 @@ def sample_sizes(
     difference: float = 0.02,
     donors: Mapping[str, int] | None = None,
 ) -> pd.DataFrame:
-    """Return for each row of ``drops`` the photos ``difference`` would need, and what its own number can detect.
+    """Return for each row of ``drops`` the images ``difference`` would need, and what its own number can detect.
 
     Columns: model, trained_on, condition, ``n``, ``donors``, ``discordant_share`` = (lost + gained) / n,
     ``photos_needed`` (on donors of their own) and ``detectable`` (a difference, 0..1). ``donors``: those of each

@@ -42,10 +42,10 @@ def rank_ranges(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the first and the last rank each model may have, the largest value first.
 
-    Two models are told apart where both say so: (1) ``clearly_better`` in resamples of photos that all models share,
-    stretched where a model's own interval is wider than photos alone make it; (2) the interval of the difference that
+    Two models are told apart where both say so: (1) ``clearly_better`` in resamples of images that all models share,
+    stretched where a model's own interval is wider than images alone make it; (2) the interval of the difference that
     is joined from the two models' own intervals and the correlation of their errors (``beyond_reach``), which stays
-    honest with few photos. ``influence``: (photos, models) what each photo adds to a value's deviation from the truth.
+    honest with few images. ``influence``: (images, models) what each image adds to a value's deviation from the truth.
     """
     moved = resampled_sums(influence, np.arange(len(influence)), resamples=resamples, seed=seed) - influence.sum(axis=0)
     own, by_photos = (high - low) / (2 * Z), np.sqrt(np.square(influence).sum(axis=0))
@@ -61,7 +61,7 @@ def ranks_of(better: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.in
 def clearly_better(value: Floats, moved: Floats, photos: int, level: float = 0.95) -> NDArray[np.bool_]:
     """Return whether the row's model is better than the column's, (models, models), all claims holding together.
 
-    A difference has to exceed ``simultaneous_widths``. Where no photo moves it: a sign test, Bonferroni over the pairs.
+    A difference has to exceed ``simultaneous_widths``. Where no image moves it: a sign test, Bonferroni over the pairs.
     """
     models = len(value)
     if models < 2:

@@ -33,7 +33,7 @@ def recommend(choice: ModelChoice) -> Recommendation:
     sentences = [first, *_left_out(table), *_sensitive(choice)]
     if choice.dropped:
         sentences.append(
-            f"{choice.dropped} photos that not every model answered under a weighted condition count for none."
+            f"{choice.dropped} images that not every model answered under a weighted condition count for none."
         )
     unknown = [name for name in choice.together if math.isnan(rows[name]["milliseconds"])]
     if unknown and len(choice.together) > 1:
@@ -56,18 +56,18 @@ def _first(choice: ModelChoice, rows: Mapping[str, Mapping[Any, Any]]) -> tuple[
         lead = -float(next_best["difference"])
         text = (
             f"Take {choice.best}: {reached}, {points(lead)} ahead of {next_best['model']} "
-            f"(at least {points(-float(next_best['difference_high']))}) on {choice.photos} photos."
+            f"(at least {points(-float(next_best['difference_high']))}) on {choice.photos} images."
         )
         return choice.best, text
     names = ", ".join(f"{name} ({percent(rows[name]['accuracy'])})" for name in choice.together)
     text = (
         f"The data do not decide between {len(choice.together)} models: {names}. {choice.best} is first in "
-        f"{percent(best['best'])} of resamples of the {choice.photos} photos."
+        f"{percent(best['best'])} of resamples of the {choice.photos} images."
     )
     if choice.more_photos is not None:
         fewest, most = choice.more_photos
         text += (
-            f" {fewest:,} to {most:,} photos in all would tell the first two apart, 8 times of 10, if the true "
+            f" {fewest:,} to {most:,} images in all would tell the first two apart, 8 times of 10, if the true "
             "difference lies in the middle half of where it may lie."
         )
     model, cost = _cheaper([rows[name] for name in choice.together])
@@ -90,8 +90,8 @@ def _cheaper(rows: list[Mapping[Any, Any]]) -> tuple[str, str]:
         name = str(smallest["model"])
         return name, f"Take {name}, which is the smallest of them ({_megabytes(smallest)})."
     if all(math.isnan(row[what]) for row in rows for what in ("milliseconds", "bytes")):
-        return "", "Size and speed are not known: measure them, or test on more photos."
-    return "", "Size and speed do not decide either: take any of them, or test on more photos."
+        return "", "Size and speed are not known: measure them, or test on more images."
+    return "", "Size and speed do not decide either: take any of them, or test on more images."
 
 
 def _fastest(rows: list[Mapping[Any, Any]]) -> Mapping[Any, Any] | None:

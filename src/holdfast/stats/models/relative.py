@@ -28,18 +28,18 @@ def effective_robustness(
     """Return accuracy under a shift minus what the clean accuracy predicts.
 
     Per condition, logit(shifted) = a + b logit(clean) by least squares over the ``baseline`` models (by default all).
-    Accuracies are taken as (n p + ½)/(n + 1), so that 0 and 1 have logits. The interval resamples photos and fits the
+    Accuracies are taken as (n p + ½)/(n + 1), so that 0 and 1 have logits. The interval resamples images and fits the
     line anew.
     """
     shared = _shared(counts, clean, sample)
     line = [i for i, name in enumerate(shared.models) if baseline is None or name in set(baseline)]
     reason = ""
     if clean not in shared.conditions or len(shared.conditions) < 2:
-        reason = f"There is no condition beside {clean} with photos that every model answered."
+        reason = f"There is no condition beside {clean} with images that every model answered."
     elif len(line) < 3:
         reason = f"A line through {len(line)} models predicts nothing: effective robustness needs at least 3."
     elif np.ptp(shared.accuracy[line, 0]) < 1e-9:
-        reason = "All models are equally right on clean photos, so clean accuracy predicts nothing."
+        reason = "All models are equally right on clean images, so clean accuracy predicts nothing."
     if reason:
         return Between(pd.DataFrame(columns=EFFECTIVE), reason, reason)
     frames = []
@@ -59,7 +59,7 @@ def effective_robustness(
 
 
 def logits(accuracy: Floats, n: float) -> Floats:
-    """Return log odds of accuracies of n photos, taken as (n p + ½)/(n + 1), so that 0 and 1 have some."""
+    """Return log odds of accuracies of n images, taken as (n p + ½)/(n + 1), so that 0 and 1 have some."""
     return np.asarray(scipy_special.logit((n * np.clip(accuracy, 0, 1) + 0.5) / (n + 1)))
 
 
@@ -129,7 +129,7 @@ def _why_not(shared: Common, reference: str, clean: str) -> str:
     if len(shared.models) < 2:
         return "There is one model only: nothing to compare it with."
     if clean not in shared.conditions or len(shared.conditions) < 2:
-        return f"There is no condition beside {clean} with photos that every model answered."
+        return f"There is no condition beside {clean} with images that every model answered."
     return ""
 
 
@@ -144,7 +144,7 @@ def _beside(shared: Common, reference: str, columns: list[str], *values: Floats)
 
 
 def _shared(counts: Counts, clean: str, sample: AverageOptions) -> Common:
-    """Return all models on common photos, the clean condition first where there is one."""
+    """Return all models on common images, the clean condition first where there is one."""
     conditions = sample.get("conditions")
     wanted = None if conditions is None else [clean, *conditions]
     shared = common(counts, **sample | AverageOptions(conditions=wanted))

@@ -1,4 +1,4 @@
-"""The tables of a run of detectors as frames and arrays: pictures, true objects, and predictions."""
+"""The tables of a run of detectors as frames and arrays: images, true objects, and predictions."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _WORDS = ("model", "condition", "variant", "parameters", "status", "label", "pre
 class DetectorAnswers:
     """What detectors answered.
 
-    ``pictures``: a row per picture × condition × model that was answered, with the columns of ``core.schema.IMAGES``;
-    ``condition`` is the condition's name, ``row_id`` is unique. Sorted by model, condition, photo and picture.
-    ``objects``: a row per object of these pictures, with the columns of ``core.schema.OBJECTS``; ``picture`` is the
-    place of its picture, ``asked``: whether the detector was asked about it, ``wrong_class``: another class was seen in
-    its place. ``failed``: pictures without an answer. guess_picture, guess_label: (predictions,) places of pictures,
-    codes into ``labels``; sorted by picture.
+    ``pictures``: a row per image × condition × model that was answered, with the columns of ``core.schema.IMAGES``;
+    ``condition`` is the condition's name, ``row_id`` is unique. Sorted by model, condition, source and image.
+    ``objects``: a row per object of these images, with the columns of ``core.schema.OBJECTS``; ``picture`` is the
+    place of its image, ``asked``: whether the detector was asked about it, ``wrong_class``: another class was seen in
+    its place. ``failed``: images without an answer. guess_picture, guess_label: (predictions,) places of images,
+    codes into ``labels``; sorted by image.
     """
 
     pictures: pd.DataFrame
@@ -55,7 +55,7 @@ class DetectorAnswers:
 
     @cached_property
     def sources(self) -> list[str]:
-        """Return the photos, sorted."""
+        """Return the images, sorted."""
         return sorted(self.pictures["source_id"].unique())
 
     @cached_property
@@ -71,7 +71,7 @@ class DetectorAnswers:
         return rows[rows["target"] | ~about_some]
 
     def as_classified(self) -> pa.Table:
-        """Return a row per counted object as if it were a classified picture, right where it was found."""
+        """Return a row per counted object as if it were a classified image, right where it was found."""
         frame, none = self.counted, np.array([None] * len(self.counted), object)
         said = np.where(frame["found"], frame["label"], frame["predicted"].replace("", "(nothing)"))
         columns = {
@@ -86,7 +86,7 @@ class DetectorAnswers:
         return pa.Table.from_pandas(pd.DataFrame(columns, index=frame.index), PREDICTIONS, preserve_index=False)
 
     def span(self, model: str, condition: str) -> slice:
-        """Return the places of the pictures of a model under a condition; they lie together."""
+        """Return the places of the images of a model under a condition; they lie together."""
         here = ((self.pictures["model"] == model) & (self.pictures["condition"] == condition)).to_numpy()
         places = np.flatnonzero(here)
         return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 0)
@@ -112,7 +112,7 @@ class DetectorAnswers:
         return match(truth, said, classes=len(self.labels), sizes=sizes)
 
     def owners(self, model: str, condition: str) -> tuple[Codes, Codes]:
-        """Return the photo (its place in ``sources``) and the donor (−1: none) of each picture of ``span``."""
+        """Return the image (its place in ``sources``) and the donor (−1: none) of each image of ``span``."""
         own = self.pictures.iloc[self.span(model, condition)]
         place = {name: number for number, name in enumerate(self.sources)}
         donor = {name: number for number, name in enumerate(self.donors)}
@@ -155,7 +155,7 @@ def _frame(table: pa.Table) -> pd.DataFrame:
 
 
 def _guesses(table: pa.Table, place: dict[str, int], labels: list[str]) -> tuple[Codes, Codes, Floats, Floats]:
-    """Return picture, class, corners and score of every prediction of an answered picture, sorted by picture."""
+    """Return image, class, corners and score of every prediction of an answered image, sorted by image."""
     row, row_ids = coded(table["row_id"])
     number, names = coded(table["label"])
     at = {name: code for code, name in enumerate(labels)}

@@ -1,7 +1,7 @@
 """What a condition does to a detector: recall, wrong classes, false alarms, predictions and average precision.
 
-Each is paired: the same objects, or the same photos, under the condition and in the original. Photos are independent,
-objects of one photo are not, and neither are pictures with one donor.
+Each is paired: the same objects, or the same images, under the condition and in the original. Images are independent,
+objects of one image are not, and neither are images with one donor.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def object_effect(
 ) -> Effect:
     """Return the difference of a share on the objects that both frames have, first − second.
 
-    Every object weighs the same. Resampled are photos, and donors where there are some.
+    Every object weighs the same. Resampled are images, and donors where there are some.
     """
     both = pd.concat([first, second], ignore_index=True)
     name = both["sample_id"].astype(str) + "\0" + both["object_id"].astype(str)
@@ -71,8 +71,8 @@ def objects_under_conditions(
     """Return a row per model × condition: every number with ``…_low`` and ``…_high`` (95 %).
 
     ``recall``: objects found at the frozen threshold; ``wrong_class``: objects in whose place another class was seen;
-    ``still_seen``: objects taken out of the picture that were found all the same; ``false_alarms`` and ``predictions``
-    per picture; ``ap``, ``ap50``, ``ap75``, and by size; ``ece`` of scores. Against the original, on what both have:
+    ``still_seen``: objects taken out of the image that were found all the same; ``false_alarms`` and ``predictions``
+    per image; ``ap``, ``ap50``, ``ap75``, and by size; ``ece`` of scores. Against the original, on what both have:
     ``recall_drop``, ``lost``, ``gained``, ``…_change``, ``predictions_ratio``; ``ap_hides``: the interval of AP's
     change holds zero, that of recall's does not. ``precision``: whether average precision and calibration are wanted,
     which take longest.
@@ -121,7 +121,7 @@ def _share(objects: pd.DataFrame, column: str, name: str) -> dict[str, float]:
 def regions_found(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return the recall of segmented objects per model × trained_on × condition, as for boxes.
 
-    An object is what the truth has of a class in a photo; it is found where the answer overlaps it by half or more
+    An object is what the truth has of a class in an image; it is found where the answer overlaps it by half or more
     (IoU). Columns: ``objects``; ``recall``, and ``recall_drop`` against the same objects' originals (of a model that
     was trained on originals, or not here), with ``…_low`` and ``…_high``; ``lost``, ``gained``.
 
@@ -205,16 +205,16 @@ def change_per_image(
 
 
 def _owners(frame: pd.DataFrame) -> tuple[Codes, Codes]:
-    """Return the photo of each row, and its donor (−1: none)."""
+    """Return the image of each row, and its donor (−1: none)."""
     return codes(frame["source_id"].to_numpy(object))[0], numbered_column(frame, "donor_id")[0]
 
 
 @dataclass(frozen=True)
 class Precision:
-    """Average precision of a model under a condition, whole and in resamples of photos.
+    """Average precision of a model under a condition, whole and in resamples of images.
 
-    owner, donor: (pictures,) codes of the photo and of the donor, −1 where there is none; ``influence``: what each
-    picture adds to the deviation of ``MEASURES``.
+    owner, donor: (images,) codes of the source image and of the donor, −1 where there is none; ``influence``: what each
+    image adds to the deviation of ``MEASURES``.
     """
 
     table: MatchTable
@@ -234,7 +234,7 @@ class Precision:
 
     @classmethod
     def from_table(cls, table: MatchTable, owner: Codes, donor: Codes, sources: int, seed: int) -> Precision:
-        """Return it of a table whose images are places in ``owner``; ``sources``: the number of photos of the run."""
+        """Return it of a table whose images are places in ``owner``; ``sources``: the number of images of the run."""
         numbers = average_precision(table).numbers()
         drawn = resampled_precision(table, sources, owner=owner, seed=seed)
         return cls(table, owner, donor, numbers, drawn, precision_influence(table, len(owner)), sources, seed)
@@ -249,7 +249,7 @@ class Precision:
         return named
 
     def changes(self, reference: Precision, condition: str = "") -> dict[str, float]:
-        """Return how far it is from the reference on the photos that both have; nothing of originals by themselves."""
+        """Return how far it is from the reference on the images that both have; nothing of originals by themselves."""
         named: dict[str, float] = {}
         both = self._beside(reference)
         if condition == ORIGINAL or both is None:
@@ -269,7 +269,7 @@ class Precision:
         return named
 
     def _beside(self, reference: Precision) -> tuple[Precision, Precision] | None:
-        """Return the reference and this on the photos that both have; None if there are none."""
+        """Return the reference and this on the images that both have; None if there are none."""
         photos = np.intersect1d(self.owner, reference.owner)
         return (reference._among(photos), self._among(photos)) if len(photos) else None
 
@@ -286,7 +286,7 @@ class Precision:
         sums = self._bins(float(pictures["threshold"].max()))
         if not sums.any():
             return NO_ESTIMATE.row("ece") | {"scored": 0}
-        kept = sums.any(axis=1)  # pictures with predictions
+        kept = sums.any(axis=1)  # images with predictions
         sums, owner, donor = sums[kept], self.owner[kept], self.donor[kept]
         value = float(_calibration_error(sums.sum(axis=0)[None])[0])
         drawn = _calibration_error(resampled_sums(sums, owner, resamples=resamples, seed=seed))
@@ -298,7 +298,7 @@ class Precision:
         return error.row("ece") | {"scored": int(sums[:, :SCORE_BINS].sum())}
 
     def _bins(self, threshold: float) -> Floats:
-        """Return per picture and bin of score: predictions, right ones, and the sum of their scores; side by side."""
+        """Return per image and bin of score: predictions, right ones, and the sum of their scores; side by side."""
         right, chosen = _right(self.table, threshold)
         score = self.table.score[chosen]
         cell = self.table.image[chosen] * SCORE_BINS + np.minimum((score * SCORE_BINS).astype(np.intp), SCORE_BINS - 1)
@@ -310,7 +310,7 @@ class Precision:
 def precision_between(
     old: DetectorAnswers, new: DetectorAnswers, old_model: str, new_model: str, condition: str, *, seed: int = 0
 ) -> dict[str, float] | None:
-    """Return average precision of two models on the photos that both answered; None if there are no such photos.
+    """Return average precision of two models on the images that both answered; None if there are no such images.
 
     Keys: ``old``, ``new``, ``change``, ``low`` and ``high``.
     """

@@ -37,8 +37,8 @@ def object_gate(
     """Test per condition whether a new detector is no worse than an old one: on recall, and on false alarms.
 
     The rule is that of ``stats.models.gate``: all have to pass, one failure (Holm-corrected) is enough. Every object
-    weighs the same in recall, every picture in false alarms; photos are independent, and donors count where they are
-    shared. Objects of pictures on which only the new detector failed with an error count as lost.
+    weighs the same in recall, every image in false alarms; images are independent, and donors count where they are
+    shared. Objects of images on which only the new detector failed with an error count as lost.
     """
     if not 0 <= margin < 1:
         raise UserError(f"A margin is a share of recall from 0 to 1, not {margin}.")
@@ -51,7 +51,7 @@ def object_gate(
             raise UserError(f"No condition {name!r} in the old run; it has {', '.join(known)}.")
     names = [name for name in known if conditions is None or name in conditions]
     if not set(old.sources) & {*new.sources, *new.failed["source_id"]}:
-        raise UserError("The two runs have no photo in common: compare runs on the same data.")
+        raise UserError("The two runs have no image in common: compare runs on the same data.")
     tests: list[tuple[str, str, pd.DataFrame, int]] = []
     for name in names:
         if not without_object(name):
@@ -76,7 +76,7 @@ def only_model(answers: DetectorAnswers, model: str | None, which: str) -> str:
 def _recall_pairs(
     old: DetectorAnswers, new: DetectorAnswers, ours: str, theirs: str, condition: str
 ) -> tuple[pd.DataFrame, int]:
-    """Return objects that both were asked about with ``old`` and ``new``, and how many pictures count as lost."""
+    """Return objects that both were asked about with ``old`` and ``new``, and how many images count as lost."""
     keys = ["sample_id", "object_id"]
     before, after = (
         answers.counted[(answers.counted["model"] == model) & (answers.counted["condition"] == condition)]
@@ -126,7 +126,7 @@ def _row(
 
 
 def _differences(gain: np.ndarray, pairs: pd.DataFrame, *, counted: bool) -> Differences:
-    """Return what photos gain, scaled so that their mean is the mean over objects or pictures."""
+    """Return what source images gain, scaled so that their mean is the mean over objects or over images."""
     photo, count = codes(pairs["source_id"].to_numpy(object))
     scaled = gain * count / len(gain)
     donor, rows = numbered_column(pairs, "donor_id")[0], np.full(len(gain), count / len(gain))
@@ -136,9 +136,9 @@ def _differences(gain: np.ndarray, pairs: pd.DataFrame, *, counted: bool) -> Dif
 def _sentence(row: Mapping[Any, Any], margin: float) -> str:
     name = f"{row['measure']} under {row['condition']}"
     if not row["n"]:
-        return f"{name}: no photo was answered by both, so nothing can be said."
+        return f"{name}: no image was answered by both, so nothing can be said."
     quantity = quantity_of(row)
-    change = f"{quantity.changed(row['difference'])} on {row['n']} photos"
+    change = f"{quantity.changed(row['difference'])} on {row['n']} images"
     reach = f"at least {quantity.bare(row['low'])} and at most {quantity.bare(row['high'])}"
     lost = f"; {row['unanswered']} images only the new model failed on count as lost" if row["unanswered"] else ""
     ends = {
@@ -152,7 +152,7 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
     if 0 < row["donors"] < LEAST_DONORS:
         end += f"; {row['donors']} donors cannot carry a gate, give at least {LEAST_DONORS}"
     elif row["verdict"] == "undecided" and math.isfinite(row["more_photos"]):
-        end += f"; {row['more_photos']:.0f} to {row['most_photos']:.0f} more photos would decide"
+        end += f"; {row['more_photos']:.0f} to {row['most_photos']:.0f} more images would decide"
     return f"{name}: {change} ({reach}){lost}: {end}."
 
 

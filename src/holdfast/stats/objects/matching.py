@@ -1,8 +1,8 @@
-"""Predicted boxes matched to true ones by the rules of COCO, for many photos and classes at once.
+"""Predicted boxes matched to true ones by the rules of COCO, for many images and classes at once.
 
 Predictions take objects in the order of their scores, each the object of its class with the largest overlap that is
-still free. Those of unlike photos and classes never meet, so that the best prediction of every photo and class is
-matched in one step, then the second best of all, and so on: at most ``MOST`` steps, whatever the number of photos.
+still free. Those of unlike images and classes never meet, so that the best prediction of every image and class is
+matched in one step, then the second best of all, and so on: at most ``MOST`` steps, whatever the number of images.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Bools = NDArray[np.bool_]
 OVERLAPS: Floats = np.linspace(0.5, 0.95, 10)
 """How much a prediction and an object have to overlap (intersection over union), at least."""
 
-MOST = 100  # Predictions of one class in one photo that count: those with the highest scores
+MOST = 100  # Predictions of one class in one image that count: those with the highest scores
 
 SIZES = {"all": (0.0, 1e10), "small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
 """Smallest and largest area of an object in square pixels."""
@@ -86,7 +86,7 @@ def match(
 ) -> MatchTable:
     """Match predictions to objects at every overlap of ``OVERLAPS`` and for every size.
 
-    ``predicted``: the predictions, in any order; of equal scores the earlier photo and the earlier row come first.
+    ``predicted``: the predictions, in any order; of equal scores the earlier image and the earlier row come first.
     ``classes``: how many classes there are; labels are 0 to classes − 1. ``sizes``: names of ``SIZES``.
     """
     order = _by_class_and_score(predicted, classes)
@@ -108,7 +108,7 @@ def match(
 
 
 def _by_class_and_score(predicted: PredictedBoxes, classes: int) -> Codes:
-    """Return the order of class, then falling score, then photo, then row: stable sorts, the last key first."""
+    """Return the order of class, then falling score, then image, then row: stable sorts, the last key first."""
     order = np.arange(len(predicted.image))
     if (np.diff(predicted.image) < 0).any():
         order = np.argsort(predicted.image, kind="stable")
@@ -132,7 +132,7 @@ def _rank(cell: Codes) -> Codes:
 
 
 def _overlapping(cell: Codes, corners: Floats, truth: TrueBoxes, images: int) -> tuple[Codes, Codes, Floats]:
-    """Return pairs of a prediction and an object of its photo and class that overlap enough, and by how much."""
+    """Return pairs of a prediction and an object of its image and class that overlap enough, and by how much."""
     truth_cell = truth.label * np.intp(images) + truth.image
     by_cell = np.argsort(truth_cell, kind="stable")
     first = np.searchsorted(truth_cell[by_cell], cell, "left")
@@ -182,9 +182,9 @@ def box_overlap(first: Floats, second: Floats, crowd: Bools | None = None) -> Fl
 def _taken_in_turn(
     cell: Codes, place: Codes, objects: Codes, overlap: Floats, counted: Bools, crowd: Bools
 ) -> NDArray[np.int8]:
-    """Let predictions take objects, the best of every photo and class first; return ``MatchTable.met``.
+    """Let predictions take objects, the best of every image and class first; return ``MatchTable.met``.
 
-    ``cell``: (candidates,) photo and class. ``place``, ``objects``, ``overlap``: of each pair, ascending by candidate.
+    ``cell``: (candidates,) image and class. ``place``, ``objects``, ``overlap``: of each pair, ascending by candidate.
     ``crowd``: (objects,) which any number of predictions may take.
     """
     sizes = counted.shape[1]

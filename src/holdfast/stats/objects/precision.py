@@ -1,4 +1,4 @@
-"""Average precision, equal to pycocotools' to the last digit, and its interval by resampled photos."""
+"""Average precision, equal to pycocotools' to the last digit, and its interval by resampled images."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def average_precision(table: MatchTable, sizes: Sequence[str] = tuple(SIZES)) ->
 def resampled_precision(
     table: MatchTable, photos: int, *, owner: Codes | None = None, resamples: int = RESAMPLES, seed: int = 0
 ) -> Floats:
-    """Return AP, AP50 and AP75 of all sizes in resamples of photos, (resamples, 3).
+    """Return AP, AP50 and AP75 of all sizes in resamples of images, (resamples, 3).
 
-    Photos are drawn as in every other statistic, so that two conditions are resampled together; ``photos``: how many
-    there are; ``owner``: (images,) the photo of each image, where the two are not the same.
+    Images are drawn as in every other statistic, so that two conditions are resampled together; ``photos``: how many
+    there are; ``owner``: (images,) the source of each image, where the two differ.
     """
     fewer = int(_WORK / max(1, len(table.near) * len(OVERLAPS) + len(table.image)))
     weights = drawn_weights(photos, min(resamples, max(100, fewer)), seed)
@@ -187,10 +187,10 @@ def _moved_area(image: Codes, met: NDArray[np.int8], true: Floats) -> Floats:
 def change_interval(value: float, drawn: Floats, photos: int, shared: SharedClusters = NO_DONORS) -> Estimate:
     """Return a number with its 95 % interval from its resamples: t × their standard deviation to either side.
 
-    Few photos give too high an AP, because the curve is the largest precision from a point on: resamples lie above the
+    Few images give too high an AP, because the curve is the largest precision from a point on: resamples lie above the
     number by about as much as the number above the truth, and the interval moves down by that. It is stretched by
-    √(G / (G − 1)) for G photos, as everywhere, and for ``shared`` donors. One photo says nothing: NaN.
-    Where all resamples agree, it reaches as far as photos that nobody has seen could.
+    √(G / (G − 1)) for G images, as everywhere, and for ``shared`` donors. One image says nothing: NaN.
+    Where all resamples agree, it reaches as far as images that nobody has seen could.
     """
     known = drawn[np.isfinite(drawn)]
     if photos < 2 or len(known) < 2:

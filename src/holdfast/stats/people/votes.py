@@ -71,7 +71,7 @@ def acceptance(images: pd.DataFrame) -> pd.DataFrame:
     """Return the share of accepted images: overall, by category, kind and nuisance, and by who made them.
 
     ``estimate`` = accepted / (accepted + rejected) with its 95 % interval (``hard.mining.share``: the images of one
-    prompt or photo count for as many as they are worth). What has one value only is left out but for the first row.
+    prompt or image count for as many as they are worth). What has one value only is left out but for the first row.
     """
     rows = [{"by": "", "value": "", **_accepted(images)}]
     for by, column in _GROUPS.items():
@@ -150,7 +150,7 @@ def naturalness(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> p
     """Return mean ratings: overall, by the model that images were made against, by generator, and by condition.
 
     Columns: ``question``, ``by`` ('' for all), ``value``, ``votes``, ``images``, ``people``, ``estimate``, ``low``,
-    ``high``. Intervals resample photos and people, both: another crowd would rate otherwise, too.
+    ``high``. Intervals resample images and people, both: another crowd would rate otherwise, too.
     """
     rated = [question for question in votes.questions if question.is_rating]
     if not rated:
@@ -194,7 +194,7 @@ def reliability(votes: Votes) -> pd.DataFrame:
     """Return a row per person, the least reliable first.
 
     Discarded tasks count, too: who answers at random is discarded, and would else seem to be missing. ``sentinel_rate``
-    and ``repeat_rate``: shares of control pictures passed and of repeated ones answered alike; ``agreement`` with what
+    and ``repeat_rate``: shares of control images passed and of repeated ones answered alike; ``agreement`` with what
     most others said of the same image (this person left out; a rating agrees within the tolerance of their median);
     ``seconds``: the median time an image; ``chance_p``: how likely answers unrelated to the others' would agree as well
     (Fisher's exact test, of ratings Kendall's τ, one-sided); ``by_chance``: true where that is over 0.05 although 20
@@ -241,7 +241,7 @@ def _sentinels(closed: pd.DataFrame) -> pd.DataFrame:
 
 
 def _repeats(votes: Votes, closed: pd.DataFrame) -> pd.DataFrame:
-    """Return whether pictures shown twice in a task were answered alike, answer by answer."""
+    """Return whether images shown twice in a task were answered alike, answer by answer."""
     questions = {question.id: question for question in votes.questions}
     key = ["task", "sample_id", "asked", "question"]
     again = closed[closed["role"] == "repeat"]

@@ -1,4 +1,4 @@
-"""Residuals of the regression: what plots and tests need, and errors that take photos and donors for the units."""
+"""Residuals of the regression: what plots and tests need, and errors that take images and donors for the units."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PHOTO, DONOR = "source_id", "donor_id"
 
 
 def photo_rows(counts: Counts, *, outcome: Outcome = "full") -> pd.DataFrame:
-    """Return answers per model × condition × label × photo × donor: ``n`` and ``right``, of the cells of the fit."""
+    """Return answers per model × condition × label × image × donor: ``n`` and ``right``, of the cells of the fit."""
     cells = own_cells(counts)
     cells = cells[~cells["condition"].isin(list(counts.same_images))]
     keys = ["model", "condition", "label", PHOTO, DONOR]
@@ -30,9 +30,9 @@ def cluster_errors(
 ) -> tuple[Floats, Floats, str]:
     """Return the standard error and degrees of freedom of each coefficient, and the names of the clusters.
 
-    A coefficient is Σ weight × accuracy over cells, so a photo adds Σ weight × (right − n × fitted) / n of the cell.
-    The variance is Liang and Zeger's over photos, two-way with donors where backgrounds were lent, at least the larger
-    of both; times G / (G − 1). Degrees of freedom: (Σ h)² / Σ h² − 1 with h = Σ weight² of the photo's answers.
+    A coefficient is Σ weight × accuracy over cells, so an image adds Σ weight × (right − n × fitted) / n of the cell.
+    The variance is Liang and Zeger's over images, two-way with donors where backgrounds were lent, at least the larger
+    of both; times G / (G − 1). Degrees of freedom: (Σ h)² / Σ h² − 1 with h = Σ weight² of the image's answers.
     """
     keys = ["model", "condition", "label"]
     rows = photos.merge(cells[keys].astype(str).assign(cell=np.arange(len(cells))), on=keys)
@@ -46,7 +46,7 @@ def cluster_errors(
 
     photo = _codes(rows[PHOTO])
     lent = rows[DONOR].to_numpy(object) != ""
-    donor = _codes(rows[DONOR].where(lent, "photo " + rows[PHOTO].astype(str)))
+    donor = _codes(rows[DONOR].where(lent, "image " + rows[PHOTO].astype(str)))
     both = _codes(rows[PHOTO].astype(str) + "\0" + rows[DONOR])
     by_photo = _variance(summed(photo, excess, weights))
     variance, names, clusters = by_photo, "photo", [photo]
@@ -55,7 +55,7 @@ def cluster_errors(
         two_way = by_photo + by_donor - _variance(summed(both, excess, weights))
         variance, names, clusters = (
             np.maximum(np.maximum(by_photo, by_donor), two_way),
-            "photo and donor",
+            "image and donor",
             [photo, donor],
         )
     spread = [summed(codes, (n / size[cell]) ** 2, weights**2) for codes in clusters]

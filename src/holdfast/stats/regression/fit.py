@@ -128,8 +128,8 @@ def fit(
 
     Ordinary least squares on the cells' accuracies, each cell counting once. The Poisson option fits right answers with
     a log link and log n as offset, with errors robust to the variance (HC1), so that exp(estimate) is a ratio of
-    accuracies. ``references``: by default the original and the first model and class. ``photos``: answers photo by
-    photo (``clusters.photo_rows``): the errors of ``ols`` are then clustered by photo and donor, beside the published
+    accuracies. ``references``: by default the original and the first model and class. ``photos``: answers image by
+    photo (``clusters.photo_rows``): the errors of ``ols`` are then clustered by image and donor, beside the published
     ones. ``confidence``: level of the intervals, between 0 and 1.
     """
     if not 0 < confidence < 1:
@@ -240,7 +240,7 @@ def _least_squares(table: pd.DataFrame, design: _Design, photos: pd.DataFrame | 
 def _clustered(
     published: Regression, table: pd.DataFrame, design: _Design, inverse: Floats, photos: pd.DataFrame
 ) -> Regression:
-    """Return the fit with errors clustered by photo and donor, the published ones beside them."""
+    """Return the fit with errors clustered by image and donor, the published ones beside them."""
     fitted = published.residuals["fitted"].to_numpy(np.float64)
     error, freedom, names = cluster_errors(table, inverse @ design.matrix.T, fitted, photos)
     error = np.where(error > 0, error, np.nan)  # every answer as fitted: nothing to test with

@@ -1,4 +1,4 @@
-"""Ties between labels and what is known of photos: could a model read the label off something else than the object?"""
+"""Ties between labels and what is known of images: could a model read the label off something else than the object?"""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LEVEL = 0.05
 
 
 def ties(labels: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """Return how closely each attribute goes with the label, closest first; a value per photo and attribute.
+    """Return how closely each attribute goes with the label, closest first; a value per image and attribute.
 
     Columns: ``v`` is Cramér's V with Bergsma's correction for chance (0 none, 1 each value has one label); ``p`` of the
     permutation test of χ², which is exact whatever the counts, and ``p_holm`` corrected for the number of attributes;
     ``tied``: p_holm ≤ ``LEVEL``, so that attributes that have nothing to do with the label give a false alarm in at
-    most that share of datasets; ``readable``: the share of photos whose label the attribute alone tells, by the
-    commonest label among the other photos of the same value; ``chance``: the share of the commonest label of all.
+    most that share of datasets; ``readable``: the share of images whose label the attribute alone tells, by the
+    commonest label among the other images of the same value; ``chance``: the share of the commonest label of all.
     """
     label_codes, label_names = pd.factorize(np.asarray(labels, object), sort=True)
     rng = np.random.default_rng(0)
@@ -71,7 +71,7 @@ def _chi_squared(tables: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _told(table: NDArray[np.int64]) -> float:
-    """Return the share of photos that the commonest label of the *other* photos in the same row names rightly."""
+    """Return the share of images that the commonest label of the *other* images in the same row names rightly."""
     right = 0.0
     for row in table:
         for label in np.flatnonzero(row):

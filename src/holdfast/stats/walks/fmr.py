@@ -231,8 +231,8 @@ RANKS = ["model", "fmr", "low", "high", "rank", "rank_low", "rank_high", "n"]
 def fmr_ranking(images: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> Between:
     """Return the models by FMR, highest first; those that cannot be told apart share their ranks.
 
-    Over the images that every model answered, paired on the source photo: two models are told apart by max-t over all
-    pairs in resamples of photos (on the linearised ratio), where the closed-form interval of the difference agrees,
+    Over the images that every model answered, paired on the source image: two models are told apart by max-t over all
+    pairs in resamples of images (on the linearised ratio), where the closed-form interval of the difference agrees,
     which stays honest when few counterfactuals survive. Models without an FMR are left out.
     """
     models = sorted(images["model"].unique())
@@ -254,7 +254,7 @@ def fmr_ranking(images: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int =
 
 
 def fmr_influence(images: pd.DataFrame) -> Floats:
-    """Return what each photo adds to the deviation of the FMR from the truth, (sources,)."""
+    """Return what each image adds to the deviation of the FMR from the truth, (sources,)."""
     code, count = codes(images["source_id"].astype(str))
     return sums(code, influences(images)["fmr"], count)
 

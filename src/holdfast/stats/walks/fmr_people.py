@@ -73,7 +73,7 @@ def fmr_corrected(walks: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int 
     with all accepted images; ``estimate`` with its interval; ``n`` images, ``validated`` by the oracle, ``judged`` of
     these by people, ``confirmed`` of those. The formulas stand in docs/statistics/fmr.md. Where people judged a
     sample, each judged image is weighted by how many accepted images of its class there are to one judged one.
-    Intervals resample source photos; where all judged images agree, the share that people confirm is drawn from its
+    Intervals resample source images; where all judged images agree, the share that people confirm is drawn from its
     Jeffreys distribution.
     """
     if not walks["confirmed"].notna().any():

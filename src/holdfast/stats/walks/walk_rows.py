@@ -134,7 +134,7 @@ def walks_of(table: pa.Table) -> pd.DataFrame:
 
 
 def walk_influence(walks: pd.DataFrame) -> tuple[list[str], dict[str, Floats]]:
-    """Return photos, and what each adds to the deviation of FMR and its parts, (photos,); empty without an FMR."""
+    """Return images, and what each adds to the deviation of FMR and its parts, (images,); empty without an FMR."""
     sources, code = np.unique(walks["source_id"].to_numpy(str), return_inverse=True)
     if not walks["right_original"].any() or not walks["validated"].any():
         return list(sources), {}

@@ -91,7 +91,7 @@ def add(
     """Write the entries of a run, ``ID.json`` and ``ID.parquet`` each, and return the JSON files.
 
     A run of ``eval`` or ``train`` gives a static entry a model where it has originals and static conditions, and a hard
-    one where it has generated pictures; a run of ``perturb`` a dynamic one a model and setting. Nothing is written
+    one where it has generated images; a run of ``perturb`` a dynamic one a model and setting. Nothing is written
     unless all of it can be. ``meta`` is TOML with what only the submitter knows; see ``Meta``.
     """
     opened = Run.open(run)
@@ -112,7 +112,7 @@ def add(
     if not entries:
         raise UserError(
             f"{run} has nothing for a board: it takes originals with static scenarios (of classifiers or "
-            "detectors), generated pictures, or walks"
+            "detectors), generated images, or walks"
         )
     return _write(entries, Path(out))
 
@@ -152,17 +152,17 @@ def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Tab
     if protocol == "objects":
         table = board_rows(run, table)
         if len(table) > tables.MAX_ROWS:
-            raise UserError(f"{run.path} has {len(table):,} pictures, objects and boxes of {model.name}; a board takes "
-                            f"{tables.MAX_ROWS:,}: evaluate fewer pictures (--limit)")  # fmt: skip
+            raise UserError(f"{run.path} has {len(table):,} images, objects and boxes of {model.name}; a board takes "
+                            f"{tables.MAX_ROWS:,}: evaluate fewer images (--limit)")  # fmt: skip
     data = tables.packed(table)
     digest = hashlib.sha256(data).hexdigest()
     stated: dict[str, Any] = settings(table, protocol)
     matte = run.spec().get("matte", WHITE)
-    if matte != WHITE:  # behind transparent pictures; the rows do not say it
+    if matte != WHITE:  # behind transparent images; the rows do not say it
         stated["matte"] = ",".join(str(level) for level in matte)
     if run.spec().get("fill"):  # the kind of network that took objects out of backgrounds
         stated["fill"] = str(run.spec()["fill"]).partition(":")[0]
-    # --fast hashes no picture that it makes
+    # --fast hashes no image that it makes
     if run.spec().get("fast") and _unhashed(tables.pictures_of(table)):
         stated["fast"] = True
     try:
@@ -187,7 +187,7 @@ def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Tab
 
 
 def _unhashed(pictures: pa.Table) -> bool:
-    """Return whether some answered picture has no hash."""
+    """Return whether some answered image has no hash."""
     return bool(equals(pictures, "status", "ok")[pictures["image_sha256"].is_null().to_numpy()].any())
 
 

@@ -47,7 +47,7 @@ ALLOWED = {DATASETS, "README.md", "LICENSE"}
 MAX_DATASETS = 8 << 20
 _STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
 _TOLD = ("matte", "fast", "fill")  # settings that the rows cannot show
-UNANSWERED = 0.01  # the share of pictures under a condition that may be without an answer: numbers are of the others
+UNANSWERED = 0.01  # the share of images under a condition that may be without an answer: numbers are of the others
 _ACCURACIES = ("accuracy", "accuracy_within", "standard_accuracy", "recall", "false_alarms")
 
 
@@ -189,7 +189,7 @@ def _fewer(board: Board, entry: Entry, file: str) -> list[str]:
     problems = []
     first, other = board.repeated.setdefault(place, (repeated, file))
     if first != repeated:
-        problems.append(f"has other conditions than {other} whose pictures repeat others, though both are of the same")
+        problems.append(f"has other conditions than {other} whose images repeat others, though both are of the same")
     for score in entry.scores:
         if score.n is None or score.name.partition(":")[0] not in _ACCURACIES:
             continue
@@ -257,7 +257,7 @@ def _dataset(entry: Entry, rows: pa.Table, board: Board) -> list[str]:
     if known.classes is not None and len(classes) > known.classes:
         problems.append(f"has {len(classes)} classes, and the dataset has {known.classes}")
     first = np.unique(samples, return_index=True)[1]
-    for column, words in (("label", "labels"), ("source_id", "source photos")):
+    for column, words in (("label", "labels"), ("source_id", "source images")):
         own = codes_of(pictures, column)[0]
         if (own[first][samples] != own).any():
             problems.append(f"gives one image two {words}")
@@ -322,7 +322,7 @@ def _unanswered(rows: pa.Table) -> list[str]:
 
 
 def _whole(rows: pa.Table) -> list[str]:
-    """Return problems of rows that count twice, and of conditions that lack pictures of the originals."""
+    """Return problems of rows that count twice, and of conditions that lack images of the originals."""
     # One after the other, so that the number of combinations stays that of the rows.
     way = np.zeros(len(rows), np.intp)
     (conditions, known), (variants, kinds) = codes_of(rows, "condition"), codes_of(rows, "variant")

@@ -67,11 +67,11 @@ NAMELESS = {
     "data", "dataset", "datasets", "image", "images", "img", "original", "originals", "photo", "photos", "picture",
     "pictures",
 }  # fmt: skip
-"""Names of folders that say nothing about the pictures inside."""
+"""Names of folders that say nothing about the images inside."""
 
 
 class Dataset(EntryPart):
-    """The pictures. ``sha256`` is of their ids, pixels, masks and labels; empty for a printed table without it."""
+    """The images. ``sha256`` is of their ids, pixels, masks and labels; empty for a printed table without it."""
 
     name: Name
     sha256: Digest | Literal[""] = ""
@@ -82,7 +82,7 @@ class Dataset(EntryPart):
     def title(self) -> str:
         """The name as readers see it; of a folder called "data" it says nothing, so there it is what is inside."""
         if self.name.lower() in NAMELESS and self.images and self.classes:
-            return f"{self.images:,} pictures of {self.classes:,} classes"
+            return f"{self.images:,} images of {self.classes:,} classes"
         return self.name
 
 

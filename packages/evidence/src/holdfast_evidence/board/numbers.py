@@ -39,7 +39,7 @@ WALK_MEASURES = (
 
 
 def numbers(table: pa.Table, protocol: str) -> list[Score]:
-    """Return the scores of one model's rows, the most telling first, with 95 % intervals clustered on the photo.
+    """Return the scores of one model's rows, the most telling first, with 95 % intervals clustered on the image.
 
     - static: ``robustness_score`` over the static conditions and ``robustness_score_background`` over those that leave
       the object alone; ``variance_cross`` and ``variance_inner`` where models were trained within conditions, too;
@@ -51,7 +51,7 @@ def numbers(table: pa.Table, protocol: str) -> list[Score]:
     - dynamic: ``fmr``, ``standard_accuracy``, ``perturbed_accuracy``, ``validation_rate``, the bounds ``fmr_low`` and
       ``fmr_high``, ``fmr_matched``, and the baselines that were run.
     - objects: ``mean_recall`` over the conditions that leave the objects and change what lies around, ``recall`` on
-      originals, ``mean_false_alarms`` and ``false_alarms`` per picture, likewise; ``ap``, ``ap50``;
+      originals, ``mean_false_alarms`` and ``false_alarms`` per image, likewise; ``ap``, ``ap50``;
       ``background_effect`` of recall; ``recall:CONDITION``, ``false_alarms:CONDITION``, ``ap:CONDITION``. Every object
       weighs the same.
 
@@ -88,7 +88,7 @@ def settings(table: pa.Table, protocol: str) -> dict[str, Any]:
     rows = answers_of(table)
     stated: dict[str, Any] = {"conditions": ordered(rows.conditions), "average": "macro"} | _seed(table)
     within = ordered([name for name in rows.trained if name])
-    # A score leaves repeated pictures out: whoever claims repeats that others do not have is not compared with them.
+    # A score leaves repeated images out: whoever claims repeats that others do not have is not compared with them.
     repeated = ordered(list(rows.same_images))
     return stated | ({"trained_on": within} if within else {}) | ({"repeated": repeated} if repeated else {})
 

@@ -1,4 +1,4 @@
-"""Detectors on a board: a table of pictures, true objects and boxes, and the numbers that follow from it.
+"""Detectors on a board: a table of images, true objects and boxes, and the numbers that follow from it.
 
 What was found stands nowhere in the table: every box is held against the objects again when it is read.
 """
@@ -37,7 +37,7 @@ SCHEMA = pa.schema([*PREDICTIONS, *plain_schema(
     "what word, object_id text, x1 float, y1 float, x2 float, y2 float, area float, crowd flag, target flag, "
     "mask_made flag, score float, threshold float"
 )])  # fmt: skip
-"""A row per picture, with the columns of the one table and the threshold; one per true object; one per box."""
+"""A row per image, with the columns of the one table and the threshold; one per true object; one per box."""
 
 BEST_F1 = "best F1 on originals"  # the setting of a threshold that follows from the boxes on the originals
 REMOVING = ("object_removed", *WITHOUT_OBJECT)
@@ -52,7 +52,7 @@ Row = dict[str, Any]
 
 
 def board_rows(run: Run, pictures: pa.Table) -> pa.Table:
-    """Return the table of one detector: its pictures as published, then their objects and their boxes."""
+    """Return the table of one detector: its images as published, then their objects and their boxes."""
     objects, images, boxes = detector_tables([run])
     known = dict(zip(images["row_id"].to_pylist(), images["threshold"].to_pylist(), strict=True))
     pictures = pictures.append_column(
@@ -80,18 +80,18 @@ def _ids(table: pa.Table) -> pa.Array:
 
 
 def part_of(table: pa.Table, what: str) -> pa.Table:
-    """Return the pictures, objects or boxes of a table."""
+    """Return the images, objects or boxes of a table."""
     return keep(table, "what", what)
 
 
 def check_contents(rows: pa.Table, name: str) -> None:
-    """Raise a UserError for objects and boxes that no run would write; pictures are checked as other rows are."""
+    """Raise a UserError for objects and boxes that no run would write; images are checked as other rows are."""
     if rows["what"].null_count or set(codes_of(rows, "what")[1]) - set(PARTS):
-        raise UserError(f"{name} has a row that is no picture, object or box")
+        raise UserError(f"{name} has a row that is no image, object or box")
     pictures, objects, boxes = (part_of(rows, what) for what in PARTS)
     for table, answered in ((objects, pictures), (boxes, keep(pictures, "status", "ok"))):
         if not pc.all(pc.is_in(_ids(table), value_set=_ids(answered)), min_count=0).as_py():
-            raise UserError(f"{name} has objects or boxes of a picture that it does not have, or that has no answer")
+            raise UserError(f"{name} has objects or boxes of an image that it does not have, or that has no answer")
         if table["label"].null_count or any(table[corner].null_count for corner in CORNERS):
             raise UserError(f"{name} has an object or a box without a class or an edge")
     for column in (*CORNERS, "area"):
@@ -99,7 +99,7 @@ def check_contents(rows: pa.Table, name: str) -> None:
             raise UserError(f"{name} has a {column} that is no number")
     keys = list(zip(objects["row_id"].to_pylist(), objects["object_id"].to_pylist(), strict=True))
     if len(set(keys)) < len(keys) or any(key[1] is None for key in keys):
-        raise UserError(f"{name} has an object of a picture twice, or one without an object_id")
+        raise UserError(f"{name} has an object of an image twice, or one without an object_id")
     if set(codes_of(objects, "status")[1]) - set(_STATUSES) or objects["status"].null_count:
         raise UserError(f"{name} has an object with a status that there is not")
     if any(objects[flag].null_count for flag in ("crowd", "target", "area")):
@@ -108,7 +108,7 @@ def check_contents(rows: pa.Table, name: str) -> None:
     if boxes["score"].null_count or (len(scores) and not LEAST_SCORE - 1e-6 <= scores.min() <= scores.max() <= 1):
         raise UserError(f"{name} has a box whose score is no number between {LEAST_SCORE} and 1")
     if max(Counter(boxes["row_id"].to_pylist()).values(), default=0) > MOST_PREDICTIONS:
-        raise UserError(f"{name} has more than {MOST_PREDICTIONS} boxes in a picture")
+        raise UserError(f"{name} has more than {MOST_PREDICTIONS} boxes in an image")
     thresholds = pc.unique(keep(pictures, "status", "ok")["threshold"])
     if len(thresholds) != 1 or thresholds[0].as_py() is None:
         raise UserError(f"{name} has more or less than one threshold")
@@ -117,14 +117,14 @@ def check_contents(rows: pa.Table, name: str) -> None:
 
 
 def threshold_of(rows: pa.Table) -> float:
-    """Return the score from which on boxes count; the pictures with an answer have it."""
+    """Return the score from which on boxes count; the images with an answer have it."""
     return float(keep(part_of(rows, PICTURE), "status", "ok")["threshold"][0].as_py())
 
 
 def by_picture(
     rows: pa.Table, *, least: float = 0.0, only: pa.Table | None = None
 ) -> dict[str, tuple[list[Row], list[Row]]]:
-    """Return picture → its objects and its boxes, the best first; ``least``: of the score, ``only``: pictures."""
+    """Return image → its objects and its boxes, the best first; ``least``: of the score, ``only``: images."""
     beside: dict[str, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
     objects, boxes = part_of(rows, OBJECT).select(_OBJECT), part_of(rows, BOX).select(_BOX)
     boxes = boxes.filter(pc.greater_equal(boxes["score"], np.float32(least)))
@@ -140,7 +140,7 @@ _last: list[tuple[weakref.ref[pa.Table], DetectorEvidence, list[str]]] = []
 
 
 def judged_rows(rows: pa.Table) -> tuple[DetectorEvidence, list[str]]:
-    """Return what a detector answered, every box held against the objects, and pictures that are counted falsely.
+    """Return what a detector answered, every box held against the objects, and images that are counted falsely.
 
     Those of the last table are kept.
     """
@@ -266,7 +266,7 @@ def _taken(row: Mapping[Any, Any], name: str, n: str) -> CountedEstimate:
 def difference(
     claimed: tuple[list[Row], list[Row]], measured: Mapping[str, Any], tolerance: float, threshold: float
 ) -> str:
-    """Return what an entry says otherwise of a picture's objects and boxes than what was measured here, or ""."""
+    """Return what an entry says otherwise of an image's objects and boxes than what was measured here, or ""."""
     # A box just above LEAST_SCORE may be below it elsewhere, and AP leaves it out; one above the threshold counts.
     least = min(LEAST_SCORE + tolerance, threshold)
     truth = {row["object_id"]: row for row in measured["objects"]}

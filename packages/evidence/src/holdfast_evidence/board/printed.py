@@ -39,17 +39,17 @@ def printed_entries() -> tuple[Entry, ...]:
 def comparable(entry: Entry, other: Entry) -> tuple[bool, str]:
     """Return whether two entries may be in one table; if not, why, in one sentence.
 
-    Two measured entries need the same pictures (by hash) and the same settings throughout. A printed one has no hash
+    Two measured entries need the same images (by hash) and the same settings throughout. A printed one has no hash
     and states little: it needs the same dataset by name, and every setting that it states has to be the other's, too.
     """
     if entry.protocol.name != other.protocol.name:
         ways = _WAYS[entry.protocol.name], _WAYS[other.protocol.name]
         return False, f"They answer different questions: one is measured on {ways[0]}, the other on {ways[1]}."
     if _plain(entry.dataset.name) != _plain(other.dataset.name):
-        return False, f"They are about different pictures: {entry.dataset.name} and {other.dataset.name}."
+        return False, f"They are about different images: {entry.dataset.name} and {other.dataset.name}."
     hashes = entry.dataset.sha256, other.dataset.sha256
     if all(hashes) and hashes[0] != hashes[1]:
-        return False, f"Both datasets are called {entry.dataset.name}, but their pictures, masks or labels differ."
+        return False, f"Both datasets are called {entry.dataset.name}, but their images, masks or labels differ."
     if entry.protocol.version != other.protocol.version:
         versions = f"{entry.protocol.version} and {other.protocol.version}"
         return False, f"They follow versions {versions} of the protocol, which count differently."
@@ -61,9 +61,9 @@ def comparable(entry: Entry, other: Entry) -> tuple[bool, str]:
 
 
 _WAYS = {
-    "static": "photos whose surroundings are changed",
-    "hard": "generated pictures that other models fail on",
-    "dynamic": "pictures that are pushed against each model",
+    "static": "images whose surroundings are changed",
+    "hard": "generated images that other models fail on",
+    "dynamic": "images that are pushed against each model",
 }
 
 

@@ -138,7 +138,7 @@ class Evaluated:
         if fill := entry.protocol.settings.get("fill"):
             raise UserError(
                 f"objects were taken out of backgrounds by a network of the submitter's (--fill {fill}:FILE): verify "
-                "cannot make these pictures; ask for the run (holdfast share bundle RUN) and evaluate again to compare"
+                "cannot make these images; ask for the run (holdfast share bundle RUN) and evaluate again to compare"
             )
         seeds = table["seed"].unique().to_pylist()
         if len(seeds) != 1:
@@ -231,7 +231,7 @@ def conditions_of(table: pa.Table) -> list[Condition]:
     conditions: list[Condition] = []
     for row in table.group_by(["condition", "variant", "parameters"]).aggregate([]).to_pylist():
         if row["condition"] not in registry.scenarios:
-            continue  # a picture that is stored as it is, such as a generated one
+            continue  # an image that is stored as it is, such as a generated one
         definition = find_scenario(row["condition"])
         parameters = parse_foreign_json(row["parameters"], f"the parameters of {row['condition']}")
         if row["variant"] == "as_stored" or not isinstance(parameters, dict):
@@ -277,8 +277,8 @@ def row_problems(records: Sequence[Mapping[str, Any]], samples: Iterable[Sample]
     """Return problems of rows that contradict the dataset, and of rows that exist twice."""
     known = {sample.sample_id: sample for sample in samples}
     problems = []
-    # photos are what intervals are drawn over, and a fold makes one answer look like two
-    for column, words in (("label", "label"), ("source_id", "source photo"), ("fold", "fold")):
+    # images are what intervals are drawn over, and a fold makes one answer look like two
+    for column, words in (("label", "label"), ("source_id", "source image"), ("fold", "fold")):
         wrong = [
             row
             for row in records
@@ -291,12 +291,12 @@ def row_problems(records: Sequence[Mapping[str, Any]], samples: Iterable[Sample]
                 f"instead of {getattr(known[row['sample_id']], column)}."
             )
     if twice := sum(count - 1 for count in Counter(key_of(row) for row in records).values()):
-        problems.append(f"{twice} rows are there twice: the same picture and condition under another id.")
+        problems.append(f"{twice} rows are there twice: the same image and condition under another id.")
     return problems
 
 
 def _spellings(sample: Sample, column: str) -> tuple[Any, ...]:
-    """Return what a row may have in a column of the dataset; a picture without objects has no label."""
+    """Return what a row may have in a column of the dataset; an image without objects has no label."""
     value = getattr(sample, column)
     return (value, None) if value == "" else (value,)
 

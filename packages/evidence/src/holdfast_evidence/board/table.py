@@ -29,7 +29,7 @@ MAX_TEXT = 4_000  # characters of any text in a table: parameters are JSON
 CUT = 200
 ROUNDING = 0.001  # by how much probabilities of one row may differ that were summed in another order
 PAINTED = "generated_background"
-"""The condition that is made here of photos, and so static, though its rows are of kind ``generated``."""
+"""The condition that is made here of images, and so static, though its rows are of kind ``generated``."""
 
 _NEEDED = (
     "task", "kind", "sample_id", "source_id", "fold", "condition", "variant", "parameters", "seed", "model",
@@ -68,7 +68,7 @@ def by_setting(rows: pa.Table) -> list[pa.Table]:
     sizes = {text: value.get("size", 0) if isinstance(value, dict) else None for text, value in read.items()}
     tables = []
     for setting in settings:
-        # originals carry nothing but the size of the pictures
+        # originals carry nothing but the size of the images
         own = np.array([text == setting or (text not in settings and sizes[text] == sizes[setting]) for text in names])
         tables.append(rows.filter(pa.array(own[numbers])))
     return tables
@@ -98,7 +98,7 @@ def packed(rows: pa.Table) -> bytes:
 
 
 def run_fingerprint(rows: pa.Table) -> str:
-    """Return the fingerprint of all row ids, which stand for pictures, masks, labels, weights and settings."""
+    """Return the fingerprint of all row ids, which stand for images, masks, labels, weights and settings."""
     rows = pictures_of(rows)
     ids = codes_of(rows, "row_id")[1]  # sorted
     return fingerprint(ids if len(ids) == len(rows) else sorted(rows["row_id"].cast(pa.string()).to_pylist()))
@@ -129,7 +129,7 @@ def read_table(path: Path, entry: Entry) -> pa.Table:
 
 
 def pictures_of(rows: pa.Table) -> pa.Table:
-    """Return the rows of pictures, one each: of a detector's table some, of any other all."""
+    """Return the rows of images, one each: of a detector's table some, of any other all."""
     return objects.part_of(rows, objects.PICTURE) if "what" in rows.column_names else rows
 
 

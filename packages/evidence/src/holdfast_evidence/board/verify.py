@@ -48,8 +48,8 @@ class Compared:
     condition: str
     agrees: bool  # prediction, correctness, status and probabilities, within the tolerance
     why: str  # what does not
-    same_pixels: bool | None  # whether the picture is the same to the last bit; None where one of the two has none
-    # whether the row's id comes out the same: then picture, mask, label, settings and weights are the same; None
+    same_pixels: bool | None  # whether the image is the same to the last bit; None where one of the two has none
+    # whether the row's id comes out the same: then image, mask, label, settings and weights are the same; None
     # if the row does not exist here
     same_id: bool | None
     stated: float | None  # stated, recomputed: probability of the true class, the entry's and ours
@@ -95,17 +95,17 @@ class Verified:
             f"{self.wrong} of {self.drawn} {self.unit} drawn at random (--seed {self.seed}) disagree{share}.",
             f"If {percent(FORGED, 0)} of all {self.of:,} {self.unit} were forged, such a draw would find one of "
             f"them with a chance of {percent(chance_to_find(FORGED, self.drawn, self.of), 0)}.",
-            f"The pictures of {pixels} of {len(alike)} rows are the same to the last bit.",
+            f"The images of {pixels} of {len(alike)} rows are the same to the last bit.",
         ]
         if self.entry.protocol.settings.get("fast"):
             sentences[-1] = (
-                "The entry was measured with --fast, which hashes no pictures and may compute in bfloat16: here "
+                "The entry was measured with --fast, which hashes no images and may compute in bfloat16: here "
                 "its rows were measured exactly. --tolerance and --allow say how far apart they may be."
             )
         if self.other_ids:
             sentences.append(
                 f"{self.other_ids} of {len(self.rows)} rows have another id here: weights, class names, donors, colour "
-                "behind transparent pictures or scenarios are not the ones of the entry. "
+                "behind transparent images or scenarios are not the ones of the entry. "
                 + ("--renamed allows it." if self.renamed else "So this is not the entry's model; --renamed allows it.")
             )
         return sentences + self.problems

@@ -44,7 +44,7 @@ def dossier(
         standards: names of ``MAPS``, or TOML files of the user's own.
         votes: the export of a review, for the chapter on people's checks.
         title: of the document.
-        pictures: whether photos and charts are shown.
+        pictures: whether images and charts are shown.
     """
     if not runs:
         raise UserError("a dossier needs a run directory at least")

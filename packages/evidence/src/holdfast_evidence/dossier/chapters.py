@@ -67,7 +67,7 @@ def _sentence(decision: ProtocolDecision, *, confirmatory: bool) -> str:
     kind = "Confirmatory" if confirmatory else "Exploratory"
     return (
         f"{kind}: {decision.model} — {decision.decided}. {decision.what[:1].upper()}{decision.what[1:]}: "
-        f"{_points(decision.value, decision.low, decision.high)} (n = {decision.n} photos), which "
+        f"{_points(decision.value, decision.low, decision.high)} (n = {decision.n} images), which "
         f"{words[decision.decided]}."
     )
 
@@ -112,19 +112,19 @@ def _data(evidence: DossierEvidence) -> Part:
     unread = int((table["problem"].fillna("") != "").sum())
     masked = int((table["mask_fingerprint"].fillna("") != "").sum())
     lines = [
-        f"{evidence.dataset}: {photos} photos in {len(sizes)} classes ({sizes.min()} to {sizes.max()} per class).",
-        f"{masked} of {len(table)} pictures have a mask; {unread} could not be used.",
+        f"{evidence.dataset}: {photos} images in {len(sizes)} classes ({sizes.min()} to {sizes.max()} per class).",
+        f"{masked} of {len(table)} images have a mask; {unread} could not be used.",
     ]
     known = [stored_object(text, "attributes") for text in table["attributes"].dropna() if text]
     confidences = [float(each["mask_confidence"]) for each in known if each.get("mask_confidence") is not None]
     if confidences:
         doubtful = sum(value < 0.5 for value in confidences)
-        lines.append(f"Masks were made automatically for {len(confidences)} pictures; {doubtful} of them are doubtful.")
-    facts = {"data": f"{photos} photos in {len(sizes)} classes, {masked} with masks"}
+        lines.append(f"Masks were made automatically for {len(confidences)} images; {doubtful} of them are doubtful.")
+    facts = {"data": f"{photos} images in {len(sizes)} classes, {masked} with masks"}
     licences = [str(name) for name in pc.unique(samples["licence"]).to_pylist() if name]
-    lines.append(f"Licences of the pictures: {', '.join(licences) or 'the dataset says nothing'}.")
+    lines.append(f"Licences of the images: {', '.join(licences) or 'the dataset says nothing'}.")
     if licences:
-        facts["licences"] = f"pictures under {', '.join(licences)}"
+        facts["licences"] = f"images under {', '.join(licences)}"
     return Chapter("Data and masks", [*lines]), facts
 
 
@@ -156,8 +156,8 @@ def _declared(run: DossierRun) -> list[Block]:
     detectable = declaration.get("detectable")
     if isinstance(detectable, (int, float)):
         blocks.append(
-            f"With this number of photos a difference of {points(detectable)} is found with the declared power if one "
-            "photo in ten changes its answer."
+            f"With this number of images a difference of {points(detectable)} is found with the declared power if one "
+            "image in ten changes its answer."
         )
     settings = [[key, str(value)] for key, value in run.protocol.items() if value not in (None, "")]
     text = "Deviations: " + ("; ".join(run.faults) if run.faults else "none")
@@ -172,19 +172,19 @@ def _results(evidence: DossierEvidence) -> Part:
         right = "the best of the dataset's classes" if evidence.runs[0].outcome == "restricted" else (
             "the best of all the model's outputs"
         )  # fmt: skip
-        header = ["Model", "Condition", "Photos", "Accuracy (95 % interval)"]
+        header = ["Model", "Condition", "Images", "Accuracy (95 % interval)"]
         grid = Grid("Accuracy, mean over classes", header, _by_condition(accuracy, "accuracy", _share))
         chapter.blocks += [f"An answer is right where {right} is the right one.", grid]
         clean = accuracy[accuracy["condition"] == ORIGINAL]
         if len(clean):
             reach = span(clean["accuracy"].min(), clean["accuracy"].max())
-            facts["accuracy"] = f"accuracy on unchanged photos {reach} %, with intervals"
+            facts["accuracy"] = f"accuracy on unchanged images {reach} %, with intervals"
     drops = evidence.frames(lambda run: run.results.drops(outcome=run.outcome))
     if len(drops):
         kept = drops[[not without_object(name) for name in drops["condition"]]]
         rows = _by_condition(kept.sort_values("drop", ascending=False), "drop", _points)
-        header = ["Model", "Condition", "Photos", "Lost"]
-        chapter.blocks.append(Grid("Accuracy lost, paired by photo, largest first", header, rows))
+        header = ["Model", "Condition", "Images", "Lost"]
+        chapter.blocks.append(Grid("Accuracy lost, paired by image, largest first", header, rows))
         worst = kept.iloc[int(kept["drop"].argmax())]
         facts["drops"] = (
             f"largest loss {_points(worst['drop'], worst['low'], worst['high'])}: {worst['model']} under "
@@ -211,7 +211,7 @@ def _results(evidence: DossierEvidence) -> Part:
 
 
 def _by_condition(frame: pd.DataFrame, value: str, show: Callable[[float, float, float], str]) -> list[list[str]]:
-    """Return model, condition, photos and the value with its interval, a row for each of the first rows."""
+    """Return model, condition, images and the value with its interval, a row for each of the first rows."""
     return [
         [row["model"], condition_words(row["condition"]), str(row["n"]), show(row[value], row["low"], row["high"])]
         for row in frame.to_dict("records")[:MOST_ROWS]
@@ -219,7 +219,7 @@ def _by_condition(frame: pd.DataFrame, value: str, show: Callable[[float, float,
 
 
 def _worst(evidence: DossierEvidence) -> Part:
-    chapter, facts = Chapter("Worst classes, slices and pictures"), {}
+    chapter, facts = Chapter("Worst classes, slices and images"), {}
     frame = evidence.frames(lambda run: run.results.accuracy(outcome=run.outcome))
     if len(frame) and "worst_class" in frame:
         rows = [
@@ -237,7 +237,7 @@ def _worst(evidence: DossierEvidence) -> Part:
 
 
 def _slices(run: DossierRun) -> list[Block]:
-    """Return the groups of photos with one attribute on which models err most, and what was left out."""
+    """Return the groups of images with one attribute on which models err most, and what was left out."""
     results = run.results
     texts = results.run.samples()["attributes"].to_pylist()
     names = sorted(
@@ -247,14 +247,14 @@ def _slices(run: DossierRun) -> list[Block]:
     for name in names[:MOST_ATTRIBUTES]:
         try:
             values = groups_of([results.run], [name], None)[name]
-        except HoldfastError:  # an attribute with a value for almost every photo
+        except HoldfastError:  # an attribute with a value for almost every image
             left_out.append(name)
             continue
         if len(set(values.values())) > 1:
             table = attribute_errors(results.counts, values, outcome=run.outcome)
             tables.append(table[table["n"] >= LEAST_PHOTOS].assign(attribute=name))
     if not names:
-        return ["The dataset says nothing of its photos but their class, so no slices were looked at."]
+        return ["The dataset says nothing of its images but their class, so no slices were looked at."]
     slices = pd.concat(tables) if tables else pd.DataFrame()
     blocks: list[Block] = []
     if len(slices):
@@ -264,11 +264,11 @@ def _slices(run: DossierRun) -> list[Block]:
              "there are none" if row["rest"] != row["rest"] else percent(row['rest'])]
             for row in slices.sort_values("error", ascending=False, kind="stable").to_dict("records")[:MOST_SLICES]
         ]  # fmt: skip
-        header = ["Model", "Slice", "Photos", "Errors (interval)", "Errors on others of these classes"]
-        blocks = [Grid(f"Worst of {len(slices)} slices of unchanged photos, by attribute", header, rows)]
+        header = ["Model", "Slice", "Images", "Errors (interval)", "Errors on others of these classes"]
+        blocks = [Grid(f"Worst of {len(slices)} slices of unchanged images, by attribute", header, rows)]
         blocks.append(
-            f"Slices have {LEAST_PHOTOS} photos or more. Intervals hold for all slices of one attribute together; the "
-            "worst of several attributes is still a pick, to be confirmed on other photos."
+            f"Slices have {LEAST_PHOTOS} images or more. Intervals hold for all slices of one attribute together; the "
+            "worst of several attributes is still a pick, to be confirmed on other images."
         )
     if left_out:
         shown = ", ".join(left_out[:8]) + (f" and {len(left_out) - 8} more" if len(left_out) > 8 else "")
@@ -281,16 +281,16 @@ def _slices(run: DossierRun) -> list[Block]:
 def _limits(evidence: DossierEvidence) -> Part:
     families = sorted(evidence.scenarios - {ORIGINAL})
     lines = [
-        "Measured is the answer of a model to stored pictures. Nothing is said about pictures of another kind, about "
+        "Measured is the answer of a model to stored images. Nothing is said about images of another kind, about "
         "cameras, places or classes that are not in the data, or about the product around the model.",
         f"Conditions that were tried: {', '.join(condition_words(name) for name in families) or 'none'}. Others "
         "were not.",
-        "Intervals are 95 % intervals over photos (and over the donors of pasted backgrounds). They say how far the "
-        "numbers would move with other photos of the same kind, not how far with photos of another kind.",
-        "Times of declarations and runs are those of the clock of this machine. Nothing shows that the same photos "
+        "Intervals are 95 % intervals over images (and over the donors of pasted backgrounds). They say how far the "
+        "numbers would move with other images of the same kind, not how far with images of another kind.",
+        "Times of declarations and runs are those of the clock of this machine. Nothing shows that the same images "
         "were not measured elsewhere before; who wants to show it gives the fingerprint of the declaration to a third "
         "party before measuring.",
-        "Pasted backgrounds bring artefacts of pasting; the background effect compares two pasted pictures, so that "
+        "Pasted backgrounds bring artefacts of pasting; the background effect compares two pasted images, so that "
         "these cancel. Masks that lose parts of an object overstate the effect, masks that take in surroundings "
         "understate it.",
     ]
@@ -305,7 +305,7 @@ def _people(evidence: DossierEvidence) -> Part:
     votes = read_votes(evidence.votes)
     images = accept(votes)
     share = float((images["decision"] == "accepted").mean()) if len(images) else 0.0
-    text = f"{len(images)} pictures were judged; {percent(share)} of them were accepted."
+    text = f"{len(images)} images were judged; {percent(share)} of them were accepted."
     agreement = agreement_of(votes)
     numbers = [column for column in agreement if agreement[column].dtype.kind == "f"]
     rows = [
@@ -319,7 +319,7 @@ def _people(evidence: DossierEvidence) -> Part:
 def _repeat(evidence: DossierEvidence) -> Part:
     rows = [[name, digest] for name, digest in evidence.bundles.items()]
     lines = [
-        "Every answer has a row with an id that follows from picture, mask, condition, seed and weights; the same "
+        "Every answer has a row with an id that follows from image, mask, condition, seed and weights; the same "
         "command makes the same rows. The bundles beside this document hold all of them in open formats.",
         "holdfast share verify FOLDER says whether this document and its bundles belong together; holdfast share "
         "open bundle.zip --out RUN makes a run directory of a bundle; holdfast report RUN makes every number again.",
@@ -336,10 +336,10 @@ TERMS = {
     "Accuracy": "share of right answers; the mean over classes, so that every class weighs the same.",
     "Background effect": "accuracy lost when the background changes from the object's own class to another, both "
     "pasted.",
-    "Condition": "what was done to a photo before the model saw it; the original is the photo as it is.",
+    "Condition": "what was done to an image before the model saw it; the original is the image as it is.",
     "Confirmatory": "declared with data, models, conditions, margin and rule before anything was measured, and kept "
     "to it.",
-    "Donor": "the photo that lends its background.",
+    "Donor": "the image that lends its background.",
     "Interval": "range that contains the true value in 95 of 100 such measurements.",
     "Margin": "the largest loss of accuracy that was declared to be acceptable.",
     "Mask": "says which pixels belong to the object.",

@@ -1,4 +1,4 @@
-"""The runs of a dossier and what its chapters share: decisions by declared rules, charts and photos."""
+"""The runs of a dossier and what its chapters share: decisions by declared rules, charts and images."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _every(model: str, rows: Any, margin: float) -> ProtocolDecision:
 
 
 def chart(run: DossierRun, folder: Path, name: str, caption: str) -> list[DossierPicture]:
-    """Return a chart of the report as a picture; nothing where the run does not allow it."""
+    """Return a chart of the report as an image; nothing where the run does not allow it."""
     try:
         run.results.plot(name, outcome=run.outcome).save(folder / f"{name}.png")
     except HoldfastError:
@@ -171,7 +171,7 @@ def chart(run: DossierRun, folder: Path, name: str, caption: str) -> list[Dossie
 
 
 def flips(run: DossierRun, folder: Path) -> list[DossierPicture]:
-    """Return up to three photos whose answer was right and turned wrong when only the background changed."""
+    """Return up to three images whose answer was right and turned wrong when only the background changed."""
     suffix = "_restricted" if run.outcome == "restricted" else ""
     answer, hit = f"prediction{suffix}", f"correct{suffix}"
     columns = ["model", "condition", "sample_id", "source_id", "label", answer, hit, "status"]

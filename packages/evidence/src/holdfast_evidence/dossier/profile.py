@@ -1,4 +1,4 @@
-"""What a model makes of photos without labels: its own features, its confidence, and answers that turn."""
+"""What a model makes of images without labels: its own features, its confidence, and answers that turn."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from holdfast.stats.core.bootstrap import Floats
 from holdfast_evidence.dossier.watching import PhotoValues
 
 CONDITIONS = "gaussian_noise@2,gaussian_blur@2,brightness@2,contrast@2"
-"""Mild changes that need no mask: photos without labels have none."""
+"""Mild changes that need no mask: images without labels have none."""
 
-_TOGETHER = 8  # photos that are rendered at a time
+_TOGETHER = 8  # images that are rendered at a time
 
 
 @dataclass(frozen=True)
 class PhotoProfile:
-    """What a model makes of the photos that could be read, and why others could not."""
+    """What a model makes of the images that could be read, and why others could not."""
 
     values: PhotoValues
     layer: str  # whose input the features are; empty where they are the model's answers
@@ -38,7 +38,7 @@ class PhotoProfile:
 
 
 def unlabelled(data: str) -> list[Sample]:
-    """Return all photos below a folder, in class folders or not, or the photos of any other name of data."""
+    """Return all images below a folder, in class folders or not, or those of any other data source."""
     folder = place(data)
     if folder.is_dir() and not (folder / "images").is_dir():
         return [Sample(str(name), "", image) for name, image in images_below("photos", data).items()]
@@ -77,7 +77,7 @@ class _Head:
         self._inputs.clear()
         answers = np.asarray(self._classifier.predict(images), np.float64)
         features = np.concatenate(self._inputs) if self._inputs else np.empty((0, 0))
-        if len(features) != len(answers):  # no network, or one that sees a picture in several parts
+        if len(features) != len(answers):  # no network, or one that sees an image in several parts
             self.layer = ""
             return answers, np.log(np.maximum(answers, 1e-6)) - np.log(np.maximum(answers, 1e-6)).mean(1, keepdims=True)
         return answers, features
@@ -92,7 +92,7 @@ def profile(
     classifier: Classifier, samples: Sequence[Sample], conditions: Sequence[Condition], *, seed: int = 0,
     max_pixels: int, progress: Progress = silent,
 ) -> PhotoProfile:  # fmt: skip
-    """Ask a model about photos as they are and under conditions that need no mask."""
+    """Ask a model about images as they are and under conditions that need no mask."""
     pool, asked = DonorPool([], max_pixels=max_pixels), [Condition(ORIGINAL), *conditions]
     rows: list[tuple[Floats, ...]] = []
     unread: dict[str, str] = {}
@@ -113,8 +113,8 @@ def profile(
                 best = answers.argmax(axis=1).reshape(-1, len(asked))
                 sure = answers[:: len(asked)].max(axis=1)
                 rows.append((features[:: len(asked)], best[:, 0], sure, (best[:, 1:] != best[:, :1]).mean(axis=1)))
-            progress("photos", min(start + _TOGETHER, len(samples)), len(samples))
+            progress("images", min(start + _TOGETHER, len(samples)), len(samples))
     if not rows:
         reason = next(iter(unread.values()), "there are none")
-        raise UserError(f"none of the {len(samples)} photos could be read: {reason}")
+        raise UserError(f"none of the {len(samples)} images could be read: {reason}")
     return PhotoProfile(PhotoValues(*(np.concatenate(parts) for parts in zip(*rows, strict=True))), head.layer, unread)

@@ -1,4 +1,4 @@
-"""``holdfast audit watch``: a series of runs of one model family; new photos without labels against what was tested."""
+"""``holdfast audit watch``: a series of runs of one model family; new images without labels against what was tested."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def watch(
     device: str = "auto",
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Add a run to a series, or hold new photos against what was tested; return the series with its entries.
+    """Add a run to a series, or hold new images against what was tested; return the series with its entries.
 
     What the series has already is not added again; ``entry`` is its number.
 
     Args:
         series: folder of the series; a new one begins with its first run, which all later ones are compared with.
         run: a run directory of eval to add.
-        photos: new photos, which need no labels: a folder, or a name of data.
+        photos: new images, which need no labels: a folder, or a name of data.
         model: which model of the run, if it has several.
         device: where the model computes (``photos``).
-        progress: told of photos done.
+        progress: told of images done.
     """
     folder = Path(series)
     if run is not None and photos is not None:
@@ -135,7 +135,7 @@ def _added(folder: Path, entries: list[dict[str, Any]], path: Path, model: str |
     trouble = results.counts.trouble
     failed = int(trouble.loc[(trouble["model"].astype(str) == name) & (trouble["status"] == "error"), "n"].sum())
     entry["notes"] += [
-        f"{failed} answers failed: wrong where photos are paired, not counted where they are new"
+        f"{failed} answers failed: wrong where images are paired, not counted where they are new"
     ] * bool(failed)
     if not entries:
         table = results.accuracy()
@@ -157,13 +157,13 @@ def _added(folder: Path, entries: list[dict[str, Any]], path: Path, model: str |
     common = old_photos & new_photos
     if not common and {key[2] for key in old_photos} & {key[2] for key in new_photos}:
         raise UserError(
-            f"{path} has photos of the first run under other names, masks or labels, so that they cannot be paired: "
-            "evaluate the same data, or photos that are all new"
+            f"{path} has images of the first run under other names, masks or labels, so that they cannot be paired: "
+            "evaluate the same data, or images that are all new"
         )
     cells, sources = results.counts.cells, {source for source, *_ in common}
     new = replace(results.counts, cells=cells[cells["source_id"].astype(str).isin(sources)] if common else cells)
     if common and len(common) < len(old_photos | new_photos):
-        entry["notes"].append(f"{len(common)} photos are those of the first run; only they are compared")
+        entry["notes"].append(f"{len(common)} images are those of the first run; only they are compared")
     number = len(_runs(entries))  # of this comparison; the first run is compared with nothing
     table = changes(reference.counts, new, first["model"], name, number=number, paired=bool(common))
     lacking = list(table.loc[table["n"] == 0, "condition"])
@@ -199,7 +199,7 @@ def _digest(run: Run, model: str) -> str:
 
 
 def _photos(run: Run) -> set[tuple[str, ...]]:
-    """Return source, label, and hashes of picture and mask of every photo."""
+    """Return source, label, and the hashes of image and mask of every sample."""
     columns = ["source_id", "label", "image_fingerprint", "mask_fingerprint", "condition"]
     rows = run.samples().select(columns).to_pylist()
     return {tuple(str(row[name] or "") for name in columns[:4]) for row in rows if row["condition"] == ORIGINAL}
@@ -208,9 +208,9 @@ def _photos(run: Run) -> set[tuple[str, ...]]:
 def _checked(
     folder: Path, entries: list[dict[str, Any]], photos: str, device: str, progress: Progress
 ) -> dict[str, Any]:
-    """Return the entry of new photos: whether they lie within what the last run of the series tested.
+    """Return the entry of new images: whether they lie within what the last run of the series tested.
 
-    If the last entry is of the same photos, it is returned: they are one check, however often the command is given.
+    If the last entry is of the same images, it is returned: they are one check, however often the command is given.
     """
     last = _runs(entries)[-1]
     samples = unlabelled(photos)
@@ -248,14 +248,14 @@ def _checked(
 def _of_photos(
     photos: str, last: Mapping[str, Any], tested: PhotoProfile, new: PhotoProfile, samples: int, number: int
 ) -> dict[str, Any]:
-    """Return the entry of the check of new photos with this number."""
+    """Return the entry of the check of new images with this number."""
     answer, drifts = placed(tested.values, new.values, number=number)
     notes = []
     if new.unread:
         name, reason = next(iter(new.unread.items()))
-        notes.append(f"{len(new.unread)} of {samples} photos could not be read, such as {name}: {reason}")
+        notes.append(f"{len(new.unread)} of {samples} images could not be read, such as {name}: {reason}")
     if not drifts:
-        notes.append(f"fewer than {LEAST_PHOTOS} photos on one side say nothing")
+        notes.append(f"fewer than {LEAST_PHOTOS} images on one side say nothing")
     if not new.layer:
         notes.append("the model shows no layers, so distances are those of its answers")
     return {
@@ -266,9 +266,9 @@ def _of_photos(
 
 
 def _as_tested(results: Results, ids: EvaluationIds, position: int, last: Mapping[str, Any]) -> list[Sample]:
-    """Return the photos that a run tested; a UserError where photos, weights or settings are others now.
+    """Return the images that a run tested; a UserError where images, weights or settings are others now.
 
-    A row's id holds the hash of its picture, the weights and all settings.
+    A row's id holds the hash of its image, the weights and all settings.
     """
     rows = results.run.rows(["row_id", "model", "condition", "status"]).to_pandas().astype(str)
     rows = rows[(rows["model"] == last["model"]) & (rows["condition"] == ORIGINAL) & (rows["status"] == "ok")]
@@ -277,14 +277,14 @@ def _as_tested(results: Results, ids: EvaluationIds, position: int, last: Mappin
     tested = [sample for sample in samples if ids.of(sample, original, [position])[0] in stored]
     if len(tested) < len(stored):
         raise UserError(
-            f"{len(stored) - len(tested)} of the {len(stored)} photos that run {last['number']} tested, or the weights "
+            f"{len(stored) - len(tested)} of the {len(stored)} images that run {last['number']} tested, or the weights "
             f"of {last['model']}, or the settings, have changed since: add a run of eval with those of today first"
         )
     return tested
 
 
 def _load(path: Path) -> PhotoProfile | None:
-    """Return the stored profile of tested photos; None where the file is damaged, so that it is made again."""
+    """Return the stored profile of tested images; None where the file is damaged, so that it is made again."""
     try:
         with np.load(path, allow_pickle=False) as held:
             return PhotoProfile(PhotoValues(**held), "", {})

@@ -1,4 +1,4 @@
-"""The page of ``holdfast audit watch``: what changed since the first run, and new photos against tested ones."""
+"""The page of ``holdfast audit watch``: what changed since the first run, and new images against tested ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SHOWN = 6  # runs in the chart, the latest ones
 LIMITS = (
     "Every run is compared with the first one. The n-th comparison may err with a chance of 5 % · 6/(π n)², "
     "shared by the conditions, and all of these add up to 5 %: the chance of any false “worse” is at most 5 % "
-    "however long the series gets; all upper ends hold together in 95 %, and so do all lower ones. Photos without "
+    "however long the series gets; all upper ends hold together in 95 %, and so do all lower ones. Images without "
     "labels cannot show that a model is wrong: “within” says that its features, its confidence and its answers under "
-    "mild changes are on average like those on tested photos, “outside” that one of them is not."
+    "mild changes are on average like those on tested images, “outside” that one of them is not."
 )
 MEASURES = {
-    "distance": "how often a new photo is farther from tested photos than a tested one is",
+    "distance": "how often a new image is farther from tested images than a tested one is",
     "confidence": "mean confidence of the answers",
     "turned": "share of answers that turn under mild noise, blur, light and contrast",
 }
@@ -42,7 +42,7 @@ def write_series_page(entries: Sequence[Mapping[str, Any]], folder: Path, missin
         "entries", "The series", parts=[Table("entries", "All entries", pd.DataFrame(listed_rows), columns)]
     )
     sections = [_runs(runs, missing), *([_checks(checks)] if checks else []), listed]
-    facts = page_facts((len(runs), "run"), (len(checks), "check of new photos", "checks of new photos"))
+    facts = page_facts((len(runs), "run"), (len(checks), "check of new images", "checks of new images"))
     said = answer(sentence(runs[-1]), sentence(checks[-1]) if checks else "")
     front = Front("What changed over time?", said, facts, LIMITS, chart=first_figure(sections[0].parts))
     names = ", ".join(Path(entry["run"]).name for entry in runs[-SHOWN:])
@@ -53,12 +53,12 @@ def sentence(entry: Mapping[str, Any]) -> str:
     """Return what an entry says, in one sentence or two."""
     if entry["kind"] == "photos":
         return _place_sentence(entry)
-    name = f"Run {entry['number']} ({entry['model']} on {entry['photos']} photos of {entry['dataset']})"
+    name = f"Run {entry['number']} ({entry['model']} on {entry['photos']} images of {entry['dataset']})"
     if not entry["changes"]:
         return f"{name} is the first of the series: later runs are compared with it."
     parts = [_listed(word, [r for r in entry["changes"] if r["change"] == word]) for word in ("worse", "better")]
     nothing = f"no change shown under {plural(sum(row['n'] > 0 for row in entry['changes']), 'condition')}"
-    how = "the same photos" if entry["paired"] else "other photos"
+    how = "the same images" if entry["paired"] else "other images"
     return f"{name}, {how}: {'; '.join(part for part in parts if part) or nothing}."
 
 
@@ -75,7 +75,7 @@ def _points(value: float, low: float, high: float) -> str:
 
 
 def _place_sentence(entry: Mapping[str, Any]) -> str:
-    start, what = f"{entry['photos']} photos of {entry['data']}", f"what run {entry['against']} tested"
+    start, what = f"{entry['photos']} images of {entry['data']}", f"what run {entry['against']} tested"
     if entry["answer"] == "within":
         return f"{start} lie within {what}."
     if not entry["drifts"]:
@@ -106,7 +106,7 @@ def _runs(runs: Sequence[Mapping[str, Any]], missing: Sequence[int]) -> Section:
     columns = [
         Column("run", "Run"), CONDITION, Column("change", "Change"),
         Column("difference", "Difference", "points", "low", "high"), Column("old", "First run", "percent"),
-        Column("new", "This run", "percent"), Column("n", "Photos", "integer"),
+        Column("new", "This run", "percent"), Column("n", "Images", "integer"),
     ]  # fmt: skip
     section.parts += [
         charts.dot_figure(
@@ -120,17 +120,17 @@ def _runs(runs: Sequence[Mapping[str, Any]], missing: Sequence[int]) -> Section:
 
 
 def _checks(checks: Sequence[Mapping[str, Any]]) -> Section:
-    section = Section("photos", "New photos without labels", lead=[sentence(checks[-1])])
+    section = Section("photos", "New images without labels", lead=[sentence(checks[-1])])
     rows = [
         drift | {"check": f"{entry['number']}", "data": entry["data"], "answer": entry["answer"],
                  "measure": MEASURES[drift["measure"]]}
         for entry in reversed(checks) for drift in entry["drifts"]
     ]  # fmt: skip
     columns = [
-        Column("check", "Entry"), Column("data", "Photos"), Column("answer", "Answer"), Column("measure", "Measure"),
+        Column("check", "Entry"), Column("data", "Images"), Column("answer", "Answer"), Column("measure", "Measure"),
         Column("tested", "Tested", "percent"), Column("new", "New", "percent"),
         Column("by", "By", "points", "low", "high", hint="one-sided bounds of 3 % each"),
     ]  # fmt: skip
     if rows:
-        section.parts.append(Table("photos", "How far new photos lie from tested ones", pd.DataFrame(rows), columns))
+        section.parts.append(Table("photos", "How far new images lie from tested ones", pd.DataFrame(rows), columns))
     return section

@@ -1,4 +1,4 @@
-"""A series of runs against its first one, and new photos without labels against tested ones, over unbounded time."""
+"""A series of runs against its first one, and new images without labels against tested ones, over unbounded time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from holdfast.stats.models.gate import PairedPhotos, paired_conditions
 from holdfast.stats.models.noninferiority import LEAST_DONORS, bounds
 
 ALARMS = 0.05  # chance of any false alarm in a series, however long it gets
-WITHIN = 0.03  # level of each test for "within": tested photos are both a sample and the yardstick, 5 % allows for it
+WITHIN = 0.03  # level of each test for "within": tested images are both a sample and the yardstick, 5 % allows for it
 TOLERANCE = 0.1  # a drift up to this much counts as none
-LEAST_PHOTOS = 30  # of either side; with fewer, nothing is said about new photos
+LEAST_PHOTOS = 30  # of either side; with fewer, nothing is said about new images
 NEIGHBOURS = 5
 
 Change = Literal["worse", "better", "no change shown", "not compared"]
@@ -39,7 +39,7 @@ def changes(
     """Return what changed from a series' first run to its n-th later one: a row per condition of the first.
 
     ``difference`` is new − old; all ``low`` of a series hold together in 95 %, and so do all ``high``. ``paired``: both
-    runs have the same photos; else accuracies are means over classes that both have, of independent photos.
+    runs have the same images; else accuracies are means over classes that both have, of independent images.
     """
     names = [name for name in old.conditions if name in set(own_cells(old)["condition"].astype(str))]
     tail = spent(number) / max(sum(name in new.conditions for name in names), 1)
@@ -92,7 +92,7 @@ def _unpaired(
 
 @dataclass(frozen=True)
 class PhotoValues:
-    """What a model makes of photos, a row or element each."""
+    """What a model makes of images, a row or element each."""
 
     features: Floats
     answer: NDArray[np.intp]
@@ -102,7 +102,7 @@ class PhotoValues:
 
 @dataclass(frozen=True)
 class Drift:
-    """How far new photos lie from tested ones in one measure: ``by`` with one-sided bounds at 3 % and for alarms."""
+    """How far new images lie from tested ones in one measure: ``by`` with one-sided bounds at 3 % and for alarms."""
 
     measure: str
     tested: float
@@ -114,10 +114,10 @@ class Drift:
 
 
 def distances(tested: PhotoValues, new: PhotoValues, *, seed: int = 0) -> tuple[Floats, Floats]:
-    """Return how far each tested and each new photo is from its nearest tested ones: 1 − cosine, a mean over five.
+    """Return how far each tested and each new image is from its nearest tested ones: 1 − cosine, a mean over five.
 
-    A tested photo is held against all others. A new one is held against all but one, drawn from the tested photos with
-    its answer, so that both have as many photos of their own kind to be near to.
+    A tested image is held against all others. A new one is held against all but one, drawn from the tested images with
+    its answer, so that both have as many images of their own kind to be near to.
     """
     rng = np.random.default_rng(seed)
     units = [side.features / np.maximum(np.linalg.norm(side.features, axis=1, keepdims=True), 1e-12)
@@ -136,7 +136,7 @@ def _near(cosines: Floats, left_out: int) -> float:
 
 
 def farther(tested: Floats, new: Floats, alarm: float) -> Drift:
-    """Return how much more often than in one half of all pairs a new photo's value is the larger (DeLong's error)."""
+    """Return how much more often than in one half of all pairs a new image's value is the larger (DeLong's error)."""
     parts = _above(new, tested), 1 - _above(tested, new)
     errors = [(part.var(ddof=1) + 1 / (4 * len(part))) / len(part) for part in parts]
     return _drift("distance", 0.5, float(parts[0].mean()), errors, parts, alarm)
@@ -150,7 +150,7 @@ def _above(values: Floats, others: Floats) -> Floats:
 
 
 def shifted(measure: str, tested: Floats, new: Floats, alarm: float) -> Drift:
-    """Return the difference of two means of values in 0..1, with an error that one photo at 0 and one at 1 widen."""
+    """Return the difference of two means of values in 0..1, with an error that one image at 0 and one at 1 widen."""
     errors = [np.append(side, (0.0, 1.0)).var(ddof=1) / len(side) for side in (tested, new)]
     return _drift(measure, float(tested.mean()), float(new.mean()), errors, (tested, new), alarm)
 
@@ -166,7 +166,7 @@ def _drift(
 
 
 def placed(tested: PhotoValues, new: PhotoValues, *, number: int, seed: int = 0) -> tuple[Place, list[Drift]]:
-    """Return whether new photos lie within what was tested, and how far from it in each measure.
+    """Return whether new images lie within what was tested, and how far from it in each measure.
 
     Within: every measure lies inside the tolerance (all have to, so none is corrected). Outside: one lies beyond
     it, at the level that the n-th check of a series may spend. Nearer and fewer turned answers are no drift outwards.

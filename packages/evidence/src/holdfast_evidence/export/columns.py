@@ -34,20 +34,20 @@ class TableKind:
 
 
 TABLES = (
-    TableKind("predictions", schema.PREDICTIONS, "The one table: a row for each picture, condition and model.",
+    TableKind("predictions", schema.PREDICTIONS, "The one table: a row for each image, condition and model.",
               json=("parameters",)),
-    TableKind("samples.parquet", schema.SAMPLES, "A row for each picture of the dataset.", json=("attributes",)),
+    TableKind("samples.parquet", schema.SAMPLES, "A row for each image of the dataset.", json=("attributes",)),
     TableKind("details/walks", schema.WALKS, "A row for each latent walk.", files=("image",)),
     TableKind("details/frames", schema.FRAMES, "A row for each step of the walks that were kept step by step.",
               files=("image",)),
     TableKind("details/latents", schema.LATENTS, "A row for each validated walk whose latents were kept."),
     TableKind("details/answers", schema.ANSWERS, "A row for each question that a model was asked."),
-    TableKind("details/segments", schema.SEGMENTS, "A row for each class in a segmented picture."),
+    TableKind("details/segments", schema.SEGMENTS, "A row for each class in a segmented image."),
     TableKind("details/attributions", schema.ATTRIBUTIONS, "A row for each map of where a model looked.",
               files=("picture",)),
     TableKind("details/objects", schema.OBJECTS, "A row for each true object under each condition and detector.",
               json=("parameters",)),
-    TableKind("details/images", schema.IMAGES, "A row for each picture that a detector was shown.",
+    TableKind("details/images", schema.IMAGES, "A row for each image that a detector was shown.",
               json=("parameters",)),
     TableKind("details/detections", schema.DETECTIONS, "A row for each prediction of a detector, at any score.",
               json=("parameters",)),
@@ -72,7 +72,7 @@ def in_words() -> str:
 
 _WORDS = {
     "predictions": "rows of the one table",
-    "samples": "pictures of the dataset",
+    "samples": "images of the dataset",
     "jobs": "trainings",
     "pictures": "pictures",
     "models": "trained models",

@@ -1,4 +1,4 @@
-"""What is exported: a run with its table, or a dataset; its pictures, and texts that are safe to publish."""
+"""What is exported: a run with its table, or a dataset; its images, and texts that are safe to publish."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CLEANED = ("dataset", "sample_id", "source_id", "donor_id", "parameters", "mode
 _AT_ONCE = 64
 _ENDINGS = {"JPEG": ".jpg", "PNG": ".png"}
 
-# A file travels as it is stored where nothing is in it but the picture: no camera, place, author or comment.
+# A file travels as it is stored where nothing is in it but the image: no camera, place, author or comment.
 _HARMLESS = frozenset(
     {"jfif", "jfif_version", "jfif_density", "jfif_unit", "dpi", "progressive", "progression", "adobe",
      "adobe_transform", "icc_profile", "gamma", "srgb", "interlace", "chromaticity", "aspect"}
@@ -55,7 +55,7 @@ class ExportSubject:
     dataset: str  # its name
     classes: tuple[str, ...]  # in the dataset's order
     rows: pa.Table | None  # the one table, without paths of this machine; none of a dataset
-    samples: tuple[Sample, ...]  # whose pictures go along
+    samples: tuple[Sample, ...]  # whose images go along
     licences: dict[str, int]  # as the samples state them, with how many do; "" where they state none
     run: Run | None = None  # the run, if it is one
     holdfast: str = ""  # the version that made the run
@@ -65,7 +65,7 @@ class ExportSubject:
 
 @dataclass(frozen=True)
 class ExportedPicture:
-    """One sample's picture as a file's bytes, and its mask as an 8-bit PNG of 0 and 255 (empty without a mask)."""
+    """One sample's image as a file's bytes, and its mask as an 8-bit PNG of 0 and 255 (empty without a mask)."""
 
     sample: Sample
     image: bytes
@@ -84,7 +84,7 @@ def is_run(given: str | Path) -> bool:
 def open_subject(
     given: str | Path, *, data: str = "", masks: str = "", images: bool = True, progress: Progress = silent
 ) -> ExportSubject:
-    """Open a run or a dataset for export; a UserError if the run's pictures are gone or have changed.
+    """Open a run or a dataset for export; a UserError if the run's images are gone or have changed.
 
     ``data``: where they are now; ``masks``: a folder of masks that bear the samples' names.
     """
@@ -104,10 +104,10 @@ def open_subject(
 
 
 def pictures(subject: ExportSubject, left_out: list[str], progress: Progress = silent) -> Iterator[ExportedPicture]:
-    """Yield the pictures in order, with few in memory; unreadable ones are named in ``left_out``."""
+    """Yield the images in order, with few in memory; unreadable ones are named in ``left_out``."""
     samples = subject.samples
     with ThreadPoolExecutor(core_count()) as threads:
-        progress("pictures", 0, len(samples))
+        progress("images", 0, len(samples))
         for start in range(0, len(samples), _AT_ONCE):
             some = samples[start : start + _AT_ONCE]
             for sample, (image, problem) in zip(
@@ -117,7 +117,7 @@ def pictures(subject: ExportSubject, left_out: list[str], progress: Progress = s
                     left_out.append(f"{sample.sample_id}: {problem}")
                 if image is not None:
                     yield image
-            progress("pictures", start + len(some), len(samples))
+            progress("images", start + len(some), len(samples))
 
 
 def plain(text: object) -> str:
@@ -147,7 +147,7 @@ def slug(text: str, most: int = 60) -> str:
 
 
 def _picture(sample: Sample, max_pixels: int) -> tuple[ExportedPicture | None, str]:
-    """Return the picture, and what was wrong with it or its mask."""
+    """Return the image, and what was wrong with it or its mask."""
     try:
         image = sample.image.load(max_pixels=max_pixels)
         read = getattr(sample.image, "read", None)
@@ -199,7 +199,7 @@ def _of_run(run: Run, *, data: str, masks: str, images: bool, progress: Progress
 def _pictured(
     run: Run, spec: dict[str, Any], samples: pa.Table, *, data: str, masks: str, progress: Progress
 ) -> list[Sample]:
-    """Return the run's samples with their pictures, after checking that these are the ones that were measured."""
+    """Return the run's samples with their images, after checking that these are the ones that were measured."""
     ways = "--data says where they are now, --no-images leaves them out"
     where = data or spec.get("data") or ""
     if not where:
@@ -236,7 +236,7 @@ def _pictured(
 
 
 def _collection(spec: dict[str, Any], where: str, masks: str | None) -> Collection:
-    """Return the pictures of a run, of detectors with their boxes."""
+    """Return the images of a run, of detectors with their boxes."""
     if spec.get("task") != DETECT:
         return load_collection(where, masks=masks)
     boxes = {name: spec[name] for name in ("boxes", "images", "box_masks") if spec.get(name)}

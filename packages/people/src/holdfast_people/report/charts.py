@@ -74,12 +74,12 @@ def divided_figure(images: pd.DataFrame, votes: Votes) -> list[Part]:
 
 
 def crowd_figure(table: pd.DataFrame) -> list[Part]:
-    """Return control pictures passed and agreement with the others, by person; nothing where neither is known."""
+    """Return control images passed and agreement with the others, by person; nothing where neither is known."""
     shown = table[table["sentinels"] + table["compared"] > 0].head(MOST_ROWS)
     if shown.empty:
         return []
     kinds = {
-        "control pictures passed": ("sentinel_rate", "sentinel"),
+        "control images passed": ("sentinel_rate", "sentinel"),
         "agreement with the others": ("agreement", "agreement"),
     }
     marks = np.where(shown["by_chance"], " (chance?)", "")
@@ -90,7 +90,7 @@ def crowd_figure(table: pd.DataFrame) -> list[Part]:
     ]
     frame = pd.concat(parts, ignore_index=True).dropna(subset=["estimate"])
     more = f", the {MOST_ROWS} least reliable of {len(table)}" if len(table) > MOST_ROWS else ""
-    title = f"Control pictures passed, and agreement with the others, by person{more}"
+    title = f"Control images passed, and agreement with the others, by person{more}"
     finding = f"{len(table)} people; the answers of {int(table['by_chance'].sum())} look like chance."
     note = "Numbers stand for people; the export has no names."
     order: dict[str, Any] = {"models": list(kinds), "rows": names}

@@ -41,7 +41,7 @@ MEASURES = {
 }
 _SHARE = [
     *plain("integer", images="Images", accepted="accepted", rejected="rejected", undecided="undecided"),
-    Column("prompts", "Prompts or photos", "integer"),
+    Column("prompts", "Prompts or images", "integer"),
     Column("estimate", "Accepted of the decided", "percent", "low", "high"),
 ]
 
@@ -122,8 +122,8 @@ def _stopped(campaign: CampaignExport) -> bool:
 
 def _limits(campaign: CampaignExport) -> str:
     text = (
-        "Intervals are at the 95 % level and treat prompts or photos, not images, as independent. Votes of a task with "
-        "a failed control picture count nowhere but in what is said of its person."
+        "Intervals are at the 95 % level and treat prompts or source images as independent. Votes of a task with "
+        "a failed control image count nowhere but in what is said of its person."
     )
     if _stopped(campaign):
         text += " " + EARLY
@@ -154,7 +154,7 @@ def _accepted(campaign: CampaignExport) -> page.Section:
 
 
 def _gallery(images: pd.DataFrame, votes: Votes, thumbnails: page.Thumbnails | None) -> page.Section:
-    """Return pictures of accepted, rejected and divided images with their votes."""
+    """Return galleries of accepted, rejected and divided images with their votes."""
     judged_images = images[images["votes"] > 0].astype({"sample_id": str})
     distance = (judged_images["share"] - votes.at_least / votes.of).abs()
     divided = judged_images.assign(distance=distance).sort_values(["distance", "sample_id"]).head(page.TILES)
@@ -168,7 +168,7 @@ def _gallery(images: pd.DataFrame, votes: Votes, thumbnails: page.Thumbnails | N
     section = page.Section("gallery", "What the images look like")
     section.lead = [
         "Accepted and rejected ones a category at a time, in no other order; the divided ones are nearest to the "
-        "rule's threshold. Below each picture the class that people were asked about, and how many said yes."
+        "rule's threshold. Below each image the class that people were asked about, and how many said yes."
     ]
     shown = [group for group in groups if group[2]]
     section.parts = page.grouped(
@@ -281,7 +281,7 @@ def _people(campaign: CampaignExport) -> page.Section:
     whose = f"The answers of {listing([f'person {number_}' for number_ in doubted['person']])}"
     section.lead = [
         f"{plural(len(table), 'person', 'people')} passed {percent(passed)} of "
-        f"{plural(int(table['sentinels'].sum()), 'control picture')}. "
+        f"{plural(int(table['sentinels'].sum()), 'control image')}. "
         f"{whose if len(doubted) else nobody} look like chance."
     ]
     section.parts = crowd_figure(table)
@@ -309,7 +309,7 @@ def _natural(campaign: CampaignExport) -> page.Section:
     section.lead = [
         f"The mean rating is {number(overall['estimate'])} ({span(overall['low'], overall['high'], 2, 1)}) on a scale "
         f"of {question.answers[0]} to {question.answers[-1]}, {plural(int(overall['votes']), 'vote')} on "
-        f"{plural(int(overall['images']), 'image')}; intervals allow for other photos and other people."
+        f"{plural(int(overall['images']), 'image')}; intervals allow for other images and other people."
     ]
     for by in [name for name in ("model", "generator", "condition") if name in set(table["by"])]:
         part = table[table["by"] == by].sort_values("estimate", ascending=False, kind="stable")

@@ -172,7 +172,7 @@ def create_app(server: ServerState) -> FastAPI:
 
 
 async def _take_back(server: ServerState) -> None:
-    """Expire tasks that ran out of time every few seconds, so that others get their pictures."""
+    """Expire tasks that ran out of time every few seconds, so that others get their images."""
 
     def expire() -> None:
         with server.database.writing() as connection:
@@ -229,7 +229,7 @@ def http_server(server: ServerState) -> uvicorn.Server:
         server_header=False,
         proxy_headers=behind_proxy,  # only a proxy may state the address of others
         timeout_graceful_shutdown=5,
-        timeout_keep_alive=75,  # longer than people look at a picture
+        timeout_keep_alive=75,  # longer than people look at an image
     )
     return uvicorn.Server(config)
 

@@ -48,25 +48,25 @@ class DrawnPictures:
         return rendered(split, context, count, cache=self.cache)
 
     def about(self, train: int, side: int, context: float) -> dict[str, Any]:
-        """Return what the card of a model says about its training pictures."""
+        """Return what the card of a model says about its training images."""
         return {"rho": context, "data": f"{train} training scenes of diorama at {side} px, context {context}"}
 
 
 @dataclass(frozen=True)
 class OwnPictures:
-    """Pictures of a collection, split into ``train`` and ``test``; ``name`` is what cards call them."""
+    """Images of a collection, split into ``train`` and ``test``; ``name`` is what cards call them."""
 
     name: str
     classes: tuple[str, ...]
     parts: Mapping[str, Scenes]
 
     def scenes(self, split: Split, context: float, count: int) -> Scenes:
-        """Return all pictures of a split; context and number are those of drawn scenes."""
+        """Return all images of a split; context and number are those of drawn scenes."""
         del context, count
         return self.parts[split]
 
     def about(self, train: int, side: int, context: float) -> dict[str, Any]:
-        """Return what the card of a model says about its training pictures."""
+        """Return what the card of a model says about its training images."""
         del train, context
         return {"data": f"{len(self.parts['train'])} images of {self.name} at {side} px"}
 

@@ -242,7 +242,7 @@ def write_model(
     out: Path,
     pictures: DrawnPictures | OwnPictures,
 ) -> str:
-    """Save a trained model with its card and its accuracy on ``count`` test pictures; return a line about it."""
+    """Save a trained model with its card and its accuracy on ``count`` test images; return a line about it."""
     device = next(model.parameters()).device.type
     weights = checkpoint.halve(model)
     drawn = isinstance(pictures, DrawnPictures)

@@ -30,7 +30,7 @@ SAME, RANDOM, ONLY = "same_class_background", "random_background", "only_backgro
 MEASURES = {
     "background_effect": "Recall lost, backgrounds pasted",
     "true_effect": "Recall lost, scenes redrawn",
-    "imagined": "Objects reported on empty backgrounds, per picture",
+    "imagined": "Objects reported on empty backgrounds, per image",
 }
 
 

@@ -79,7 +79,7 @@ def is_own(options: StudyOptions) -> bool:
 
 
 def settled(options: StudyOptions) -> StudyOptions:
-    """Return the options of a study that trains with the user's images split by photo, four fifths for training.
+    """Return the options of a study that trains with the user's images, four fifths of them for training.
 
     The setting ``data`` is then the part that is tested, ``train_data`` the other one; both are folders of links in
     ``work/``. Splits that the data has itself are kept. Drawn scenes, and images for own models, stay as they are.

@@ -233,7 +233,7 @@ def _chunk(given: tuple[list[tuple[Path, str]], Path | None]) -> tuple[list[tupl
 
 
 def _against_each_other(entries: Sequence[Measured]) -> list[EntryProblem]:
-    """Return problems that only show beside other entries: a submission twice, one picture under two labels."""
+    """Return problems that only show beside other entries: a submission twice, one image under two labels."""
     board = Board()
     labels: dict[str, dict[str, str]] = {}
     lists: dict[str, tuple[list[str], list[str]]] = {}
@@ -260,7 +260,7 @@ def _against_each_other(entries: Sequence[Measured]) -> list[EntryProblem]:
 
 @dataclass(frozen=True)
 class _Job:
-    """Pages to write: entries of one table, each with its place, and the layout of the table's pictures."""
+    """Pages to write: entries of one table, each with its place, and the layout of the table's images."""
 
     members: list[tuple[Measured, pages.EntryPlace]]
     whole: Cells | None

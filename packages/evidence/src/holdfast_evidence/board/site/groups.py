@@ -146,7 +146,7 @@ def _headings(groups: list[EntryGroup]) -> list[str]:
                     if other.first.kind == entry.kind)
         ]  # fmt: skip
         if entry.dataset.sha256 and len({other.first.dataset.sha256 for other in groups if other.measured}) > 1:
-            reasons.append(f"pictures {entry.dataset.sha256[:8]}")
+            reasons.append(f"images {entry.dataset.sha256[:8]}")
         kind = "Printed in papers" if entry.kind == "printed" else "Measured"
         headings.append(f"{kind}: {', '.join(reasons)}" if reasons else kind)
     return headings
@@ -189,7 +189,7 @@ def ranks(group: EntryGroup) -> dict[str, dict[str, tuple[int, int]]]:
 
 
 def layout(group: EntryGroup) -> Cells | None:
-    """Return the pictures and conditions of a table: all that any of its entries has."""
+    """Return the images and conditions of a table: all that any of its entries has."""
     cells = [member.cells for member in group.measured if member.cells is not None]
     if not cells:
         return None

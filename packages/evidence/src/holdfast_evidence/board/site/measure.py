@@ -27,20 +27,20 @@ from holdfast_evidence.board.entry import Entry, Score
 from holdfast_evidence.board.numbers import answers_of, background_effect, ordered, scored
 from holdfast_evidence.board.table import pictures_of
 
-NONE = "-"  # how a picture without an answer is written, beside 1 (right) and 0 (wrong)
+NONE = "-"  # how an image without an answer is written, beside 1 (right) and 0 (wrong)
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Every picture under every condition, in the order of condition and picture."""
+    """Every image under every condition, in the order of condition and image."""
 
     conditions: list[str]  # names, the original first
     images: list[str]  # sample ids, sorted
     labels: list[str]  # of the images
-    sources: list[str]  # of the images: the photo or prompt each is made of
+    sources: list[str]  # of the images: the image or prompt each is made of
     condition: Codes  # (cells,) into conditions
     image: Codes  # (cells,) into images
-    right: Codes  # (cells,) 0 or 1; where a picture has several rows, whether all are right
+    right: Codes  # (cells,) 0 or 1; where an image has several rows, whether all are right
     answers: list[str]  # texts
     answer: Codes  # (cells,) into answers, −1 where there is none
 
@@ -53,7 +53,7 @@ class Measured:
     # accuracy per condition and class; None for a printed entry, as all that follows
     classes: ClassAccuracies | None = None
     cells: Cells | None = None  # right answers, image by image
-    sources: list[str] = field(default_factory=list)  # photos or prompts
+    sources: list[str] = field(default_factory=list)  # images or prompts
     # measure → (sources,) what each adds to the measure's deviation from the truth
     influence: dict[str, Floats] = field(default_factory=dict)
     words: VerdictWords | None = None  # what it holds on to, in words; None where the protocol has no verdict
@@ -104,7 +104,7 @@ def measured(entry: Entry, table: pa.Table) -> Measured:
 
 
 def _detector(entry: Entry, table: pa.Table, statuses: dict[str, int]) -> Measured:
-    """Return what is shown of a detector: every counted object stands where a picture stands elsewhere."""
+    """Return what is shown of a detector: every counted object stands where an image stands elsewhere."""
     evidence = objects.judged_rows(table)[0]
     classified = evidence.answers.as_classified()
     rows, design = objects.recalled(evidence.answers)
@@ -136,7 +136,7 @@ def _static_influence(rows: Answers) -> tuple[list[str], dict[str, Floats]]:
 
 
 def _cells(table: pa.Table, rows: Answers, *, restricted: bool) -> Cells:
-    """Return the answers picture by picture."""
+    """Return the answers image by image."""
     sample, images = codes_of(table, "sample_id")
     answer, answers = codes_of(table, "prediction_restricted" if restricted else "prediction")
     conditions = ordered(rows.conditions)

@@ -287,7 +287,7 @@ def _classes(member: Measured) -> dict[str, Any] | None:
         # Ready to be shown: a table has hundreds of cells, all of them numbers.
         cells = "".join(
             f'<td class="number">{number(value, 0)} %<span class="interval">{span(low, high, 0, 1)}</span></td>'
-            if value == value  # NaN: no picture
+            if value == value  # NaN: no image
             else f'<td class="number">{MISSING}</td>'
             for value, low, high in shares[order, at].tolist()
         )
@@ -319,7 +319,7 @@ def catalogue(tabs: Sequence[Tab]) -> str:
 
 
 def images(group: EntryGroup) -> tuple[str, Cells] | None:
-    """Return the pictures of a table as a script, and their layout."""
+    """Return the images of a table as a script, and their layout."""
     whole = layout(group)
     if whole is None:
         return None
@@ -339,7 +339,7 @@ def images(group: EntryGroup) -> tuple[str, Cells] | None:
 
 
 def answers(member: Measured, whole: Cells) -> str:
-    """Return the answers of an entry as a script, in the order of its table's pictures."""
+    """Return the answers of an entry as a script, in the order of its table's images."""
     assert member.cells is not None
     right, wrong = written(member.cells, whole)
     content = {"right": right, "answers": member.cells.answers, "wrong": wrong}

@@ -93,18 +93,18 @@ class CampaignShown(BaseModel):
 
 
 class NewCampaign(Strict):
-    """A new campaign: its pictures and rules."""
+    """A new campaign: its images and rules."""
 
     name: Annotated[Line, Field(min_length=1)]
     kind: Literal["quality", "naturalness", "oracle", "single"] = "quality"
-    source: Annotated[int, Field(ge=1, le=2**63 - 1, description="The pictures to judge.")]
-    controls: Annotated[int, Field(ge=1, le=2**63 - 1, description="Pictures whose labels are certain.")]
+    source: Annotated[int, Field(ge=1, le=2**63 - 1, description="The images to judge.")]
+    controls: Annotated[int, Field(ge=1, le=2**63 - 1, description="Images whose labels are certain.")]
     people_per_image: Annotated[int, Field(ge=1, le=1000)] = 10
     at_least: Annotated[int, Field(ge=1, le=1000)] = 6
     images_per_task: Annotated[int, Field(ge=1, le=200)] = 20
     minutes: Annotated[float, Field(ge=0.1, le=10_080)] = 30.0
     stop: Literal["never", "when-decided"] = "never"
-    limit: Annotated[int, Field(ge=0, le=10_000_000, description="The most pictures to take; 0 takes all.")] = 0
+    limit: Annotated[int, Field(ge=0, le=10_000_000, description="The most images to take; 0 takes all.")] = 0
 
 
 class CampaignMade(BaseModel):
@@ -165,7 +165,7 @@ class AuditLine(BaseModel):
 def campaigns_page(request: Request, server: Server) -> Response:
     """Show all campaigns, and a form for a new one."""
     known = api_sources(server)
-    # Copies of control pictures; nobody judges them.
+    # Copies of control images; nobody judges them.
     controls = [source for source in known if source.name.startswith("controls of ")]
     return page(
         request, "admin/campaigns.html", campaigns=api_campaigns(server), controls=controls,
@@ -246,7 +246,7 @@ def api_campaigns(server: Server) -> list[CampaignShown]:
 
 @router.post("/api/campaigns", status_code=201)
 def api_new_campaign(new: NewCampaign, server: Server, record: Audit) -> CampaignMade:
-    """Open a campaign on datasets that the server knows; it reads all pictures first, which may take a while."""
+    """Open a campaign on datasets that the server knows; it reads all images first, which may take a while."""
     name = _words(new.name, "a campaign needs a name")
     with server.database.reading() as connection:
         references = {row["id"]: row["reference"] for row in list_sources(connection)}

@@ -67,7 +67,7 @@ class SetShown(BaseModel):
 
 
 class ImageShown(BaseModel):
-    """A line of the list; ``/media/images/{image_id}/small`` is its picture."""
+    """A line of the list; ``/media/images/{image_id}/small`` is its image."""
 
     id: int
     image_id: int

@@ -1,4 +1,4 @@
-"""Pictures. Browsers name them by tokens and numbers, never by paths, and get re-encoded copies."""
+"""Images. Browsers name them by tokens and numbers, never by paths, and get re-encoded copies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _JPEG = {200: {"content": {"image/jpeg": {"schema": {"type": "string", "format":
 
 @router.get("/media/places/{token}", response_class=Response, responses=_JPEG)  # type: ignore[arg-type]
 def place(request: Request, token: Token, server: Server, person: Member) -> Response:
-    """Return the picture at a place of the person's own task; all have the same longer side."""
+    """Return the image at a place of the person's own task; all have the same longer side."""
     with server.database.reading() as connection:
         image_id = assignment.image_of_place(connection, token, person.id)
     return _picture(request, server, image_id, "place", token)
@@ -32,7 +32,7 @@ def place(request: Request, token: Token, server: Server, person: Member) -> Res
 
 @router.get("/media/training/{token}", response_class=Response, responses=_JPEG)  # type: ignore[arg-type]
 def training(request: Request, token: Token, server: Server, person: Member) -> Response:
-    """Return a picture to learn from."""
+    """Return an image to learn from."""
     with server.database.reading() as connection:
         image_id = assignment.image_of_training(connection, token)
     return _picture(request, server, image_id, "place", token)
@@ -51,7 +51,7 @@ def small(request: Request, image_id: Identity, server: Server, person: Member) 
 
 
 def _visible(server: ServerState, person: Person, image_id: int) -> int | None:
-    """Return the image if people annotate it: reviewers must not look up the pictures of their tasks."""
+    """Return the image if people annotate it: reviewers must not look up the images of their tasks."""
     if person.is_admin:
         return image_id
     with server.database.reading() as connection:
@@ -60,7 +60,7 @@ def _visible(server: ServerState, person: Person, image_id: int) -> int | None:
 
 
 def _picture(request: Request, server: ServerState, image_id: int | None, size: str, name: str) -> Response:
-    """Return the picture, or a 304 where the browser has it; its ETag depends on the name in the request."""
+    """Return the image, or a 304 where the browser has it; its ETag depends on the name in the request."""
     if image_id is None:
         raise missing("picture")
     etag = f'"{hmac.new(server.secret, f"{size}/{name}".encode(), hashlib.sha256).hexdigest()[:32]}"'
@@ -70,7 +70,7 @@ def _picture(request: Request, server: ServerState, image_id: int | None, size: 
     try:
         data = server.pictures.get(image_id, size)
     except (SampleError, UserError):  # their messages contain file names
-        raise missing("picture, or it cannot be read any more") from None
+        raise missing("image, or it cannot be read any more") from None
     if size == "place":
         data = padded(data, etag)
     return Response(data, media_type="image/jpeg", headers=headers)

@@ -1,6 +1,6 @@
 """The review page: tasks, votes, and what is asked.
 
-A browser gets a picture's token, its place in the task and the question; it never learns which pictures are controls.
+A browser gets an image's token, its place in the task and the question; it never learns which images are controls.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ router = APIRouter(tags=["review"])
 _Word = Annotated[str, Field(max_length=60, pattern=r"^[^\x00-\x1f\x7f]*$")]
 _DAY_S = 86_400.0
 _WHY = {
-    "quality": "A program made or picked these pictures to test vision models with; those that people recognise stay.",
-    "oracle": "A program let these pictures pass. Your answers show how often it was right.",
-    "naturalness": "A program changed these pictures. Your answers show how natural it left them.",
-    "single": "Vision models are tested with these pictures; one that shows two of the things would be unfair.",
-    "custom": "Vision models are tested with these pictures. Your answers decide which of them are kept.",
+    "quality": "A program made or picked these images to test vision models with; those that people recognise stay.",
+    "oracle": "A program let these images pass. Your answers show how often it was right.",
+    "naturalness": "A program changed these images. Your answers show how natural it left them.",
+    "single": "Vision models are tested with these images; one that shows two of the things would be unfair.",
+    "custom": "Vision models are tested with these images. Your answers decide which of them are kept.",
 }
 """Why a person is asked, by kind of campaign."""
 
@@ -41,7 +41,7 @@ class QuestionShown(BaseModel):
 
 
 class PictureShown(BaseModel):
-    """A picture of a task: its token opens ``/media/places/TOKEN``."""
+    """An image of a task: its token opens ``/media/places/TOKEN``."""
 
     token: str
     asked: str
@@ -49,7 +49,7 @@ class PictureShown(BaseModel):
 
 
 class Example(BaseModel):
-    """A picture to learn from: its token opens ``/media/training/TOKEN``."""
+    """An image to learn from: its token opens ``/media/training/TOKEN``."""
 
     token: str
     asked: str
@@ -58,7 +58,7 @@ class Example(BaseModel):
 
 
 class TaskShown(BaseModel):
-    """A task: one set of pictures."""
+    """A task: one set of images."""
 
     token: str
     seconds_left: float
@@ -73,7 +73,7 @@ class Turn(BaseModel):
 
 
 class Sheet(BaseModel):
-    """The questions of a campaign, and two pictures to learn from."""
+    """The questions of a campaign, and two images to learn from."""
 
     name: str
     kind: str
@@ -82,7 +82,7 @@ class Sheet(BaseModel):
 
 
 class Vote(BaseModel):
-    """A person's answers about one picture; the same ``key`` counts once, however often it is sent."""
+    """A person's answers about one image; the same ``key`` counts once, however often it is sent."""
 
     model_config = ConfigDict(strict=True)
     place: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
@@ -98,7 +98,7 @@ class Saved(BaseModel):
 
 
 class Ended(BaseModel):
-    """How a task ended; without the reason for discarding it, which would reveal the control pictures."""
+    """How a task ended; without the reason for discarding it, which would reveal the control images."""
 
     status: str
 
@@ -128,7 +128,7 @@ def review_page(request: Request, server: Server, person: Member, campaign: Name
 
 @router.get("/api/review/campaigns/{campaign_id}")
 def read_sheet(server: Server, person: Member, campaign: NamedCampaign) -> Sheet:
-    """Return what is asked, and two pictures to learn from."""
+    """Return what is asked, and two images to learn from."""
     with server.database.reading() as connection:
         pictures = assignment.training(connection, campaign.id)
     examples = [
@@ -160,7 +160,7 @@ def take_task(server: Server, person: Member, campaign: NamedCampaign) -> Turn:
 
 @router.post("/api/review/votes")
 def cast_vote(vote: Vote, server: Server, person: Member) -> Saved:
-    """Store the answers about a picture; until its task is sent, a vote with a new key replaces the old one."""
+    """Store the answers about an image; until its task is sent, a vote with a new key replaces the old one."""
     with server.database.writing() as connection:
         voting.cast(
             connection, place_token=vote.place, person_id=person.id, key=vote.key, answers=vote.answers,
@@ -171,7 +171,7 @@ def cast_vote(vote: Vote, server: Server, person: Member) -> Saved:
 
 @router.post("/api/review/tasks/{token}/finish")
 def finish_task(token: Token, server: Server, person: Member, record: Audit) -> Ended:
-    """Finish a task whose pictures are all answered; a repeated request gets the same answer."""
+    """Finish a task whose images are all answered; a repeated request gets the same answer."""
     with server.database.writing() as connection:
         before = assignment.get_task(connection, token, person.id)
         outcome = voting.finish(connection, task_token=token, person_id=person.id, now=server.now())
@@ -194,14 +194,14 @@ def _own(progress: dict[str, Any], person_id: int) -> dict[str, int]:
 
 
 def _explain(campaign: campaigns.Campaign, example: assignment.PracticePicture) -> str:
-    """Return why the right answers to a picture to learn from are right."""
+    """Return why the right answers to an image to learn from are right."""
     if campaign.kind == "naturalness":
         grades = next(iter(example.expected.values()))
         if "5" in grades:
-            return "This picture is as it was taken: 3, 4 or 5 are good answers. How natural within that is up to you."
-        return "The parts of this picture were shuffled and half of them turned into negatives: 1 or 2 is right."
+            return "This image is as it was taken: 3, 4 or 5 are good answers. How natural within that is up to you."
+        return "The parts of this image were shuffled and half of them turned into negatives: 1 or 2 is right."
     yes = all(answers == ["yes"] for answers in example.expected.values())
     both = "both answers are" if len(example.expected) > 1 else "the answer is"
     if yes:
         return f"The {words(example.asked)} that is asked for is there, so {both} yes."
-    return f"There is no {words(example.asked)} in this picture, so {both} no."
+    return f"There is no {words(example.asked)} in this image, so {both} no."

@@ -33,7 +33,7 @@ HEADERS = {
 }
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 BODY_LIMIT = 1 << 20
-LARGE_BODIES = {"/api/annotate": 32 << 20}  # paths whose requests may be larger, for masks of large photos
+LARGE_BODIES = {"/api/annotate": 32 << 20}  # paths whose requests may be larger, for masks of large images
 _BODY_S = 60.0
 _FORM_LIMIT = 64 << 10  # our forms begin with the token
 _PAGE_OUT_OF_DATE = "this page is out of date, or the request did not come from it; load it again and repeat"

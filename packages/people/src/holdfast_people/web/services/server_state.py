@@ -1,4 +1,4 @@
-"""The state that all requests of a server share: options, database, clock, and pictures re-encoded for browsers."""
+"""The state that all requests of a server share: options, database, clock, and images re-encoded for browsers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from holdfast_people.export import LiveResults
 from holdfast_people.sources import Shelf
 
 SIDES = {"place": 768, "small": 256, "full": 0}
-"""Pixels of the longer side by size name; pictures to judge all have the same, 0 keeps the file's own."""
+"""Pixels of the longer side by size name; images to judge all have the same, 0 keeps the file's own."""
 
 _ENLARGED = ("place",)
 _QUALITY = 92
@@ -44,7 +44,7 @@ class PictureCache:
         self._decoders = threading.Semaphore(_AT_ONCE)
 
     def get(self, image_id: int, size: str) -> bytes:
-        """Return the picture as a JPEG; ``size`` is a key of ``SIDES``."""
+        """Return the image as a JPEG; ``size`` is a key of ``SIDES``."""
         key = (image_id, size)
         if (kept := self._find(key)) is not None:
             return kept
@@ -82,14 +82,14 @@ def encode(image: Image, side: int, *, enlarge: bool) -> bytes:
     try:
         done, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
     except cv2.error as error:  # a side above 65,535
-        raise SampleError("the picture is too large for a browser") from error
+        raise SampleError("the image is too large for a browser") from error
     if not done:
-        raise SampleError("the picture is too large for a browser")
+        raise SampleError("the image is too large for a browser")
     return data.tobytes()
 
 
 def padded(data: bytes, name: str) -> bytes:
-    """Return a JPEG whose comment depends on ``name``, so that nobody finds repeated pictures by comparing files."""
+    """Return a JPEG whose comment depends on ``name``, so that nobody finds repeated images by comparing files."""
     length = 64 + int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big") % 4096
     comment = hashlib.shake_256(name.encode()).digest(length)
     return data[:2] + b"\xff\xfe" + (length + 2).to_bytes(2, "big") + comment + data[2:]

@@ -1,19 +1,19 @@
-// The review page: two examples, then the pictures of one task, one at a time; every answer is sent at once.
+// The review page: two examples, then the images of one task, one at a time; every answer is sent at once.
 import { Outbox, Trouble, send } from "/static/api.js";
 
 const root = document.getElementById("review");
 const campaign = root.dataset.campaign;
 const find = (name) => root.querySelector(`[data-${name}]`);
-const AHEAD = 2; // pictures fetched before they are needed
+const AHEAD = 2; // images fetched before they are needed
 const SOON_S = 300; // how long before a task's end the page says so
 const LONG_MS = 20_000;
-const PRESSED_MS = 140; // how long an answer is seen before the next picture comes
+const PRESSED_MS = 140; // how long an answer is seen before the next image comes
 
 let sheet = null; // what the campaign asks
-let task = null; // {token, pictures, doubtful}
-let step = null; // the picture that is shown: of the task, or an example
+let task = null; // {token, images, doubtful}
+let step = null; // the image that is shown: of the task, or an example
 let cursor = 0; // the question that keys answer
-let fresh = true; // whether the picture had no full answer when it was opened
+let fresh = true; // whether the image had no full answer when it was opened
 let busy = false;
 let endsAt = Infinity; // on this page's clock
 let ended = null; // how the last task ended, when that is known
@@ -100,7 +100,7 @@ async function taken() {
   const turn = await ask("POST", `/api/review/campaigns/${campaign}/task`);
   if (before !== task?.token) return; // the set was sent while we asked
   if (before && before !== turn.task?.token) {
-    task = step = null; // a picture that is about to be followed by the next one must not open one of the new set
+    task = step = null; // an image that is about to be followed by the next one must not open one of the new set
     return show("expired");
   }
   if (!turn.task) {
@@ -171,7 +171,7 @@ function end() {
   show(status === "finished" ? "finished" : "discarded");
 }
 
-// ---- Pictures
+// ---- Images
 
 const images = new Map(); // url → a promise of the decoded element
 
@@ -199,7 +199,7 @@ function ahead(place) {
 
 const exampleOf = (one) => (one.url ? one : Object.assign(one, { url: `/media/training/${one.token}`, answers: {} }));
 
-let watched = 0; // milliseconds for which the picture has been seen
+let watched = 0; // milliseconds for which the image has been seen
 let since = null;
 
 function watch(on) {
@@ -209,13 +209,13 @@ function watch(on) {
 
 document.addEventListener("visibilitychange", () => watch(root.dataset.state === "picture" && step !== null && !busy));
 
-// ---- One picture and its questions
+// ---- One image and its questions
 
 const complete = (one) => sheet.questions.every((question) => one.answers[question.id]);
 const place = () => task.pictures.indexOf(step);
 const next = () => task.pictures.find((one) => !complete(one));
 
-/** Open a picture, or where none is left the last page before sending. */
+/** Open an image, or where none is left the last page before sending. */
 async function open(wanted) {
   const one = wanted ?? next();
   if (!one) {
@@ -229,9 +229,9 @@ async function open(wanted) {
   watched = 0;
   since = null;
   const figure = find("figure");
-  const waiting = element("p", "The picture is on its way …", "waiting");
+  const waiting = element("p", "The image is on its way …", "waiting");
   figure.replaceChildren(waiting);
-  setTimeout(() => (waiting.textContent = "The picture still does not come. If you leave, others get this set after a while."), LONG_MS);
+  setTimeout(() => (waiting.textContent = "The image still does not come. If you leave, others get this set after a while."), LONG_MS);
   render();
   show("picture");
   scrollTo(0, 0); // a long question may have been scrolled to
@@ -249,7 +249,7 @@ const isExample = () => step.right !== undefined;
 
 function position() {
   const list = isExample() ? sheet.examples : task.pictures;
-  return `${isExample() ? "Example" : "Picture"} ${list.indexOf(step) + 1} of ${list.length}`;
+  return `${isExample() ? "Example" : "Image"} ${list.indexOf(step) + 1} of ${list.length}`;
 }
 
 function render() {

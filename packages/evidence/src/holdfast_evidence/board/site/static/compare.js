@@ -24,7 +24,7 @@
     return z + (z3 + z) / (4 * freedom) + (5 * z5 + 16 * z3 + 3 * z) / (96 * freedom ** 2) + (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * freedom ** 3);
   };
 
-  // Second − first over pictures, clustered on the photo, with one imagined photo that gains and one that loses.
+  // Second − first over images, clustered on the source image, with one imagined image that gains and one that loses.
   function paired(differences, clusters) {
     const n = differences.length, value = differences.reduce((sum, one) => sum + one, 0) / n;
     const sums = new Map();
@@ -37,7 +37,7 @@
     return { n, value, low: Math.max(Math.min(shrunk - half, value), -1), high: Math.min(Math.max(shrunk + half, value), 1) };
   }
 
-  function cells(group, one) { // condition → pictures with what was said
+  function cells(group, one) { // condition → images with what was said
     let at = 0, wrong = 0;
     return group.conditions.map((_, number) => {
       const images = group.cells[number] ?? group.images.map((_, place) => place);
@@ -78,14 +78,14 @@
     $(".lead", outcome).textContent = clear.length
       ? `${two} differs from ${one} under ${clear.length} of ${found.length} conditions, each by its own 95 % interval: ${clear.map((row) => `${row.name.replaceAll("_", " ")} (${signed(row.found.value)} points)`).slice(0, 6).join(", ")}${clear.length > 6 ? ` and ${clear.length - 6} more` : ""}.`
       : `The ${things} tell ${two} and ${one} apart under none of ${found.length} conditions.`;
-    $(".note", outcome).textContent = `Second − first in points, over the ${things} both answered, each alike; paired intervals, clustered on the photo.${info.kind === "dynamic" ? " Pushed pictures were made against each model, so they are not the same pictures: what is paired is the original." : ""}`;
+    $(".note", outcome).textContent = `Second − first in points, over the ${things} both answered, each alike; paired intervals, clustered on the source image.${info.kind === "dynamic" ? " Pushed images were made against each model, so they are not the same images: what is paired is the original." : ""}`;
     const table = $(".compared", outcome);
-    $("thead", table).replaceChildren(header(["Condition", objects ? "Objects" : "Pictures", one, two, "Second − first", `Only first ${right}`, `Only second ${right}`, objects ? "Neither finds" : "Both wrong"]));
+    $("thead", table).replaceChildren(header(["Condition", objects ? "Objects" : "Images", one, two, "Second − first", `Only first ${right}`, `Only second ${right}`, objects ? "Neither finds" : "Both wrong"]));
     $("tbody", table).replaceChildren(...found.map((row) => {
       const button = make("button", { type: "button" }, row.name.replaceAll("_", " "));
       button.addEventListener("click", () => choose(row.name, row.kinds.a.length >= row.kinds.b.length ? "a" : "b"));
       const { value, low, high } = row.found;
-      const line = make("tr", { "data-name": row.name }, make("th", { scope: "row" }, button), cell(objects ? "Objects" : "Pictures", `${row.rows.length}`),
+      const line = make("tr", { "data-name": row.name }, make("th", { scope: "row" }, button), cell(objects ? "Objects" : "Images", `${row.rows.length}`),
         cell(one, percent(row.a)), cell(two, percent(row.b)), cell("Second − first", signed(value), `${signed(low)} to ${signed(high)}`),
         cell(`Only first ${right}`, `${row.kinds.a.length}`), cell(`Only second ${right}`, `${row.kinds.b.length}`), cell(objects ? "Neither finds" : "Both wrong", `${row.kinds.x.length}`));
       if (low > 0) line.children[4].classList.add("good");
@@ -94,7 +94,7 @@
     }));
     const wanted = told().get("c");
     choices($("select[name=c]", outcome), found.map((row) => [row.name, row.name.replaceAll("_", " ")]), wanted ?? "");
-    Object.assign(state, { group, one, two, thing: objects ? "Object" : "Picture" });
+    Object.assign(state, { group, one, two, thing: objects ? "Object" : "Image" });
     if (found.length) list();
   }
 

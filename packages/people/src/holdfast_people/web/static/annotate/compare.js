@@ -193,7 +193,7 @@ async function earlier(id, version, width, height) {
   }
 }
 
-/** The picture, small, with a mask over it; what the other one lacks is in its own colour. */
+/** The image, small, with a mask over it; what the other one lacks is in its own colour. */
 function preview(canvas, editor, mask, other, colour) {
   const { width, height, image } = editor;
   const scale = Math.min(1, 480 / Math.max(width, height));

@@ -305,7 +305,7 @@ async function load(url) {
   try {
     await image.decode();
   } catch {
-    throw new Trouble(0, "the picture did not arrive");
+    throw new Trouble(0, "the image did not arrive");
   }
   return image;
 }

@@ -20,7 +20,7 @@ export class Panel {
       const button = event.target.closest("[data-do], [data-tool-button]");
       if (button?.dataset.toolButton) editor.use(button.dataset.toolButton);
       else if (button && (editor.isReady || ALWAYS.has(button.dataset.do))) actions[button.dataset.do]();
-      // After a mouse, not after Enter: Space and Enter are the picture's again.
+      // After a mouse, not after Enter: Space and Enter are the image's again.
       const opens = ["toggleList", "help"].includes(button?.dataset.do);
       if (button && event.detail && !opens) this.find("canvas").focus({ preventScroll: true });
     });
@@ -83,7 +83,7 @@ export class Panel {
     line.hidden = !words;
     line.classList.toggle("trouble", isTrouble);
     clearTimeout(this.#fading);
-    if (words && !isTrouble) this.#fading = setTimeout(() => this.say("", false), SHOWN_MS); // it lies over the picture
+    if (words && !isTrouble) this.#fading = setTimeout(() => this.say("", false), SHOWN_MS); // it lies over the image
   }
 
   busy(words) {
@@ -133,7 +133,7 @@ export class Panel {
     if (!isShown && list.contains(document.activeElement)) this.find("canvas").focus({ preventScroll: true });
   }
 
-  /** From the picture to its line in the list, and back. */
+  /** From the image to its line in the list, and back. */
   goToList() {
     const list = this.find("list");
     const isThere = list.contains(document.activeElement);

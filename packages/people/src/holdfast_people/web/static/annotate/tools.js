@@ -163,12 +163,12 @@ export function pointer(editor, inside) {
   };
 }
 
-/** The hand: moves the picture. */
+/** The hand: moves the image. */
 export function hand() {
   return { pans: true };
 }
 
-/** A line that is seen on any picture: dark below, light above. */
+/** A line that is seen on any image: dark below, light above. */
 export function trace(context, path) {
   context.setLineDash([]);
   for (const [colour, width] of [["rgb(0 0 0 / 65%)", 4], ["#ffffff", 1.5]]) {

@@ -110,7 +110,7 @@ def test_eval_prints_the_pictures_of_each_cell_where_they_differ(photos: Path, t
         tmp_path / "run",
     )
     said = run(*words).stdout
-    assert "(pictures)" in said and "100.0 % / 100.0 % (12)" in said and " % (11)" in said
+    assert "(images)" in said and "100.0 % / 100.0 % (12)" in said and " % (11)" in said
 
 
 def test_data_duplicates_looks_as_far_as_the_library_advises() -> None:

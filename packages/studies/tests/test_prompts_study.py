@@ -112,9 +112,9 @@ def test_the_page_has_the_prompts_the_pictures_and_what_it_measured_with(rehears
     assert "Drawn scenes: the truth is known" in page and "image and text towers of clip:embedded" in " ".join(
         page.split()
     )
-    said = table(rehearsal, "the-words-and-the-pictures").set_index("strategy")
+    said = table(rehearsal, "the-words-and-the-images").set_index("strategy")
     assert said.loc["plain", "prompt"] == "{a class}" and said.loc["other", "examples"] in page
-    looks = table(rehearsal, "how-the-pictures-look").set_index("strategy")
+    looks = table(rehearsal, "how-the-images-look").set_index("strategy")
     assert {"fid", "kid", "clip_score", "seam", "recognised"} <= set(looks.columns)
     # Where nothing was asked there is nothing to see; what was asked is one of sixteen, and seen more often than that.
     assert np.isnan(looks.loc["plain", "background_seen"]) and looks.loc["other", "background_seen"] > 0.3

@@ -43,9 +43,9 @@ def test_the_nearest_neighbour_is_not_the_picture_itself() -> None:
 
 def test_a_rehearsal_finds_that_a_pool_is_not_itself(tmp_path: Path) -> None:
     page = run_study("realism", tmp_path / "a", quick=True, device="cpu")
-    table = pd.read_csv(tmp_path / "a" / "results" / "how-real-the-pictures-are.csv")
+    table = pd.read_csv(tmp_path / "a" / "results" / "how-real-the-images-are.csv")
     assert len(table) == 2 and table["fid"].notna().all() and table["precision"].between(0, 1).all()
-    shown = pd.read_csv(tmp_path / "a" / "results" / "what-the-pictures-show-unasked.csv")
+    shown = pd.read_csv(tmp_path / "a" / "results" / "what-the-images-show-unasked.csv")
     assert (shown["low"] <= shown["share"]).all() and (shown["share"] <= shown["high"]).all()
     assert (shown["surely"] <= shown["perhaps"]).all()
     text = page.read_text()
@@ -53,7 +53,7 @@ def test_a_rehearsal_finds_that_a_pool_is_not_itself(tmp_path: Path) -> None:
     # The same images as pool and reference: nothing is between them, and everything is a copy.
     same = ("data=diorama:test?n=24&context=0.95", "looks=-")
     run_study("realism", tmp_path / "b", quick=True, device="cpu", assignments=same)
-    own = pd.read_csv(tmp_path / "b" / "results" / "how-real-the-pictures-are.csv").iloc[0]
+    own = pd.read_csv(tmp_path / "b" / "results" / "how-real-the-images-are.csv").iloc[0]
     assert own["fid"] == pytest.approx(0, abs=1e-3) and own["precision"] == own["recall"] == 1 and table["fid"][0] > 1
     near = pd.read_csv(tmp_path / "b" / "results" / "nearest-neighbours.csv")
     assert near["cosine"].to_numpy() == pytest.approx(1, abs=1e-5)

@@ -162,7 +162,7 @@ def print_accuracy(run: Run) -> None:
     groups = rows[rows["status"] == "ok"].groupby(_CELL, observed=True, sort=False)
     means, sizes = groups[["correct", "correct_restricted"]].mean(), groups.size()
     alike = sizes.nunique() == 1
-    title = f"{sizes.iloc[0]:,} images each" if alike else "(pictures)"
+    title = f"{sizes.iloc[0]:,} images each" if alike else "(images)"
     _print_conditions(
         {
             place: " / ".join(map(percent, shares)) + ("" if alike else f" ({sizes[place]})")
